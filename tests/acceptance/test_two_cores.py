@@ -129,7 +129,7 @@ def test_the_cores_share_the_work_and_work_at_once() -> None:
     def ask(session: ModelSession) -> None:
         outputs.append(session.run(sample)["y"])
 
-    alone, both = measure_instructions(one, behind=ask), measure_instructions(two, behind=ask)
+    alone, both = measure_instructions(one, after_run=ask), measure_instructions(two, after_run=ask)
     assert np.array_equal(*outputs)
     line = both.timeline
     assert line is not None

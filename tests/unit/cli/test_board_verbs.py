@@ -1,4 +1,4 @@
-"""The verbs about boards: made, checked, flashed."""
+"""Verbs about boards: create, check, flash, erase, debug, monitor."""
 
 import contextlib
 import socket
@@ -48,7 +48,7 @@ pool = "sram"
     assert found["size_bytes"] == built["flash_bytes"]
     said = fw("flash", digits_path, *where, "--runner", "uf2")
     assert said.status == 2
-    assert "says nothing of 'uf2'" in said.err
+    assert "does not configure 'uf2'" in said.err
     assert fw("flash", digits_path).status == 2
 
 

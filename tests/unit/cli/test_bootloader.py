@@ -1,4 +1,4 @@
-"""`flash --runner serial` onto the resident loader in QEMU, behind a pseudo terminal."""
+"""`flash --runner serial` to the bootloader in QEMU, through a pseudo terminal."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ FLASH_BYTES = 16 << 20
 
 @dataclass
 class Device:
-    """An emulated board: its flash is a file, its UART a port."""
+    """An emulated board with a file as flash and a pseudo terminal as UART."""
 
     elf: str
     flash: Path
@@ -49,7 +49,7 @@ class Device:
             self.process = None
 
     def off_after(self, size_bytes: int) -> threading.Thread:
-        """Cuts the power once so much of the flash has been written."""
+        """Cut the power after `size_bytes` of the flash have been written."""
 
         def watch() -> None:
             deadline = time.monotonic() + 60
@@ -76,9 +76,7 @@ def device(fw, tmp_path: Path) -> Iterator[Device]:
     made.off()
 
 
-def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_verified(
-    fw, device: Device, digits_path: Path, tmp_path: Path
-):
+def test_interrupted_flash_can_be_repeated(fw, device: Device, digits_path: Path, tmp_path: Path):
     project = tmp_path / "project"
     assert fw("compile", digits_path, "--board", "mps2-an386", "-o", project).status == 0
     board = board_for_slot(load_board("mps2-an386"), 0)
@@ -86,10 +84,10 @@ def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_veri
         slot_firmware_from_folder(project).project(board)
     )  # so the emulator need not wait for it
     shown = fw("flash", project, *WHERE, "/dev/null", "--dry-run").out
-    assert shown.strip() == "serial: project, linked for the slot that the loader says is free."
+    assert shown.strip() == "serial: project, linked for the free slot of the bootloader."
     port = device.on()
     said = fw("flash", tmp_path / "loader", *WHERE, port)
-    assert (said.status, "a loader does not go through itself" in said.err) == (2, True)
+    assert (said.status, "the bootloader cannot update itself" in said.err) == (2, True)
     cutting = device.off_after(8192)
     said = fw("flash", project, *WHERE, port, "--verify")
     cutting.join()
@@ -98,7 +96,7 @@ def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_veri
     assert port in said.err
     port = device.on()
     told = fw("bootloader", "--board", "mps2-an386", "--port", port)
-    assert told.out.endswith("mps2-an386 starts nothing; slot 0 is free.\n")
+    assert told.out.endswith("mps2-an386 boots nothing; slot 0 is free.\n")
     done = fw("flash", project, *WHERE, port, "--verify", "--json").json
     assert (done["slot"], done["verified"], done["model_only"]) == (0, True, False)
     assert 0 < done["sent_bytes"] < done["size_bytes"], "it went on where it was cut"
@@ -110,10 +108,10 @@ def test_a_flash_that_is_cut_in_the_middle_and_repeated_ends_with_the_model_veri
     assert (listed["application"], listed["model"], listed["free"]) == (0, None, 1)
 
 
-def test_what_does_not_go_through_the_loader_is_a_usage_error(fw, digits_path: Path):
+def test_firmware_unsuitable_for_the_bootloader_is_a_usage_error(fw, digits_path: Path):
     said = fw("flash", digits_path, "--board", "nucleo-h743zi", "--model-only")
-    assert (said.status, "needs the resident loader on the board" in said.err) == (2, True)
+    assert (said.status, "needs the bootloader on the board" in said.err) == (2, True)
     said = fw("bootloader", "--board", "nucleo-h743zi")
     assert (said.status, "says nothing of a loader" in said.err) == (2, True)
     said = fw("flash", digits_path, *WHERE, "/dev/null", "--const-pool", "psram:external")
-    assert (said.status, "do not go through the loader" in said.err) == (2, True)
+    assert (said.status, "cannot be sent through the bootloader" in said.err) == (2, True)

@@ -40,8 +40,8 @@ def test_bad_usage_is_one_line_and_exit_code_2(fw):
     said = fw("verify")
     assert (said.status, said.out) == (2, "")
     assert said.err == (
-        "firmwright: firmwright verify: the following arguments are required: MODEL. "
-        "Try: firmwright verify --help.\n"
+        "firmwright: verify: the following arguments are required: MODEL. "
+        "Try: run firmwright verify --help.\n"
     )
 
 

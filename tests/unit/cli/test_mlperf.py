@@ -33,9 +33,7 @@ def test_a_score_is_told_with_whose_time_it_is():
 def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digits_path: Path):
     said = fw("mlperf", digits_path, *words)
     assert said.status == 2
-    assert (
-        "--dataset DIR runs the benchmark, --serve waits for its runner: one of them." in said.err
-    )
+    assert "exactly one of --dataset and --serve is needed." in said.err
 
 
 @pytest.mark.parametrize(

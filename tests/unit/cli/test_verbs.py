@@ -93,7 +93,7 @@ def test_compile_puts_constants_where_it_is_told(fw, tmp_path: Path, digits_path
     assert (tmp_path / "out" / "model" / "digits_psram.bin").stat().st_size > 4000
     said = fw(*words, "--const-pool", "psram:flash")
     assert said.status == 2
-    assert "'flash' is no way to constants: one of linked, external, port, async" in said.err
+    assert "unknown access mode 'flash' (choose from linked, external, port, async)" in said.err
     said = fw(*words)
     assert said.status == 1
     assert "the constants do not fit: they need" in said.err
@@ -218,7 +218,7 @@ def test_profile_counts_instructions_exactly_alike_each_time(fw, tmp_path: Path,
     old = tmp_path / "old.json"
     old.write_text(said.out)
     words = ("profile", digits_path, "--board", "mps2-an386", "--baseline", old, "--json")
-    change = fw(*words).json["against"]
+    change = fw(*words).json["baseline"]
     assert (change["total"], change["mismatched_conditions"]) == (0, [])
     assert (found["runs"], found["least"]) == (1, found["instructions"])
     assert found["clock_hz"] == 25_000_000
@@ -306,6 +306,6 @@ def test_several_models_become_one_firmware_that_shares_its_memory(
 def test_options_of_one_model_are_refused_for_several(fw, digits_path: Path):
     said = fw("compile", digits_path, digits_path, "--name", "one")
     assert said.status == 2
-    assert "--name is said of one model, and there are 2." in said.err
+    assert "--name accepts a single model; 2 were given." in said.err
     said = fw("compile", digits_path, "--concurrent")
-    assert "--concurrent is said of several models." in said.err
+    assert "--concurrent needs several models." in said.err

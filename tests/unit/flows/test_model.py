@@ -32,10 +32,10 @@ def test_a_named_source_must_have_the_hash_that_the_module_remembers(
     digits_path: Path, tmp_path: Path
 ):
     save_module(load_model(digits_path).module, tmp_path / "saved.fwir")
-    assert load_model(tmp_path / "saved.fwir", source=digits_path).source is not None
+    assert load_model(tmp_path / "saved.fwir", reference_model=digits_path).source is not None
     other = digits_path.with_name("digits_float.tflite")
     with pytest.raises(UsageError, match="its hash differs"):
-        load_model(tmp_path / "saved.fwir", source=other)
+        load_model(tmp_path / "saved.fwir", reference_model=other)
 
 
 def test_a_path_that_cannot_be_read_or_written_is_a_usage_error(tmp_path: Path):

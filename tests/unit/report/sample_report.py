@@ -1,23 +1,22 @@
-"""A report made by hand: two pools, a buffer that lives twice, an operator without a schedule."""
+"""A sample report with two pools and a buffer with two live ranges."""
 
 from dataclasses import replace
 from typing import Any
 
+from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.model import (
     BuildReport,
     ImageSection,
     MemoryRegionUsage,
     OperatorReport,
-    PlannedBuffer,
     PoolUsage,
     StackReport,
 )
 
 
 def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: str) -> PlannedBuffer:
-    return PlannedBuffer(
-        name, more.get("kind", "activation"), more.get("pool", "sram"), offset, size, live
-    )
+    kind, pool = more.get("kind", "activation"), more.get("pool", "sram")
+    return PlannedBuffer(name, kind, pool, offset, size, alignment=16, live=live)
 
 
 def operator(index: int, kind: str, count: int, **more: Any) -> OperatorReport:
@@ -26,8 +25,8 @@ def operator(index: int, kind: str, count: int, **more: Any) -> OperatorReport:
     return replace(facts, **more)
 
 
-def made(**changed: Any) -> BuildReport:
-    """In balance: nothing in it is worth a word."""
+def make_report(**changed: Any) -> BuildReport:
+    """Return a report without findings, with some fields changed."""
     report = BuildReport(
         model="m", board="b", core="cortex-m4", target="cortex-m", numerics="litert",
         optimize="balanced", compiler="gcc -O2", tool_version="1", model_id="00" * 16,

@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, escaped; in a browser it renders, hovers and says no error."""
+"""The page is complete, self-contained and escaped, and works in a browser without errors."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from sample_report import made, operator
+from sample_report import make_report, operator
 
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
 from firmwright.report.model import (
@@ -19,7 +19,7 @@ from firmwright.report.model import (
     WorkspaceTradeoff,
 )
 
-REPORT = made(
+REPORT = make_report(
     findings=(ReportFinding("too much of it.", "less of it."),),
     tradeoffs=(WorkspaceTradeoff(160, 1000, ()), WorkspaceTradeoff(120, 1100, ((0, 2),))),
 )
@@ -59,7 +59,7 @@ window.addEventListener("load", () => {
 
 
 class Tags(HTMLParser):
-    """Every tag that must be closed is, in order; collects what would be fetched."""
+    """Checks that tags are closed in order; collects the URLs that a browser would fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_fetches_nothing():
+def test_page_is_complete_and_fetches_nothing():
     text = render_page(REPORT)
     tags = Tags()
     tags.feed(text)
@@ -88,7 +88,7 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert text == render_page(REPORT)
 
 
-def test_the_page_says_peak_findings_and_what_less_memory_costs():
+def test_page_shows_peak_findings_and_tradeoffs():
     text = render_page(REPORT)
     for words in ("The peak: call 1", "128 bytes occupied", "too much of it.", "+10.0 %", "0 to 1"):
         assert words in text
@@ -96,7 +96,7 @@ def test_the_page_says_peak_findings_and_what_less_memory_costs():
     assert "b<c" not in text
 
 
-def test_a_search_for_targets_is_told_with_what_it_did_not_take():
+def test_page_shows_partition_search_with_alternatives():
     taken = TargetOption("conv2d relu", "vanilla", 600)
     other = TargetOption("", "cortex-m", None, "does <not> build")
     programs = (
@@ -106,32 +106,37 @@ def test_a_search_for_targets_is_told_with_what_it_did_not_take():
     search = PartitionSearch(
         "instructions", "measured in QEMU", (PartitionDecision(taken, (other,)),), programs
     )
-    text = render_page(made(search=search))
+    text = render_page(make_report(search=search))
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
-    for words in ("Who runs what", "<b>collage</b>, taken", "does &lt;not&gt; build", "no room"):
+    for words in (
+        "<h2>Targets</h2>",
+        "<b>collage</b>, chosen",
+        "does &lt;not&gt; build",
+        "no room",
+    ):
         assert words in text
-    assert "Who runs what" not in render_page(made())
+    assert "<h2>Targets</h2>" not in render_page(make_report())
 
 
-def test_a_later_report_reads_the_facts_of_the_page_and_shows_changes():
+def test_report_shows_changes_from_the_page_of_a_baseline():
     found = EMBEDDED_JSON.search(render_page(REPORT))
     assert found is not None
     facts = json.loads(found[1])
     assert facts["workspace_bytes"] == 160
     assert facts["occupied_bytes"] == [96, 128, 16]
     faster = (operator(0, "conv2d", 550), operator(3, "relu", 400))
-    text = render_page(made(workspace_bytes=170, total=950, operators=faster), facts)
-    assert re.search(r'class="change worse">\+10 against', text)
-    assert re.search(r'class="change better">-50 against', text)
+    text = render_page(make_report(workspace_bytes=170, total=950, operators=faster), facts)
+    assert re.search(r'class="change worse">\+10 compared', text)
+    assert re.search(r'class="change better">-50 compared', text)
     assert re.search(r'class="r better">-50<', text)
     assert '">new</td>' in text
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What a headless browser says of the page after the pointer went over it."""
+def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return the state of the page in a headless browser after pointer movements."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         pytest.skip(f"needs a browser: {', '.join(BROWSERS)}, none found on PATH")
@@ -152,20 +157,20 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return answer
 
 
-def test_in_a_browser_it_renders_without_errors(said: dict[str, object]):
-    assert said["errors"] == []
-    assert said["columns"] == 6
-    widths = said["bars"]
+def test_in_a_browser_it_renders_without_errors(observed: dict[str, object]):
+    assert observed["errors"] == []
+    assert observed["columns"] == 6
+    widths = observed["bars"]
     assert isinstance(widths, list)
     assert widths[0] > widths[2] > 0
 
 
-def test_the_pointer_shows_a_buffer_and_who_lives_then(said: dict[str, object]):
-    shown = "in\ninput, 64 bytes\npool sram, bytes 0 to 63\nlives during calls 0–0"
-    assert said["buffer"] == shown
-    assert said["buffer title"] == "Call 0, conv2d"
-    alive = str(said["buffer alive"])
+def test_pointer_shows_a_buffer_and_the_live_buffers(observed: dict[str, object]):
+    shown = "in\ninput, 64 bytes\npool sram, bytes 0 to 63\nlive during calls 0–0"
+    assert observed["buffer"] == shown
+    assert observed["buffer title"] == "Call 0, conv2d"
+    alive = str(observed["buffer alive"])
     assert [name for name in ("in", "a", "b<c", "s") if f"{name}\t" in alive] == ["in", "a", "b<c"]
-    assert said["part"] == "code: 3,000 bytes, 60.0 %"
-    assert said["nothing"] is None
-    assert said["left title"] == "The peak: call 1, rows moved on"
+    assert observed["part"] == "code: 3,000 bytes, 60.0 %"
+    assert observed["nothing"] is None
+    assert observed["left title"] == "The peak: call 1, moved rows"

@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from sample_report import made
+from sample_report import make_report
 
 from firmwright.report.memory_map import (
     KIND_COLORS,
@@ -15,7 +15,7 @@ from firmwright.report.memory_map import (
     render_svg,
 )
 
-REPORT = made()
+REPORT = make_report()
 BUFFERS = tuple(buffer for buffer in REPORT.buffers if buffer.pool == "sram")
 MAP = MemoryMap("a title", BUFFERS, ("conv2d", "", "softmax"), 96, format_bound(96, 90))
 

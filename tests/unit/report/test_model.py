@@ -1,22 +1,22 @@
 """What is occupied when, and where the peak is."""
 
-from sample_report import buffer, made
+from sample_report import buffer, make_report
 
 from firmwright.report.model import occupied_bytes, occupied_bytes_by_time, peak_time
 
 
 def test_overlapping_buffers_count_once_and_pools_add_up():
-    report = made()
+    report = make_report()
     assert occupied_bytes_by_time(report) == (96, 128, 16)
     assert peak_time(report) == 1
     assert occupied_bytes((buffer("x", 0, 8, (0, 1)), buffer("y", 20, 8, (0, 1))), 0) == 16
 
 
 def test_a_run_without_steps_has_no_peak():
-    empty = made(operator_by_time=(), buffers=())
+    empty = make_report(operator_by_time=(), buffers=())
     assert occupied_bytes_by_time(empty) == ()
     assert peak_time(empty) == 0
 
 
 def test_a_step_that_belongs_to_no_operator_has_no_kind():
-    assert [made().kind_at(time) for time in range(3)] == ["conv2d", "", "softmax"]
+    assert [make_report().kind_at(time) for time in range(3)] == ["conv2d", "", "softmax"]

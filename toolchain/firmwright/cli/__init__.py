@@ -1,1 +1,1 @@
-"""The command line: one file a verb, each a thin layer over `flows`."""
+"""The command line: one module for each verb, on top of `flows`."""

@@ -1,4 +1,4 @@
-"""`firmwright backend test`: a backend's patterns, bit for bit against the core alone."""
+"""`firmwright backend test`: compare a backend's patterns bit for bit with the core's kernels."""
 
 from __future__ import annotations
 
@@ -6,58 +6,68 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
+from firmwright.cli.option_values import positive_int
 from firmwright.cli.session_options import add_session_options, make_session_opener
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_board_options,
-    positive_int,
-)
+from firmwright.cli.shared_options import add_board_options
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.backend_conformance import BackendTestResult, PatternResult, run_backend_test
 from firmwright.pipeline import NUMERICS
 
 NAME = "backend"
-HELP = "test a backend on the cases of its operators"
+HELP = "test a backend on the conformance cases of its operators"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["test"], help="run every pattern over its grid")
+    parser.add_argument(
+        "action", choices=["test"], help="run every pattern on its conformance cases"
+    )
     parser.add_argument("target", metavar="NAME", help="the backend, e.g. 'npu1 -columns=64'")
     parser.add_argument(
-        "--samples", metavar="N", type=positive_int, default=4, help="for each case (4)"
+        "--samples",
+        metavar="N",
+        type=positive_int,
+        default=4,
+        help="samples for each case (default: 4)",
     )
-    parser.add_argument("--numerics", choices=NUMERICS, default="litert", help="whose (litert)")
+    parser.add_argument(
+        "--numerics", choices=NUMERICS, default="litert", help="rounding profile (default: litert)"
+    )
     add_board_options(parser)
     add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     board = args.board or "host"
-    found = run_backend_test(
+    result = run_backend_test(
         args.target,
         board,
         sample_count=args.samples,
         open_with=make_session_opener(args),
         numerics=args.numerics,
     )
-    wrong = [case for entry in found.entries for case, _ in entry.differing]
+    wrong = [case for entry in result.entries for case, _ in entry.differing]
     error = None
     if wrong:
         shown = ", ".join(wrong[:8]) + (", ..." if len(wrong) > 8 else "")
-        error = MismatchError(f"{len(wrong)} cases differ: {shown}.", where=found.board)
-    return Outcome(_data(found), _text(found), error)
+        error = MismatchError(
+            f"{len(wrong)} cases differ: {shown}.",
+            where=result.board,
+            hint="run the failing cases with --json for the first differing values.",
+        )
+    return Outcome(_to_json(result), _format_result(result), error)
 
 
-def _data(found: BackendTestResult) -> dict[str, object]:
+def _to_json(result: BackendTestResult) -> dict[str, object]:
     return {
-        "target": found.target,
-        "board": found.board,
-        "samples": found.samples,
-        "patterns": [_entry(entry) for entry in found.entries],
+        "target": result.target,
+        "board": result.board,
+        "samples": result.samples,
+        "patterns": [_entry_to_json(entry) for entry in result.entries],
     }
 
 
-def _entry(entry: PatternResult) -> dict[str, object]:
+def _entry_to_json(entry: PatternResult) -> dict[str, object]:
     return {
         "name": entry.name,
         "cases": entry.cases,
@@ -69,10 +79,10 @@ def _entry(entry: PatternResult) -> dict[str, object]:
     }
 
 
-def _text(found: BackendTestResult) -> str:
+def _format_result(result: BackendTestResult) -> str:
     rows: list[Sequence[Cell]] = [
         [entry.name, entry.cases, len(entry.taken), len(entry.differing) or None]
-        for entry in found.entries
+        for entry in result.entries
     ]
-    text = format_table(["pattern", "cases", "taken", "differ"], rows)
-    return f"{text}\n\n{found.samples} samples each on {found.board}, against the core alone."
+    text = format_table(["pattern", "cases", "matched", "differ"], rows)
+    return f"{text}\n\n{result.samples} samples for each case on {result.board}, compared with the core alone."

@@ -1,4 +1,4 @@
-"""`firmwright backends`: what can take parts of a program, and what each takes."""
+"""`firmwright backends`: list the installed backends, or the patterns of one of them."""
 
 from __future__ import annotations
 
@@ -7,37 +7,41 @@ from collections.abc import Sequence
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.targets import target_to_json
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.ir.graph.patterns import format_pattern
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
 
 NAME = "backends"
-HELP = "list the backends, or what one of them takes"
+HELP = "list the backends, or the patterns of one backend"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backend", metavar="NAME", nargs="?", help="the whole table of this one")
+    parser.add_argument(
+        "backend", metavar="NAME", nargs="?", help="show the pattern table of this backend"
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    known = BACKENDS.all()
+    backends = BACKENDS.all()
     if args.backend is None:
         rows: list[Sequence[Cell]] = [
-            [name, item.version, len(item.table), item.kind.doc] for name, item in known.items()
+            [name, item.version, len(item.table), item.kind.doc] for name, item in backends.items()
         ]
         text = format_table(["backend", "version", "patterns", ""], rows)
-        found = {"backends": [_facts(item) for item in known.values()]}
-        return Outcome(found, text if rows else "no backend is installed")
-    if args.backend not in known:
-        listed = ", ".join(known) or "none is installed"
-        raise UsageError(f"there is no backend {args.backend!r}.", hint=f"one of: {listed}.")
-    return Outcome(_facts(known[args.backend]), _page(known[args.backend]))
+        data = {"backends": [_backend_to_json(item) for item in backends.values()]}
+        return Outcome(data, text if rows else "no backend is installed")
+    if args.backend not in backends:
+        listed = ", ".join(backends) or "none is installed"
+        raise UsageError(f"there is no backend {args.backend!r}.", hint=f"use one of: {listed}.")
+    return Outcome(
+        _backend_to_json(backends[args.backend]), _format_backend(backends[args.backend])
+    )
 
 
-def _facts(backend: Backend) -> dict[str, Any]:
+def _backend_to_json(backend: Backend) -> dict[str, Any]:
     return {
         "name": backend.name,
         "version": backend.version,
@@ -49,7 +53,7 @@ def _facts(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _page(backend: Backend) -> str:
+def _format_backend(backend: Backend) -> str:
     attrs = [f"-{name}={spec.default}" for name, spec in backend.attrs.items()]
     head = format_pairs(
         [

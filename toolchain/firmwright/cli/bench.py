@@ -1,4 +1,4 @@
-"""`firmwright bench`: models x boards, beside the peers' figures."""
+"""`firmwright bench`: measure models on boards and compare with other systems."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from firmwright.bench.prediction_accuracy import (
     median_error,
     worst_error,
 )
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
 
 NAME = "bench"
-HELP = "measure models on boards, beside other systems' figures"
+HELP = "measure models on boards and compare with other systems"
 DEFAULT_BOARD = "mps2-an386"
 MODELS_VARIABLE = "FIRMWRIGHT_MODELS"
 
@@ -43,24 +43,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         metavar="DIR",
         default=os.environ.get(MODELS_VARIABLE, ""),
-        help=f"every .tflite and .onnx file there (${MODELS_VARIABLE}, else the bundled example)",
+        help=f"use all .tflite and .onnx files in DIR (default: ${MODELS_VARIABLE}, else the "
+        "bundled "
+        "example)",
     )
     parser.add_argument(
-        "--boards", metavar="B,...", default=DEFAULT_BOARD, help=f"({DEFAULT_BOARD})"
+        "--boards",
+        metavar="B,...",
+        default=DEFAULT_BOARD,
+        help=f"boards to measure on (default: {DEFAULT_BOARD})",
     )
     parser.add_argument(
         "--modes",
         metavar="M,...",
         default=BALANCED,
-        help=f"goals of --optimize; with {STREAM_INPUT_SUFFIX} the input comes row by row ({BALANCED})",
+        help=f"--optimize goals; with {STREAM_INPUT_SUFFIX} the input rows are streamed (default: "
+        f"{BALANCED})",
     )
-    parser.add_argument("--peers", metavar="CSV", help="figures to stand beside (the project's)")
+    parser.add_argument(
+        "--peers", metavar="CSV", help="figures to compare with (default: the project's)"
+    )
     parser.add_argument(
         "--predict",
         action="store_true",
-        help="the cost model's prediction of each layer beside its exact count (QEMU only)",
+        help="compare the cost model's prediction of each layer with its exact count (QEMU only)",
     )
-    parser.add_argument("--write", metavar="CSV", help="write the table here, without times")
+    parser.add_argument(
+        "--write", metavar="CSV", help="write the table to this file, without times"
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -72,7 +82,7 @@ def run(args: argparse.Namespace) -> Outcome:
     modes = [name.strip() for name in args.modes.split(",") if name.strip()]
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
-        raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"of {', '.join(MODES)}.")
+        raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}.")
     rows = tuple(measure_models(models, boards, figures, modes))
     if args.write:
         write_file(args.write, format_csv(rows).encode())
@@ -83,7 +93,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
     boards = dict.fromkeys(row.board for row in rows)
-    of = {board: [row for row in rows if row.board == board] for board in boards}
+    rows_by_board = {board: [row for row in rows if row.board == board] for board in boards}
     cells: list[list[Cell]] = [
         [
             row.model.removesuffix(".tflite"),
@@ -99,19 +109,19 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
     ]
     head = ["model", "board", "operator", "kind", "schedule", "predicted", "counted", "error"]
     lines = [
-        f"{board}: {len(found)} layers, median error {100 * median_error(found):.1f} %, "
-        f"worst {100 * worst_error(found):.1f} %"
-        for board, found in of.items()
+        f"{board}: {len(layers)} layers, median error {100 * median_error(layers):.1f} %, "
+        f"worst {100 * worst_error(layers):.1f} %"
+        for board, layers in rows_by_board.items()
     ]
     data = {
         "boards": [
             {
                 "board": board,
-                "layers": len(found),
-                "median_error": round(median_error(found), 4),
-                "worst_error": round(worst_error(found), 4),
+                "layers": len(layers),
+                "median_error": round(median_error(layers), 4),
+                "worst_error": round(worst_error(layers), 4),
             }
-            for board, found in of.items()
+            for board, layers in rows_by_board.items()
         ],
         "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
     }
@@ -119,7 +129,6 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
 
 
 def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
-    """One row for `--json`."""
     return {
         "model": row.model,
         "board": row.board,
@@ -166,14 +175,15 @@ def format_summary(rows: Sequence[BenchmarkRow]) -> str:
     ]
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
     legend = (
-        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena as workspace); "
+        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena as "
+        "workspace); "
         "workspace, flash and stack are the model's, in bytes."
     )
     return "\n".join([format_table(head, cells), "", legend, *notes])
 
 
 def format_csv(rows: Sequence[BenchmarkRow]) -> str:
-    """The exact figures, the same on every machine: no times."""
+    """Format the reproducible figures, without times."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = (

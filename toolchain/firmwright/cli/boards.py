@@ -1,4 +1,4 @@
-"""`firmwright boards`: the boards there are; a new one from another; a file held to rules."""
+"""`firmwright boards`: list boards, create one from another, or check a board file."""
 
 from __future__ import annotations
 
@@ -9,38 +9,43 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.scaffold import BOARD_FILE, create_board
-from firmwright.cli.shared_options import Outcome
+from firmwright.cli.shared_options import add_boards_dir_option
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 
 NAME = "boards"
-HELP = "list the boards, make a new one from another, or check a board's file"
+HELP = "list the boards, create one from another, or check a board file"
 EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=("list", "new", "check"), default="list")
     parser.add_argument(
-        "what", nargs="?", metavar="NAME|FILE", help="of new a name, of check a file"
+        "name_or_file", nargs="?", metavar="NAME|FILE", help="new: the name; check: the file"
     )
-    parser.add_argument("--from", dest="like", metavar="B", help="the board that a new one is like")
+    parser.add_argument("--from", dest="like", metavar="B", help="the board to copy for a new one")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", default="boards", help="the new board's place (./boards)"
+        "-o",
+        "--output",
+        metavar="DIR",
+        default="boards",
+        help="folder of the new board (default: ./boards)",
     )
-    parser.add_argument("--boards-dir", metavar="DIR", action="append", default=[], help="more")
+    add_boards_dir_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    folders = [Path(directory) for directory in args.boards_dir]
-    if (args.what is None) != (args.action == "list"):
+    folders = args.board_dirs
+    if (args.name_or_file is None) != (args.action == "list"):
         raise UsageError(
-            f"boards {args.action} takes {'no name' if args.what else 'a name'}.",
-            hint="boards; boards new NAME --from B; boards check FILE.",
+            f"boards {args.action} takes {'no name' if args.name_or_file else 'a name'}.",
+            hint="use boards; boards new NAME --from B; or boards check FILE.",
         )
     match args.action:
         case "new":
             return _new(args, folders)
         case "check":
-            return _check(Path(args.what), folders)
+            return _check(Path(args.name_or_file), folders)
         case _:
             return _list(folders)
 
@@ -52,10 +57,12 @@ def _list(folders: list[Path]) -> Outcome:
         for b in boards
     ]
     head = ["board", "core", "validation", "flash bytes", "RAM bytes", ""]
-    return Outcome({"boards": [_listed(board) for board in boards]}, format_table(head, rows))
+    return Outcome(
+        {"boards": [_board_to_json(board) for board in boards]}, format_table(head, rows)
+    )
 
 
-def _listed(board: Board) -> dict[str, Any]:
+def _board_to_json(board: Board) -> dict[str, Any]:
     return {
         "name": board.name,
         "core": board.core,
@@ -70,39 +77,39 @@ def _listed(board: Board) -> dict[str, Any]:
 
 def _new(args: argparse.Namespace, folders: list[Path]) -> Outcome:
     if not args.like:
-        raise UsageError("a new board is made from another.", hint="--from B.")
-    file = create_board(args.what, args.like, Path(args.output), folders)
-    said = f"{file}: change what differs, then firmwright boards check {file}."
-    return Outcome({"file": str(file), "from": args.like}, said)
+        raise UsageError("a new board needs a board to copy.", hint="add --from B.")
+    file = create_board(args.name_or_file, args.like, Path(args.output), folders)
+    text = f"{file}: edit it, then run firmwright boards check {file}."
+    return Outcome({"file": str(file), "from": args.like}, text)
 
 
 def _check(file: Path, folders: list[Path]) -> Outcome:
     if file.name != BOARD_FILE or not file.is_file():
-        hint = f"name the file {BOARD_FILE}, in a folder called like the board."
-        raise UsageError("this is not a board's file.", where=str(file), hint=hint)
+        hint = f"name the file {BOARD_FILE}, in a folder with the board's name."
+        raise UsageError("this is not a board file.", where=str(file), hint=hint)
     folder = file.resolve().parent
     board = load_board(folder.name, [folder.parent, *folders])
-    return Outcome(_checked(board), _summary(board))
+    return Outcome(_details_to_json(board), _format_board(board))
 
 
-def _checked(board: Board) -> dict[str, Any]:
+def _details_to_json(board: Board) -> dict[str, Any]:
     clock = board.clock
     return {
-        **_listed(board),
+        **_board_to_json(board),
         "clock_hz": board.clock_hz if clock is None else clock.hz,
         "clock_settings": {} if clock is None else dict(clock.settings),
         "pools": [{"name": p.name, "size_bytes": p.size_bytes} for p in board.pools()],
     }
 
 
-def _summary(board: Board) -> str:
+def _format_board(board: Board) -> str:
     clock = board.clock
     speed = f"{board.clock_hz:,} Hz"
     if clock is not None:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
         speed = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz ({settings}); else {speed}"
     pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
-    runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none named"
+    runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
     rows: list[tuple[str, Cell]] = [
         ("board", f"{board.name}: {board.description}"),
         ("core", board.core),
@@ -110,7 +117,7 @@ def _summary(board: Board) -> str:
         ("clock", speed),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),
         ("pools", pools),
-        ("flashed by", runners),
+        ("flash runners", runners),
     ]
     regions: list[list[Cell]] = [
         [r.name, r.kind, f"{r.start:#010x}", r.size_bytes] for r in board.memory

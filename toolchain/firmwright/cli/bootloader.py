@@ -1,4 +1,4 @@
-"""`firmwright bootloader`: the resident loader of a board, and what lies in its slots."""
+"""`firmwright bootloader`: build a board's bootloader, or list its slots."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.bootloader import BOOTLOADER_BYTES
-from firmwright.cli.shared_options import Outcome
+from firmwright.cli.shared_options import add_required_board_option
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.device.bootloader_client import NO_SLOT, BootloaderInfo, SlotInfo, SlotState
 from firmwright.flows.bootloader_flashing import build_bootloader, open_bootloader_port, read_slots
 
 NAME = "bootloader"
-HELP = "build the resident loader of a board, or say what is in its slots"
+HELP = "build the bootloader of a board, or list the contents of its slots"
 _STATES = {
     SlotState.EMPTY: "empty",
-    SlotState.UNCONFIRMED: "tried, never confirmed",
-    SlotState.PENDING: "not tried yet",
+    SlotState.UNCONFIRMED: "booted, not confirmed",
+    SlotState.PENDING: "pending",
     SlotState.CONFIRMED: "confirmed",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--board", metavar="B", required=True, help="firmwright boards lists them")
-    parser.add_argument("--boards-dir", metavar="DIR", action="append", default=[], help="more")
+    add_required_board_option(parser)
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="write the project there, for firmwright flash DIR"
+        "-o", "--output", metavar="DIR", help="write the project to DIR, for firmwright flash DIR"
     )
     parser.add_argument(
-        "--port", metavar="URL", default="", help="ask the loader behind this port for its slots"
+        "--port", metavar="URL", default="", help="list the slots of the bootloader at this port"
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    board = load_board(args.board, [Path(directory) for directory in args.boards_dir])
+    board = load_board(args.board, args.board_dirs)
     if not args.port:
         image = build_bootloader(board, Path(args.output) if args.output else None)
-        return Outcome(_describe(image, board), _said(image, board))
+        return Outcome(_image_to_json(image, board), _format_image(image, board))
     if args.output:
-        hint = "the project without --port."
+        hint = "omit one of them."
         raise UsageError("--port and -o exclude each other.", where=NAME, hint=hint)
     with open_bootloader_port(board, args.port) as line:
         info, slots = read_slots(board, line)
-    return Outcome(_describe_slots(info, slots), _said_slots(info, slots))
+    return Outcome(_slots_to_json(info, slots), _format_slots(info, slots))
 
 
-# ---- the loader itself -------------------------------------------------------------------------
+# ---- the bootloader ----------------------------------------------------------------------------
 
 
-def _describe(image: Image, board: Board) -> dict[str, object]:
-    assert board.bootloader is not None  # it was built
+def _image_to_json(image: Image, board: Board) -> dict[str, object]:
+    assert board.bootloader is not None  # a board without bootloader raises earlier
     return {
         "board": image.board,
         "directory": str(image.directory),
@@ -68,12 +68,13 @@ def _describe(image: Image, board: Board) -> dict[str, object]:
     }
 
 
-def _said(image: Image, board: Board) -> str:
+def _format_image(image: Image, board: Board) -> str:
     loader = board.bootloader
-    assert loader is not None  # it was built
+    assert loader is not None  # a board without bootloader raises earlier
     lines = [
-        f"the loader of {board.name}: {image.sizes.flash_bytes:,} of {BOOTLOADER_BYTES:,} bytes, "
-        f"{loader.count} slots of {loader.slot_bytes:,} bytes from {loader.start:#x} on",
+        f"the bootloader of {board.name}: {image.sizes.flash_bytes:,} of {BOOTLOADER_BYTES:,} "
+        "bytes, "
+        f"{loader.count} slots of {loader.slot_bytes:,} bytes from {loader.start:#x}",
         str(image.elf),
         _how_to_start(image, board),
     ]
@@ -82,7 +83,7 @@ def _said(image: Image, board: Board) -> str:
 
 def _how_to_start(image: Image, board: Board) -> str:
     if board.run.kind != "qemu":
-        return "put it on the board once: firmwright bootloader -o DIR, firmwright flash DIR --runner R"
+        return "flash it once: firmwright bootloader -o DIR, firmwright flash DIR --runner R"
     quiet = ("-icount", "shift=0", "-display", "none", "-serial", "pty")
     words = (board.run.program, "-machine", board.run.machine, *board.run.args)
     return shlex.join([*words, "-kernel", str(image.elf), *quiet])
@@ -91,7 +92,7 @@ def _how_to_start(image: Image, board: Board) -> str:
 # ---- its slots ---------------------------------------------------------------------------------
 
 
-def _describe_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> dict[str, object]:
+def _slots_to_json(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> dict[str, object]:
     return {
         "board": info.board,
         "free": info.free,
@@ -113,13 +114,13 @@ def _describe_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> dict[s
     }
 
 
-def _said_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> str:
+def _format_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> str:
     rows: list[list[Cell]] = [_row(slot, slots) for slot in slots]
     head = ["slot", "holds", "state", "version", "bytes", "model"]
-    shown = format_table(head, rows)
-    starts = "nothing" if info.application == NO_SLOT else f"slot {info.application}"
+    text = format_table(head, rows)
+    boots = "nothing" if info.application == NO_SLOT else f"slot {info.application}"
     with_model = "" if info.model == NO_SLOT else f" with the model in slot {info.model}"
-    return f"{shown}\n{info.board} starts {starts}{with_model}; slot {info.free} is free."
+    return f"{text}\n{info.board} boots {boots}{with_model}; slot {info.free} is free."
 
 
 def _row(slot: SlotInfo, slots: tuple[SlotInfo, ...]) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""`firmwright bugreport`: what a report of a fault needs, in one archive."""
+"""`firmwright bugreport`: pack the facts for a bug report into one archive."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
     prepare_compilation,
 )
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.bug_report import BugReportRequest, make_bug_report
 from firmwright.flows.doctor import check_tools
 from firmwright.flows.model import Model, write_file
 
 NAME = "bugreport"
-HELP = "pack versions, options and a model's texts for a bug report"
+HELP = "pack versions, options and module texts for a bug report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default="bugreport.zip", help="(bugreport.zip)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="bugreport.zip",
+        help="output file (default: bugreport.zip)",
     )
     parser.add_argument(
         "--with-weights",
         action="store_true",
-        help="also the model file and all constants; without, their shapes and hashes",
+        help="include the model file and all constants instead of their shapes and hashes",
     )
     add_compile_options(parser)
 
@@ -47,10 +51,10 @@ def run(args: argparse.Namespace) -> Outcome:
     write_file(args.output, report.data)
     rows: list[list[Cell]] = [[path, size] for path, size in report.files.items()]
     weights = "with" if args.with_weights else "without"
-    said = [
+    texts = [
         f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, {weights} weights.",
         format_table(["file", "bytes"], rows),
-        f"The compilation ended so: {report.outcome}",
+        f"Outcome of the compilation: {report.outcome}",
     ]
     data = {
         "file": args.output,
@@ -59,4 +63,4 @@ def run(args: argparse.Namespace) -> Outcome:
         "with_weights": args.with_weights,
         "outcome": report.outcome,
     }
-    return Outcome(data, "\n\n".join(said))
+    return Outcome(data, "\n\n".join(texts))

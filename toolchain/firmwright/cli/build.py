@@ -1,4 +1,4 @@
-"""`firmwright build`: a model, or a project that compile wrote, becomes a firmware image."""
+"""`firmwright build`: build a firmware image from a model or a project folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from firmwright.base.errors import UsageError
 from firmwright.build import build_project
 from firmwright.cli.session_options import add_variant_option
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_firmware_option,
     add_model_options,
@@ -21,6 +20,7 @@ from firmwright.cli.shared_options import (
     with_firmware,
 )
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.firmware_images import build_image
 
 NAME = "build"
@@ -28,8 +28,10 @@ HELP = "build firmware for a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
-    parser.add_argument("-o", "--output", metavar="DIR", help="of a model: build in this folder")
+    add_model_options(
+        parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", help="build a model in this folder")
     add_variant_option(parser)
     add_toolchain_option(parser)
     add_firmware_option(parser)
@@ -40,12 +42,12 @@ def run(args: argparse.Namespace) -> Outcome:
     if Path(args.model).is_dir():
         image = _build_folder(args)
     else:
-        if args.firmware != "link" and args.variant != "release":
+        if args.firmware != "serial" and args.variant != "release":
             raise UsageError(
-                f"the benchmark's firmware has no {args.variant} image: that one's counts are read "
-                "over our link.",
+                f"the benchmark firmware has no {args.variant} image, since its counts need the "
+                "serial link.",
                 where=args.model,
-                hint="--variant release, or no --firmware.",
+                hint="use --variant release, or omit --firmware.",
             )
         compiled = with_firmware(args, compile_from_args(args))
         image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
@@ -54,27 +56,27 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _build_folder(args: argparse.Namespace) -> Image:
     extra = sorted(compile_options(args).keys() - {"board", "board_dirs"})
-    extra += ["harness"] if args.firmware != "link" else []
+    extra += ["firmware"] if args.firmware != "serial" else []
     if extra or args.output:
-        named = "output" if args.output else extra[0].replace("_", "-")
+        option = "output" if args.output else extra[0].replace("_", "-")
         raise UsageError(
-            f"--{named} belongs to a model; a project has it fixed.",
+            f"--{option} applies to models only; it is fixed in a project.",
             where=args.model,
-            hint="compile the model with it, then build.",
+            hint="compile the model with it again, then build.",
         )
     image = build_project(Path(args.model), args.variant, compiler=args.compiler)
     if args.board and args.board != image.board:
         raise UsageError(
             f"the project is for board {image.board}, not {args.board}.",
             where=args.model,
-            hint=f"leave --board out, or compile the model for {args.board}.",
+            hint=f"omit --board, or compile the model for {args.board}.",
         )
     return image
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
-    """The keys of `build --json`; what a toolchain does not tell of stacks is null."""
-    known, sized = image.stack_is_known, image.sizes_are_known
+    """Return the keys of `build --json`; values unknown to the toolchain are null."""
+    stack_known, sizes_known = image.stack_is_known, image.sizes_are_known
     return {
         "board": image.board,
         "variant": image.variant,
@@ -83,18 +85,18 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "bin": str(image.bin) if image.bin else None,
         "hex": str(image.hex) if image.hex else None,
         "library": str(image.library) if image.library else None,
-        "flash_bytes": image.sizes.flash_bytes if sized else None,
-        "ram_bytes": image.sizes.ram_bytes if sized else None,
-        "model_flash_bytes": image.model_flash_bytes if sized else None,
-        "model_ram_bytes": image.model_ram_bytes if sized else None,
-        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes if known else None,
+        "flash_bytes": image.sizes.flash_bytes if sizes_known else None,
+        "ram_bytes": image.sizes.ram_bytes if sizes_known else None,
+        "model_flash_bytes": image.model_flash_bytes if sizes_known else None,
+        "model_ram_bytes": image.model_ram_bytes if sizes_known else None,
+        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes if stack_known else None,
         "text_bytes": image.sizes.bytes_of("text"),
         "rodata_bytes": image.sizes.bytes_of("rodata"),
         "data_bytes": image.sizes.bytes_of("data"),
         "bss_bytes": image.sizes.bytes_of("bss", "noinit"),
-        "stack_bytes": image.stack.size_bytes if known else None,
+        "stack_bytes": image.stack.size_bytes if stack_known else None,
         "stack_path": list(image.stack.path),
-        "firmware_stack_bytes": image.firmware_stack.size_bytes if known else None,
+        "firmware_stack_bytes": image.firmware_stack.size_bytes if stack_known else None,
         "stack_unknown": list(image.firmware_stack.unknown),
         "regions": [
             {"name": r.name, "used_bytes": r.used_bytes, "size_bytes": r.size_bytes}
@@ -108,7 +110,7 @@ def format_summary(image: Image) -> str:
         [("image", str(image.elf)), ("board", image.board), ("variant", image.variant)]
     )
     if not image.sizes_are_known:
-        return f"{head}\n\nIts sizes are not known: it is no ELF."
+        return f"{head}\n\nThe sizes are unknown: the image is not an ELF file."
     sizes, stack = image.sizes, image.firmware_stack
     data_bytes = sizes.ram_bytes - sizes.bytes_of("stack")
     rows: list[list[Cell]] = [
@@ -118,11 +120,11 @@ def format_summary(image: Image) -> str:
     if image.stack_is_known:
         total = data_bytes + stack.size_bytes
         rows.append(["stack, worst path", stack.size_bytes, image.stack.size_bytes])
-        rows.append(["RAM in all", total, image.model_ram_with_stack_bytes])
+        rows.append(["total RAM", total, image.model_ram_with_stack_bytes])
     else:
-        kept = sizes.bytes_of("stack")
+        reserved = sizes.bytes_of("stack")
         rows.append(["stack, worst path", "unknown", "unknown"])
-        rows += [["stack that is kept", kept, None]] if kept else []
+        rows += [["reserved stack", reserved, None]] if reserved else []
     regions: list[list[Cell]] = [
         [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
         for r in sizes.regions

@@ -1,6 +1,6 @@
-"""`firmwright compile`: a model becomes C sources, a header and metadata.
+"""`firmwright compile`: compile a model to C sources, a header and metadata.
 
-Several models become one firmware, which runs one after another in the same memory.
+Several models become one firmware and run one after another in the same memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_firmware_option,
     add_reference_model_options,
@@ -22,6 +21,7 @@ from firmwright.cli.shared_options import (
     with_firmware,
 )
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
@@ -32,7 +32,7 @@ from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
 from firmwright.select.program_search import MemoryTradeoff
 
 NAME = "compile"
-HELP = "turn a model into C"
+HELP = "compile a model to C"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,27 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         metavar="MODEL",
         nargs="+",
-        help=".tflite, .onnx or .fwir file; several become one firmware and share its memory",
+        help=".tflite, .onnx or .fwir file; several models share one firmware and its memory",
     )
     add_reference_model_options(parser)
     parser.add_argument(
         "--concurrent",
         action="store_true",
-        help="of several models: each has memory of its own, so that they may run at once",
+        help="give each of several models separate memory, so that they can run concurrently",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the project here")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the project to this folder")
     parser.add_argument(
         "--main",
         metavar="FILE",
-        help="a C file of yours that has main() and the pools, in the place of our link and glue",
+        help="use this C file, with main() and the pools, instead of the generated main program",
     )
     add_firmware_option(parser)
     add_compile_options(parser)
-    group = parser.add_argument_group("looking inside")
+    group = parser.add_argument_group("inspection")
     group.add_argument(
         "--pareto",
         action="store_true",
-        help="print what less RAM would cost: each row is what --ram with its bytes compiles to",
+        help="print the programs with less RAM and their cost; --ram BYTES compiles one of them",
     )
     group.add_argument(
         "--print-pipeline", action="store_true", help="print the passes, their times and targets"
@@ -72,29 +72,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="print the module after this pass",
     )
-    group.add_argument("--dump-dir", metavar="DIR", help="write the module after every pass here")
+    group.add_argument(
+        "--dump-dir", metavar="DIR", help="write the module to this folder after every pass"
+    )
     group.add_argument(
         "--verify-passes", action="store_true", help="check the module after every pass"
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if args.main and (not args.output or args.firmware != "link"):
-        raise UsageError("--main is for a project with -o DIR, and without --firmware.")
+    if args.main and (not args.output or args.firmware != "serial"):
+        raise UsageError(
+            "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
+        )
     if len(args.models) > 1:
         return _run_several(args)
     if args.concurrent:
-        raise UsageError("--concurrent is said of several models.", hint="leave it out.")
+        raise UsageError("--concurrent needs several models.", hint="omit it, or name more models.")
     (args.model,) = args.models
     watch = PassWatcher(args)
     start = time.perf_counter()
-    model, given = prepare_compilation(args)
+    model, options_by_name = prepare_compilation(args)
     stopwatch = PassTimer()
-    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **given)
+    compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **options_by_name)
     seconds = time.perf_counter() - start
     watch.finish()
     _save(args, with_firmware(args, compiled))
-    options = options_for(model.module, given)
+    options = options_for(model.module, options_by_name)
     passes = pass_names(model.module, options) if args.print_pipeline else ()
     timings = stopwatch.rows if args.print_pipeline else []
     data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
@@ -106,23 +110,25 @@ def run(args: argparse.Namespace) -> Outcome:
             {"pass": row.name, "target": row.target, "ms": round(1e3 * row.seconds, 3)}
             for row in timings
         ]
-    shown = [format_table(("pass", "target", "ms"), _timed(timings)), ""] if timings else []
-    parts = [*shown, *watch.printed, format_summary(compiled, seconds, args.output)]
+    sections = (
+        [format_table(("pass", "target", "ms"), _timing_rows(timings)), ""] if timings else []
+    )
+    texts = [*sections, *watch.printed, format_summary(compiled, seconds, args.output)]
     if args.pareto:
-        found = pareto_front(model.module, options)
-        data["pareto"] = [asdict(item) for item in found]
-        parts += ["", format_tradeoffs(found)]
-    return Outcome(data, "\n".join(parts))
+        frontier = pareto_front(model.module, options)
+        data["pareto"] = [asdict(item) for item in frontier]
+        texts += ["", format_tradeoffs(frontier)]
+    return Outcome(data, "\n".join(texts))
 
 
-def _timed(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
-    """The passes as they ran, with the targets whose functions each was run for."""
+def _timing_rows(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
+    """Return one row for each pass and target."""
     return [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in timings]
 
 
-def format_tradeoffs(found: Sequence[MemoryTradeoff]) -> str:
-    """Workspace against predicted instructions, and what is computed row by row for it."""
-    least = found[0].instructions
+def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
+    """Format workspace, predicted instructions and streamed segments."""
+    least = frontier[0].instructions
     rows: list[Sequence[Cell]] = [
         (
             item.workspace_bytes,
@@ -130,16 +136,18 @@ def format_tradeoffs(found: Sequence[MemoryTradeoff]) -> str:
             f"{100 * item.instructions / least - 100:+.1f} %",
             ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none",
         )
-        for item in found
+        for item in frontier
     ]
-    return format_table(("workspace bytes", "predicted instructions", "more", "by rows"), rows)
+    return format_table(
+        ("workspace bytes", "predicted instructions", "more", "row streaming"), rows
+    )
 
 
-def _save(args: argparse.Namespace, made: Compilation | Bundle) -> None:
+def _save(args: argparse.Namespace, project: Compilation | Bundle) -> None:
     if args.main:
-        save_with_main(made, args.main, args.output)
+        save_with_main(project, args.main, args.output)
     elif args.output:
-        made.save(args.output)
+        project.save(args.output)
 
 
 def _run_several(args: argparse.Namespace) -> Outcome:
@@ -148,41 +156,41 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     watch = PassWatcher(args)
     parts = []
     for path in args.models:
-        model, given = prepare_compilation(argparse.Namespace(**{**vars(args), "model": path}))
-        parts.append(compile_for(model, watch=watch, **given))
-    made = bundle(parts, concurrent=args.concurrent)
+        model, options = prepare_compilation(argparse.Namespace(**{**vars(args), "model": path}))
+        parts.append(compile_for(model, watch=watch, **options))
+    firmware = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
-    _save(args, made)
-    data = {**made.metadata, "compile_seconds": round(seconds, 3)}
+    _save(args, firmware)
+    data = {**firmware.metadata, "compile_seconds": round(seconds, 3)}
     if args.output:
         data["directory"] = args.output
-    return Outcome(data, format_bundle_summary(made, parts, seconds, args.output))
+    return Outcome(data, format_bundle_summary(firmware, parts, seconds, args.output))
 
 
 def _check_several(args: argparse.Namespace) -> None:
-    """UsageError for options that mean one model."""
-    given = {
+    """Raise UsageError for options that apply to a single model only."""
+    used_options = {
         "--name": args.name,
         "--reference-model": args.reference_model,
         "--dump-dir": args.dump_dir,
         "--print-after": args.print_after,
         "--print-pipeline": args.print_pipeline,
-        "--firmware": args.firmware != "link",
+        "--firmware": args.firmware != "serial",
     }
-    named = [option for option, value in given.items() if value]
-    if named:
+    rejected = [option for option, value in used_options.items() if value]
+    if rejected:
         raise UsageError(
-            f"{named[0]} is said of one model, and there are {len(args.models)}.",
-            hint="compile that model alone with it.",
+            f"{rejected[0]} accepts a single model; {len(args.models)} were given.",
+            hint="compile the models separately with it.",
         )
 
 
 class PassWatcher:
-    """What --print-after, --dump-dir and --verify-passes do after each pass."""
+    """Implements --print-after, --dump-dir and --verify-passes."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.printed: list[str] = []
-        self._wanted: list[str] = args.print_after
+        self._print_after: list[str] = args.print_after
         self._checks = args.verify_passes
         self._seen: list[str] = []
         self._folder = Path(args.dump_dir) if args.dump_dir else None
@@ -190,30 +198,32 @@ class PassWatcher:
     def __call__(self, name: str, module: IRModule) -> None:
         if self._checks:
             verify_after_pass(name, module)
-        if name in self._wanted:
+        if name in self._print_after:
             self.printed.append(print_module(module, elide_constants=True))
         if self._folder is not None:
             save_module(module, self._dump_file(name))
         self._seen.append(name)
 
     def _dump_file(self, name: str) -> Path:
-        """Numbered, so that the folder lists the passes in order."""
+        """Return the next file, numbered so that the folder lists the passes in order."""
         assert self._folder is not None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"the folder cannot be made: {error.strerror}.", where=str(self._folder)
+                f"the folder cannot be created: {error.strerror}.",
+                where=str(self._folder),
+                hint="give another --dump-dir.",
             ) from error
         return self._folder / f"{len(self._seen):02d}-{name}.fwir"
 
     def finish(self) -> None:
-        """UsageError if a pass to print after never ran."""
-        missing = [name for name in self._wanted if name not in self._seen]
+        """Raise UsageError if a pass of --print-after did not run."""
+        missing = [name for name in self._print_after if name not in self._seen]
         if missing:
             raise UsageError(
                 f"--print-after {missing[0]}: no such pass ran.",
-                hint=f"one of {', '.join(self._seen)}.",
+                hint=f"use one of {', '.join(self._seen)}.",
             )
 
 
@@ -224,16 +234,16 @@ def _pools_in_use(known: Mapping[str, Any], access: str = "rw") -> str:
 
 
 def format_bundle_summary(
-    made: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
+    project: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
 ) -> str:
-    """What a person wants to know of several models in one firmware; `parts` are they alone."""
-    known = made.metadata
+    """Format the facts about several models in one firmware; `parts` are the single models."""
+    known = project.metadata
     pools = _pools_in_use(known)
     alone = ", ".join(f"{p.module.name} {p.metadata['workspace_bytes']:,}" for p in parts)
     how = "each its own" if known["concurrent"] else "shared"
     rows: list[tuple[str, Cell]] = [
         ("models", ", ".join(known["run_order"])),
-        ("board", f"{made.board.name}, target {next(iter(known['target'].values()))}"),
+        ("board", f"{project.board.name}, target {next(iter(known['target'].values()))}"),
         ("workspace", f"{known['workspace_bytes']:,} bytes, {how} ({pools})"),
         ("alone", f"{alone} bytes"),
         ("constants", f"{known['constants_bytes']:,} bytes"),
@@ -245,7 +255,7 @@ def format_bundle_summary(
 
 
 def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
-    """What a person wants to know of a compilation."""
+    """Format the facts about a compilation."""
     known = compiled.metadata
     pools, const_pools = (_pools_in_use(known, access) for access in ("rw", "ro"))
     rows: list[tuple[str, Cell]] = [
@@ -266,7 +276,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
 
 
 def _targets(compiled: Compilation) -> str:
-    """The core, then the backends that work with it."""
+    """Format the core and the backends in use."""
     return ", ".join(map(str, compiled.module.targets.values()))
 
 

@@ -1,4 +1,4 @@
-"""`firmwright debug`: GDB on a model that runs, stopped where an operator begins."""
+"""`firmwright debug`: run GDB on a running model, stopped at the start of an operator."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import shlex
 import subprocess
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_compile_options,
-    add_model_options,
-    compile_from_args,
-    non_negative_int,
-)
+from firmwright.cli.option_values import non_negative_int
+from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
+from firmwright.cli.verb import Outcome
 from firmwright.flows.debugger import (
     Command,
     check_operator,
@@ -25,7 +21,7 @@ from firmwright.flows.firmware_images import build_image
 from firmwright.pipeline import Compilation
 
 NAME = "debug"
-HELP = "GDB on a board's firmware, stopped where an operator begins"
+HELP = "debug a board's firmware with GDB, stopped at the start of an operator"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,25 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=non_negative_int,
         default=None,
-        help="stop where operator N begins",
+        help="stop at the start of operator N",
     )
     add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    """An emulator is started with GDB in front of it; for a board the commands are said."""
+    """Start GDB on an emulator, or print the commands for a physical board."""
     if not args.board:
-        raise UsageError("which board?", where="debug", hint="--board B.")
+        raise UsageError("no board was given.", where="debug", hint="add --board B.")
     compiled = compile_from_args(args)
     check_operator(compiled, args.operator)
     if compiled.board.run.kind == "qemu":
-        return _emulated(compiled, args.operator)
+        return _debug_emulator(compiled, args.operator)
     image = build_image(compiled, "profile")
     plan = debug_commands(compiled.board, image.elf, "", args.operator)
-    return _outcome(compiled, plan.server, plan.gdb)
+    return _commands_outcome(compiled, plan.server, plan.gdb)
 
 
-def _emulated(compiled: Compilation, operator: int | None) -> Outcome:
+def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
     debugger = find_debugger(compiled.board.toolchain)
     with start_halted(compiled) as (image, address):
         plan = debug_commands(compiled.board, image.elf, address, operator)
@@ -69,7 +65,7 @@ def _emulated(compiled: Compilation, operator: int | None) -> Outcome:
     )
 
 
-def _outcome(compiled: Compilation, server: Command, gdb: Command) -> Outcome:
+def _commands_outcome(compiled: Compilation, server: Command, gdb: Command) -> Outcome:
     data = {"board": compiled.board.name, "server": list(server), "gdb": list(gdb)}
     lines = [shlex.join(command) for command in (server, gdb) if command]
     return Outcome(data, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""`firmwright demo`: the main job on the bundled example, told as it is done."""
+"""`firmwright demo`: compile, run and verify the bundled example."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from firmwright.base.version import VERSION
 from firmwright.cli import build as build_verb
 from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.text_table import format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.demo import EMULATED_BOARD, DemoResult, run_demo
 from firmwright.flows.sample_batches import Array
 
@@ -23,20 +23,22 @@ SHADES = " ░▒▓█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--board", metavar="B", default="", help=f"({EMULATED_BOARD}, in QEMU)")
+    parser.add_argument(
+        "--board", metavar="B", default="", help=f"board (default: {EMULATED_BOARD}, in QEMU)"
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:
     demo = run_demo(args.board)
-    found = demo.verification
+    verification = demo.verification
     error = None
-    if not found.exact:
-        error = MismatchError(verify_verb.format_verdict(found), where=found.board)
+    if not verification.exact:
+        error = MismatchError(verify_verb.format_verdict(verification), where=verification.board)
     return Outcome(demo_to_json(demo), format_demo(demo), error)
 
 
 def demo_to_json(demo: DemoResult) -> dict[str, Any]:
-    """What verify, compile, build and profile would say, and the accuracy on the board."""
+    """Return keys of verify, compile, build and profile, and the accuracy on the board."""
     built, measured = (
         build_verb.image_to_json(demo.image),
         profile_verb.profile_to_json(demo.profile),
@@ -46,7 +48,7 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
     return {
         **verify_verb.verification_to_json(demo.verification),
         "accuracy": demo.accuracy,
-        "right": demo.right,
+        "right": demo.correct,
         "missing_tools": list(demo.missing),
         **{name: known[name] for name in kept},
         **built,
@@ -56,7 +58,7 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
 
 
 def format_demo(demo: DemoResult) -> str:
-    """The whole story: five steps, some digits, where the work goes."""
+    """Format the five steps, some images, and the cost of the operators."""
     return "\n\n".join(
         [_title(demo), *_notes(demo), _steps(demo), _digits(demo), _costs(demo), _more()]
     )
@@ -70,16 +72,16 @@ def _notes(demo: DemoResult) -> list[str]:
     if not demo.missing:
         return []
     names = " and ".join(demo.missing)
-    return [f"(There is no {names} here, so this computer stands for the microcontroller.)"]
+    return [f"({names} is not installed, so the demo runs on this computer.)"]
 
 
 def _steps(demo: DemoResult) -> str:
-    known, image, found = demo.compiled.metadata, demo.image, demo.verification
+    known, image, verification = demo.compiled.metadata, demo.image, demo.verification
     work, bound = known["workspace_bytes"], known["lower_bound_bytes"]
     least = "the least possible" if work == bound else f"{work - bound:,} above the least possible"
     target = next(iter(known["target"].values()))
-    bits = "within the tolerance of" if found.is_float else "bit for bit equal to"
-    verdict = bits if found.exact else f"{found.mismatches:,} differ from"
+    bits = "within the tolerance of" if verification.is_float else "bit for bit equal to"
+    verdict = bits if verification.exact else f"{verification.mismatches:,} differ from"
     rows = [
         (
             "compile",
@@ -94,13 +96,14 @@ def _steps(demo: DemoResult) -> str:
         ),
         (
             "run",
-            f"{found.samples} images sent over the serial link, {found.values:,} outputs read back",
+            f"{verification.samples} images sent over the serial link, {verification.values:,} "
+            "outputs read back",
             _cost_line(demo),
         ),
-        ("verify", f"all {found.values:,} outputs {verdict} {found.reference}", ""),
+        ("verify", f"all {verification.values:,} outputs {verdict} {verification.reference}", ""),
         (
             "measure",
-            f"{demo.right} of {len(demo.labels)} held-out digits read rightly on the board: "
+            f"{demo.correct} of {len(demo.labels)} test images classified correctly on the board: "
             f"{100 * demo.accuracy:.1f} %",
             "",
         ),
@@ -124,20 +127,20 @@ def _cost_line(demo: DemoResult) -> str:
 
 
 def _digits(demo: DemoResult) -> str:
-    """Some images as the board saw them, over what it answered; its mistakes come first."""
-    wrong = [k for k in range(len(demo.labels)) if demo.answers[k] != demo.labels[k]]
+    """Format some images with the board's predictions, wrong ones first."""
+    wrong = [k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]]
     right = [k for k in range(len(demo.labels)) if k not in wrong]
     chosen = [*wrong[:2], *_one_of_each(demo, right)][:MAX_IMAGES_SHOWN]
     pictures = [render_image(demo.images[k]) for k in chosen]
     lines = [("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)]
-    captions = [_caption(int(demo.answers[k]), int(demo.labels[k])) for k in chosen]
+    captions = [_caption(int(demo.predictions[k]), int(demo.labels[k])) for k in chosen]
     lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
-    lines.append("  (the answers of the board; its mistakes, if any, stand first)")
+    lines.append("  (predictions of the board; wrong ones, if any, come first)")
     return "\n".join(lines)
 
 
 def _one_of_each(demo: DemoResult, candidates: Sequence[int]) -> list[int]:
-    """The first image of every class, in the order of the classes."""
+    """Return the first image of every class, in order of the classes."""
     first: dict[int, int] = {}
     for k in candidates:
         first.setdefault(int(demo.labels[k]), k)
@@ -149,7 +152,7 @@ def _caption(answer: int, label: int) -> str:
 
 
 def render_image(image: Array) -> list[str]:
-    """An image as text: two rows of pixels to a line, each by its darkness."""
+    """Render an image as text, with two rows of pixels on each line."""
     ink = image.astype(int) - int(image.min())
     most = max(int(ink.max()), 1)
     levels = (ink * (len(SHADES) - 1) + most // 2) // most
@@ -160,7 +163,7 @@ def render_image(image: Array) -> list[str]:
 
 
 def _cell(top: int, bottom: int) -> str:
-    """Half blocks show edges; where both halves are alike, a shade."""
+    """Return the character for two pixels: a half block at an edge, else a shade."""
     half = len(SHADES) // 2
     match (top >= half, bottom >= half):
         case (True, False):
@@ -190,7 +193,7 @@ def _costs(demo: DemoResult) -> str:
 
 def _more() -> str:
     return (
-        "  With a model of your own:\n"
+        "  To use your own model:\n"
         f"    firmwright verify MODEL.tflite --board {EMULATED_BOARD}\n"
         f"    firmwright compile MODEL.tflite --board {EMULATED_BOARD} -o DIR"
     )

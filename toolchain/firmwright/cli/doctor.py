@@ -1,4 +1,4 @@
-"""`firmwright doctor`: what is here of the things that Firmwright works with."""
+"""`firmwright doctor`: check the tools and packages that Firmwright uses."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.doctor import ToolStatus, check_tools, install_commands
 
 NAME = "doctor"
-HELP = "say what is installed, and what the rest would enable"
+HELP = "check the installed tools, and show the purpose of missing ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There is nothing to say."""
+    """No options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:
     findings = check_tools()
     rows: list[Sequence[Cell]] = []
-    for area, items in groupby(findings, key=lambda found: found.area):
+    for area, items in groupby(findings, key=lambda item: item.area):
         for item in items:
             rows.append([area, item.name, _state(item), item.enables])
             area = ""
     return Outcome(
         {
-            "findings": [_facts(item) for item in findings],
+            "findings": [_status_to_json(item) for item in findings],
             "install": list(install_commands(findings)),
         },
         "\n\n".join(
-            filter(None, (format_table(["", "", "found", "for"], rows), *_advice(findings)))
+            filter(
+                None, (format_table(["", "tool", "installed", "purpose"], rows), *_advice(findings))
+            )
         ),
     )
 
@@ -44,20 +46,20 @@ def _state(item: ToolStatus) -> str:
 
 
 def _advice(findings: Sequence[ToolStatus]) -> list[str]:
-    """What would install the rest, and what no command installs."""
+    """Return the install commands for missing tools and remarks where there is no command."""
     missing = [item for item in findings if not item.usable]
     if not missing:
-        return ["Everything is here."]
+        return ["All tools are installed."]
     lines = [f"  {command}" for command in install_commands(findings)]
     lines += [
         f"  {item.install} ({item.name})"
         for item in missing
         if not item.install.startswith(("apt install ", "pip install "))
     ]
-    return ["\n".join(["What is missing comes with:", *lines])]
+    return ["\n".join(["Install the missing tools with:", *lines])]
 
 
-def _facts(item: ToolStatus) -> dict[str, Any]:
+def _status_to_json(item: ToolStatus) -> dict[str, Any]:
     return {
         "area": item.area,
         "name": item.name,

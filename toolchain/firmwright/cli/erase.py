@@ -1,34 +1,32 @@
-"""`firmwright erase`: a board's whole flash, emptied by its tool."""
+"""`firmwright erase`: erase a board's flash with its flash tool."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
 
 from firmwright.boards import load_board
-from firmwright.boards.flash_tools import FLASH_RUNNERS
-from firmwright.cli.shared_options import Outcome
+from firmwright.cli.shared_options import (
+    add_required_board_option,
+    add_runner_option,
+)
+from firmwright.cli.verb import Outcome
 from firmwright.flows.flashing import erase, plan_erase
 
 NAME = "erase"
-HELP = "empty a board's flash"
+HELP = "erase a board's flash"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--board", metavar="B", required=True, help="firmwright boards lists them")
-    parser.add_argument("--boards-dir", metavar="DIR", action="append", default=[], help="more")
+    add_required_board_option(parser)
+    add_runner_option(parser)
     parser.add_argument(
-        "--runner",
-        choices=tuple(FLASH_RUNNERS),
-        default="",
-        help="the one that the board's file prefers",
+        "--dry-run", action="store_true", help="print the commands without running them"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say the commands, run none")
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    board = load_board(args.board, [Path(directory) for directory in args.boards_dir])
+    board = load_board(args.board, args.board_dirs)
     plan = plan_erase(board, args.runner)
     data = {
         "board": board.name,

@@ -1,34 +1,30 @@
-"""`firmwright export`: a model as a package for another build system."""
+"""`firmwright export`: export a model as a package for another build system."""
 
 from __future__ import annotations
 
 import argparse
 
 from firmwright.base.version import VERSION
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_compile_options,
-    add_model_options,
-    compile_from_args,
-)
+from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
 from firmwright.cli.text_table import format_pairs
+from firmwright.cli.verb import Outcome
 from firmwright.flows.package_export import export_model
 from firmwright.package.export_formats import ARCHIVES, FORMATS
 
 NAME = "export"
-HELP = "write a model as a package for another build system"
+HELP = "export a model as a package for another build system"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
-    parser.add_argument("--format", choices=FORMATS, required=True, help="which build system")
+    parser.add_argument("--format", choices=FORMATS, required=True, help="the build system")
     parser.add_argument(
-        "-o", "--output", metavar="PATH", help="the folder, or of mlf and cmsis-pack the file"
+        "-o", "--output", metavar="PATH", help="output folder; for mlf and cmsis-pack a file"
     )
     parser.add_argument(
         "--with-tests",
         action="store_true",
-        help="with the model file, known answers and tests for pytest --fw-board B",
+        help="include the model file, known answers and tests for pytest --fw-board B",
     )
     add_compile_options(parser)
 

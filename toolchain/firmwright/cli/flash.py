@@ -1,4 +1,4 @@
-"""`firmwright flash`: firmware onto a board, by the tool that its file names or by none at all."""
+"""`firmwright flash`: flash firmware to a board."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
-from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.build import build_project, read_project_board
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
+    add_runner_option,
     compile_from_args,
 )
+from firmwright.cli.verb import Outcome
 from firmwright.device.serial_port_discovery import PortChooser, SerialPortInfo
 from firmwright.flows.bootloader_flashing import (
     BootloaderFlashResult,
@@ -32,60 +33,57 @@ from firmwright.flows.firmware_images import build_image
 from firmwright.flows.flashing import FlashPlan, FlashResult, flash, plan_flashing
 
 NAME = "flash"
-HELP = "put firmware into a board's flash and start it"
+HELP = "flash firmware to a board and start it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser, ".tflite, .onnx or .fwir file, or the folder that compile wrote")
+    add_model_options(
+        parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
+    )
     add_runner_options(parser)
-    parser.add_argument("--verify", action="store_true", help="read it back and compare")
+    parser.add_argument("--verify", action="store_true", help="read the flash back and compare")
     parser.add_argument(
         "--model-only",
         action="store_true",
-        help="through the resident loader: the model alone, for the application that is there",
+        help="through the bootloader: send the model only, for the installed application",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, the commands of the tool"
+        "--dry-run", action="store_true", help="print the commands without running them"
     )
     add_compile_options(parser)
 
 
 def add_runner_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--runner",
-        choices=tuple(FLASH_RUNNERS),
-        default="",
-        help="the one that the board's file prefers",
-    )
+    add_runner_option(parser)
     parser.add_argument(
         "--address",
         "--port",
         metavar="WHERE",
         default="",
-        help="of gdb: HOST:PORT or unix:PATH; of serial: the port; of uf2: the volume's folder",
+        help="for gdb: HOST:PORT or unix:PATH; for serial: the port; for uf2: the volume's folder",
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
     board = _board_of(args)
     if uses_bootloader(board, args.runner):
-        return _by_loader(args, board)
+        return _flash_via_bootloader(args, board)
     if args.model_only:
         raise UsageError(
-            "--model-only needs the resident loader on the board.",
+            "--model-only needs the bootloader on the board.",
             where=board.name,
-            hint='--runner serial, with serial = "bootloader" in the board\'s file.',
+            hint='use --runner serial, with serial = "bootloader" in the board\'s file.',
         )
     plan = make_flash_plan(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:
-        return _shown(plan, commands)
-    done = flash(plan, verify=args.verify, address=args.address, choose=port_prompt())
-    return Outcome(_describe(done), _said(done))
+        return _dry_run_outcome(plan, commands)
+    result = flash(plan, verify=args.verify, address=args.address, choose=port_prompt())
+    return Outcome(asdict(result), _format_result(result))
 
 
 def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
-    """The image of a model or a project, with the runner that the options ask for."""
+    """Build the image of a model or project and choose the runner."""
     folder = Path(args.model)
     if folder.is_dir():
         image = build_project(folder)
@@ -101,19 +99,19 @@ def _board_of(args: argparse.Namespace) -> Board:
     if folder.is_dir():
         return _board(read_project_board(folder), args)
     if not args.board:
-        raise UsageError("which board?", where="flash", hint="--board B.")
-    return load_board(args.board, [Path(directory) for directory in args.boards_dir])
+        raise UsageError("no board was given.", where="flash", hint="add --board B.")
+    return load_board(args.board, args.board_dirs)
 
 
 def _board(name: str, args: argparse.Namespace) -> Board:
     if args.board and args.board != name:
         what = f"the project is for board {name}, not {args.board}."
-        raise UsageError(what, where=args.model, hint="leave --board out.")
-    return load_board(name, [Path(directory) for directory in args.boards_dir])
+        raise UsageError(what, where=args.model, hint="omit --board.")
+    return load_board(name, args.board_dirs)
 
 
 def port_prompt() -> PortChooser | None:
-    """Asks a person which port it is; where nobody sits there, None."""
+    """Return a function that asks for the port; None without a terminal."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
@@ -121,28 +119,30 @@ def _ask(ports: Sequence[SerialPortInfo]) -> SerialPortInfo:
     for number, port in enumerate(ports, 1):
         print(f"{number}: {port}", file=sys.stderr)
     while True:
-        print("which one? ", end="", file=sys.stderr, flush=True)
+        print("port number: ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline().strip()
         if not answer:
-            raise UsageError("no port was chosen.", hint="--address PORT.")
+            raise UsageError("no port was chosen.", hint="add --address PORT.")
         if answer.isdigit() and 1 <= int(answer) <= len(ports):
             return ports[int(answer) - 1]
 
 
-def _by_loader(args: argparse.Namespace, board: Board) -> Outcome:
-    what = _loadable(args)
+def _flash_via_bootloader(args: argparse.Namespace, board: Board) -> Outcome:
+    firmware = _slot_firmware(args)
     if args.dry_run:
         data = {"board": board.name, "runner": "serial", "commands": []}
-        said = f"serial: {what.name}, linked for the slot that the loader says is free."
-        return Outcome(data, said)
+        text = f"serial: {firmware.name}, linked for the free slot of the bootloader."
+        return Outcome(data, text)
     with open_bootloader_port(board, args.address, port_prompt()) as line:
-        done = flash_via_bootloader(
-            what, board, line, verify=args.verify, is_model_update=args.model_only
+        result = flash_via_bootloader(
+            firmware, board, line, verify=args.verify, is_model_update=args.model_only
         )
-    return Outcome(_describe_loaded(done), _said_loaded(what, done))
+    return Outcome(
+        {"runner": "serial", **asdict(result)}, _format_bootloader_result(firmware, result)
+    )
 
 
-def _loadable(args: argparse.Namespace) -> SlotFirmware:
+def _slot_firmware(args: argparse.Namespace) -> SlotFirmware:
     folder = Path(args.model)
     return (
         slot_firmware_from_folder(folder)
@@ -151,51 +151,32 @@ def _loadable(args: argparse.Namespace) -> SlotFirmware:
     )
 
 
-def _describe_loaded(done: BootloaderFlashResult) -> dict[str, object]:
-    return {
-        "board": done.board,
-        "runner": "serial",
-        "place": done.place,
-        "slot": done.slot,
-        "model_only": done.is_model_update,
-        "size_bytes": done.size_bytes,
-        "sent_bytes": done.sent_bytes,
-        "verified": done.verified,
-    }
-
-
-def _said_loaded(what: SlotFirmware, done: BootloaderFlashResult) -> str:
-    kind = "the model alone" if done.is_model_update else "the application"
-    sent = "all" if done.sent_bytes == done.size_bytes else f"{done.sent_bytes:,} of them"
-    checked = ", read back and compared" if done.verified else ""
+def _format_bootloader_result(firmware: SlotFirmware, result: BootloaderFlashResult) -> str:
+    kind = "the model only" if result.model_only else "the application"
+    sent = "all" if result.sent_bytes == result.size_bytes else f"{result.sent_bytes:,} of them"
+    checked = ", verified" if result.verified else ""
     return (
-        f"{what.name} on {done.board}: {kind}, {done.size_bytes:,} bytes in slot {done.slot} "
-        f"({sent} sent over {done.place}){checked}. It answers, and stays."
+        f"{firmware.name} on {result.board}: {kind}, {result.size_bytes:,} bytes in slot "
+        f"{result.slot} ({sent} sent over {result.place}){checked}. The firmware is confirmed."
     )
 
 
-def _shown(plan: FlashPlan, commands: Sequence[Sequence[str]]) -> Outcome:
+def _dry_run_outcome(plan: FlashPlan, commands: Sequence[Sequence[str]]) -> Outcome:
     lines = [shlex.join(command) for command in commands]
-    said = "\n".join(lines) or f"{plan.runner}: {plan.image.size_bytes:,} bytes, by no other tool."
+    size_bytes = plan.image.size_bytes
+    text = "\n".join(lines) or f"{plan.runner}: {size_bytes:,} bytes, without an external tool."
     data = {
         "board": plan.board.name,
         "runner": plan.runner,
         "size_bytes": plan.image.size_bytes,
         "commands": [list(command) for command in commands],
     }
-    return Outcome(data, said)
+    return Outcome(data, text)
 
 
-def _describe(done: FlashResult) -> dict[str, object]:
-    return {
-        "board": done.board,
-        "runner": done.runner,
-        "place": done.place,
-        "size_bytes": done.size_bytes,
-        "verified": done.verified,
-    }
-
-
-def _said(done: FlashResult) -> str:
-    checked = ", read back and compared" if done.verified else ""
-    return f"{done.board}: {done.size_bytes:,} bytes by {done.runner} ({done.place}){checked}."
+def _format_result(result: FlashResult) -> str:
+    checked = ", verified" if result.verified else ""
+    return (
+        f"{result.board}: {result.size_bytes:,} bytes flashed by {result.runner} "
+        f"({result.place}){checked}."
+    )

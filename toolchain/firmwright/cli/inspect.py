@@ -1,16 +1,17 @@
-"""`firmwright inspect`: what a model is, and what of it is not supported."""
+"""`firmwright inspect`: show a model's tensors, operators and unsupported features."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from firmwright.cli.shared_options import Outcome, add_onnx_input_options, model_overrides
+from firmwright.cli.shared_options import add_onnx_input_options, model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
 
 NAME = "inspect"
-HELP = "show a model's tensors, operators and cost, and what is unsupported"
+HELP = "show a model's tensors, operators, cost and unsupported features"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,37 +20,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    found = inspect_model(args.model, model_overrides(args))
-    return Outcome(inspection_to_json(found), format_summary(found))
+    inspection = inspect_model(args.model, model_overrides(args))
+    return Outcome(inspection_to_json(inspection), format_summary(inspection))
 
 
-def inspection_to_json(found: Inspection) -> dict[str, Any]:
-    """The keys of `inspect --json`."""
+def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
     return {
-        "model": found.name,
-        "stage": found.stage,
-        "inputs": [_tensor(tensor) for tensor in found.inputs],
-        "outputs": [_tensor(tensor) for tensor in found.outputs],
+        "model": inspection.name,
+        "stage": inspection.stage,
+        "inputs": [_tensor_to_json(tensor) for tensor in inspection.inputs],
+        "outputs": [_tensor_to_json(tensor) for tensor in inspection.outputs],
         "operators": [
             {
                 "index": operator.index,
                 "kind": operator.kind,
-                "inputs": [_tensor(tensor) for tensor in operator.inputs],
-                "outputs": [_tensor(tensor) for tensor in operator.outputs],
+                "inputs": [_tensor_to_json(tensor) for tensor in operator.inputs],
+                "outputs": [_tensor_to_json(tensor) for tensor in operator.outputs],
                 "macs": operator.macs,
             }
-            for operator in found.operators
+            for operator in inspection.operators
         ],
-        "macs": found.macs,
-        "parameters_bytes": found.parameters_bytes,
-        "supported": not found.unsupported,
+        "macs": inspection.macs,
+        "parameters_bytes": inspection.parameters_bytes,
+        "supported": not inspection.unsupported,
         "unsupported": [
-            {"op": item.op, "where": item.where, "why": item.why} for item in found.unsupported
+            {"op": item.op, "where": item.where, "why": item.why} for item in inspection.unsupported
         ],
     }
 
 
-def _tensor(tensor: ModelTensor) -> dict[str, Any]:
+def _tensor_to_json(tensor: ModelTensor) -> dict[str, Any]:
     quantization = tensor.quantization
     return {
         "name": tensor.name,
@@ -60,11 +60,14 @@ def _tensor(tensor: ModelTensor) -> dict[str, Any]:
     }
 
 
-def format_summary(found: Inspection) -> str:
-    head: list[tuple[str, Cell]] = [("model", found.name), ("stage", found.stage)]
-    head += [("input", _line(tensor)) for tensor in found.inputs]
-    head += [("output", _line(tensor)) for tensor in found.outputs]
-    head += [("parameters", f"{found.parameters_bytes:,} bytes"), ("multiply-adds", found.macs)]
+def format_summary(inspection: Inspection) -> str:
+    head: list[tuple[str, Cell]] = [("model", inspection.name), ("stage", inspection.stage)]
+    head += [("input", _format_tensor(tensor)) for tensor in inspection.inputs]
+    head += [("output", _format_tensor(tensor)) for tensor in inspection.outputs]
+    head += [
+        ("parameters", f"{inspection.parameters_bytes:,} bytes"),
+        ("multiply-adds", inspection.macs),
+    ]
     rows: list[list[Cell]] = [
         [
             operator.index,
@@ -74,18 +77,22 @@ def format_summary(found: Inspection) -> str:
             ", ".join(sorted({tensor.dtype for tensor in operator.outputs})),
             operator.macs or None,
         ]
-        for operator in found.operators
+        for operator in inspection.operators
     ]
     parts = [format_pairs(head)]
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
-    if found.unsupported:
-        bad: list[list[Cell]] = [[item.op, item.where, item.why] for item in found.unsupported]
-        parts.append("Not supported:\n" + format_table(["operator", "where", "why"], bad))
+    if inspection.unsupported:
+        unsupported: list[list[Cell]] = [
+            [item.op, item.where, item.why] for item in inspection.unsupported
+        ]
+        parts.append(
+            "Not supported:\n" + format_table(["operator", "where", "reason"], unsupported)
+        )
     return "\n\n".join(parts)
 
 
-def _line(tensor: ModelTensor) -> str:
+def _format_tensor(tensor: ModelTensor) -> str:
     text = f"{tensor.name}: {tensor.dtype} {format_shape(tensor.shape)}"
     quantization = tensor.quantization
     if quantization is None or not quantization.scales:

@@ -31,7 +31,7 @@ from firmwright.base.errors import (
 )
 from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.progress import show_progress
-from firmwright.cli.shared_options import CliParser, Outcome, Verb
+from firmwright.cli.verb import CliParser, Outcome, Verb
 
 SCHEMA = JSON_VERSION
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")

@@ -1,4 +1,4 @@
-"""`firmwright mlperf`: the MLPerf Tiny benchmark, from our side or for its own runner."""
+"""`firmwright mlperf`: run the MLPerf Tiny benchmark, or serve its own runner."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ import sys
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_compile_options,
-    add_model_options,
-    compile_from_args,
-    non_negative_int,
-    positive_int,
-    positive_seconds,
-)
+from firmwright.cli.option_values import non_negative_int, positive_int, positive_seconds
+from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
 from firmwright.cli.text_table import Cell, format_pairs
+from firmwright.cli.verb import Outcome
 from firmwright.flows.mlperf import (
     BenchmarkScore,
     read_dataset,
@@ -33,34 +27,44 @@ HELP = "run the MLPerf Tiny benchmark on a board"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
-    parser.add_argument("--dataset", metavar="DIR", help="samples, and y_labels.csv")
+    parser.add_argument("--dataset", metavar="DIR", help="folder with the samples and y_labels.csv")
     parser.add_argument(
-        "--samples", metavar="N", type=positive_int, help="the first N of the data set (all)"
+        "--samples", metavar="N", type=positive_int, help="use the first N samples (default: all)"
     )
     parser.add_argument(
-        "--iterations", metavar="N", type=positive_int, default=10, help="timed inferences (10)"
+        "--iterations",
+        metavar="N",
+        type=positive_int,
+        default=10,
+        help="timed inferences (default: 10)",
     )
     parser.add_argument(
         "--warmups",
         metavar="N",
         type=non_negative_int,
         default=10,
-        help="inferences before those (10)",
+        help="untimed inferences before them (default: 10)",
     )
     parser.add_argument(
         "--task",
         choices=[task.name for task in TASKS],
         default="",
-        help="which task the model is for (the one whose sizes it has)",
+        help="the model's task (default: the task with its tensor sizes)",
     )
     parser.add_argument(
         "--serve",
         action="store_true",
-        help="start the firmware behind a pseudo terminal, for the benchmark's own runner",
+        help="run the firmware on a pseudo terminal for the benchmark's own runner",
     )
-    parser.add_argument("--port", metavar="URL", default="", help="of a board that has it flashed")
     parser.add_argument(
-        "--timeout", metavar="S", type=positive_seconds, default=300.0, help="for one command (300)"
+        "--port", metavar="URL", default="", help="serial port of a board with the firmware"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=positive_seconds,
+        default=300.0,
+        help="seconds for one command (default: 300)",
     )
     add_compile_options(parser)
 
@@ -68,13 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     if bool(args.dataset) == args.serve:
         raise UsageError(
-            "--dataset DIR runs the benchmark, --serve waits for its runner: one of them."
+            "exactly one of --dataset and --serve is needed.",
+            hint="--dataset DIR runs the benchmark, --serve waits for its runner.",
         )
     compiled = with_benchmark_firmware(compile_from_args(args), args.task)
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
-    found = run_benchmark(
+    score = run_benchmark(
         compiled,
         read_dataset(args.dataset, task, args.samples),
         port=args.port,
@@ -82,7 +87,7 @@ def run(args: argparse.Namespace) -> Outcome:
         iterations=args.iterations,
         warmups=args.warmups,
     )
-    return Outcome(score_to_json(found, compiled), format_summary(found, compiled))
+    return Outcome(score_to_json(score, compiled), format_summary(score, compiled))
 
 
 def _serve(compiled: Compilation) -> Outcome:
@@ -96,33 +101,33 @@ def _serve(compiled: Compilation) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def score_to_json(found: BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
+def score_to_json(score: BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,
-        "task": found.task,
-        "samples": found.samples,
-        "top1": found.top1,
-        "auc": found.auc,
-        "inferences_per_second": found.per_second,
-        "microseconds": found.microseconds,
-        "results": found.results,
+        "task": score.task,
+        "samples": score.samples,
+        "top1": score.top1,
+        "auc": score.auc,
+        "inferences_per_second": score.per_second,
+        "microseconds": score.microseconds,
+        "results": score.results,
     }
 
 
-def format_summary(found: BenchmarkScore, compiled: Compilation) -> str:
+def format_summary(score: BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", compiled.module.name),
         ("board", compiled.board.name),
-        ("task", f"{found.task} ({found.name} answers)"),
-        ("samples", found.samples),
+        ("task", f"{score.task} (firmware {score.name})"),
+        ("samples", score.samples),
     ]
-    if found.top1 is not None:
-        rows.append(("top-1", f"{100 * found.top1:.1f} %"))
-    if found.auc is not None:
-        rows.append(("area under the curve", f"{found.auc:.3f}"))
-    rows.append(("one inference", f"{found.microseconds:,.1f} us"))
-    rows.append(("inferences per second", f"{found.per_second:,.2f}"))
+    if score.top1 is not None:
+        rows.append(("top-1", f"{100 * score.top1:.1f} %"))
+    if score.auc is not None:
+        rows.append(("area under the curve", f"{score.auc:.3f}"))
+    rows.append(("one inference", f"{score.microseconds:,.1f} us"))
+    rows.append(("inferences per second", f"{score.per_second:,.2f}"))
     if compiled.board.run.kind == "qemu":
         rows.append(("time", "the emulator's: 1,000 instructions are 1 us"))
     return format_pairs(rows)

@@ -1,7 +1,7 @@
-"""Progress in a notebook: while a cell works, what the flows log stands below it.
+"""Progress display in notebooks: shows log messages below a running cell.
 
-`%load_ext firmwright` turns it on. A message with "3 of 10" in it fills a bar; others show that
-something goes on. When the cell is done the bar is gone.
+`%load_ext firmwright` enables it. A message with "3 of 10" fills a progress bar. The display is
+removed when the cell has finished.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ Show = Callable[[str], None]
 
 
 class CellEvents(Protocol):
-    """What IPython calls before and behind a cell."""
+    """The events that IPython triggers before and after a cell."""
 
     def register(self, event: str, function: Callable[..., None]) -> None:
-        """Calls `function` at every `event` from now on."""
+        """Call `function` at every `event`."""
 
     def unregister(self, event: str, function: Callable[..., None]) -> None:
-        """No longer."""
+        """Stop calling `function`."""
 
 
 class CellProgress(logging.Handler):
-    """Shows messages while a cell runs. `new_place` gives what exchanges HTML below the cell."""
+    """Shows log messages while a cell runs.
+
+    `new_place` creates a display and returns its update function.
+    """
 
     def __init__(self, new_place: Callable[[], Show]) -> None:
         super().__init__(logging.INFO)
@@ -39,14 +42,14 @@ class CellProgress(logging.Handler):
         self._level_before = logging.NOTSET
 
     def begin(self, *_: Any) -> None:
-        """A cell begins."""
+        """Start when a cell starts."""
         logger = logging.getLogger(ROOT)
         self._level_before = logger.level
         logger.setLevel(logging.INFO)
         logger.addHandler(self)
 
     def end(self, *_: Any) -> None:
-        """A cell is done, well or not."""
+        """Remove the display when the cell has finished."""
         logger = logging.getLogger(ROOT)
         if self in logger.handlers:
             logger.removeHandler(self)
@@ -56,14 +59,14 @@ class CellProgress(logging.Handler):
             self._show = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A place is made with the first message: most cells have none."""
+        """Show the message; the display is created with the first one."""
         if self._show is None:
             self._show = self._new_place()
         self._show(render_progress(record.getMessage()))
 
 
 def render_progress(message: str) -> str:
-    """A message as a bar and its words."""
+    """Render a message as a progress bar with text."""
     count = COUNT.search(message)
     value = ""
     if count:
@@ -73,7 +76,7 @@ def render_progress(message: str) -> str:
 
 
 def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellProgress:
-    """Progress for every cell from the next one on."""
+    """Show progress for all later cells."""
     progress = CellProgress(new_place)
     events.register("pre_run_cell", progress.begin)
     events.register("post_run_cell", progress.end)
@@ -81,7 +84,7 @@ def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellPr
 
 
 def ipython_display() -> Show:
-    """IPython's own way to exchange what it has displayed."""
+    """Create an IPython display and return its update function."""
     ipython: Any = import_module("IPython.display")  # only a notebook has it
     handle = ipython.display(ipython.HTML(""), display_id=True)
     return lambda text: handle.update(ipython.HTML(text))

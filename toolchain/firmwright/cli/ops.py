@@ -1,4 +1,4 @@
-"""`firmwright ops`: the operators there are, and what imports as which."""
+"""`firmwright ops`: list the supported operators and their TFLite and ONNX names."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import argparse
 import textwrap
 from dataclasses import asdict
 
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.operator_catalog import onnx_operators, supported_operators
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import RULES
 
 NAME = "ops"
-HELP = "list the operators"
+HELP = "list the supported operators"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There is nothing to say."""
+    """No options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    found = supported_operators(op_table(), RULES)
+    operators = supported_operators(op_table(), RULES)
     rows: list[list[Cell]] = [
-        [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))] for item in found
+        [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))]
+        for item in operators
     ]
     onnx = onnx_operators()
-    data = {"operators": [asdict(item) for item in found], "onnx": list(onnx)}
-    names = textwrap.fill(f"Of ONNX: {', '.join(onnx)}.", 100)
+    data = {"operators": [asdict(item) for item in operators], "onnx": list(onnx)}
+    names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 100)
     return Outcome(data, f"{format_table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")

@@ -1,4 +1,4 @@
-"""`firmwright partition`: the module with every operator given to a target, as a file."""
+"""`firmwright partition`: assign operators to targets and write the module."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.shared_options import (
-    Outcome,
     add_board_options,
+    add_measurement_options,
     add_model_options,
+    add_numerics_option,
     add_partition_options,
     compile_options,
     load_model_argument,
     partition_request,
-    positive_seconds,
 )
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.flows.partition_summary import target_shares
 from firmwright.partitioning.partition_result import PartitionResult
-from firmwright.pipeline import NUMERICS, OPTIMIZE_GOALS
+from firmwright.pipeline import OPTIMIZE_GOALS
 from firmwright.tune.partition_methods import (
     COLLAGE,
     EAGER,
@@ -31,7 +32,7 @@ from firmwright.tune.partition_methods import (
 )
 
 NAME = "partition"
-HELP = "give a model's operators to targets and write the module"
+HELP = "assign a model's operators to targets and write the module"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,61 +41,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target",
         metavar="T",
         required=True,
-        help="in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'",
+        help="targets in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="the .fwir file")
-    parser.add_argument("--numerics", choices=NUMERICS, help="whose roundings (litert)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the module to this .fwir file"
+    )
+    add_numerics_option(parser)
     add_partition_options(parser)
     search = parser.add_argument_group("collage")
     search.add_argument(
         "--save-partition",
         metavar="FILE",
-        help="write what was found as JSON, for people to edit and --partition FILE to apply",
+        help="write the partition as JSON, to edit and apply with --partition FILE",
     )
     add_board_options(search)
-    search.add_argument("--optimize", choices=OPTIMIZE_GOALS, help="ram: the least memory first")
-    search.add_argument("--port", metavar="URL", default="", help="of a board, which then counts")
-    search.add_argument("--flash", metavar="COMMAND", default="", help="puts {elf}, {bin} on it")
     search.add_argument(
-        "--timeout", metavar="S", type=positive_seconds, help="seconds for one run (300)"
+        "--optimize", choices=OPTIMIZE_GOALS, help="objective; ram minimizes memory first"
     )
+    add_measurement_options(search)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.save_partition and args.partition != COLLAGE:
-        raise UsageError("--save-partition is what --partition collage found.")
+        raise UsageError("--save-partition needs a search.", hint="add --partition collage.")
     if not args.output and not args.save_partition:
-        raise UsageError("nothing is to be written.", hint="-o FILE, or --save-partition FILE.")
-    found: PartitionResult | None = None
+        raise UsageError("no output was given.", hint="add -o FILE, or --save-partition FILE.")
+    search_result: PartitionResult | None = None
     if args.partition == COLLAGE:
-        made = search_partition(
+        result = search_partition(
             load_model_argument(args), compile_options(args), partition_request(args)
         )
-        found, model = made.partition, made.model
+        search_result, model = result.partition, result.model
     else:
-        model = _given(args)
-    if args.save_partition and found is not None:
-        write_file(args.save_partition, found.text().encode())
+        model = _partitioned_model(args)
+    if args.save_partition and search_result is not None:
+        write_file(args.save_partition, search_result.text().encode())
     if args.output:
         save_module(model.module, args.output)
-    parts = target_shares(model.module)
+    shares = target_shares(model.module)
     data: dict[str, Any] = {
         "model": model.name,
         "file": args.output,
         "targets": [
             {"target": part.target, "operators": part.operators, "functions": list(part.functions)}
-            for part in parts
+            for part in shares
         ],
-        **({"search": found.as_json()} if found else {}),
+        **({"search": search_result.as_json()} if search_result else {}),
     }
-    rows: list[Sequence[Cell]] = [[p.target, p.operators, len(p.functions)] for p in parts]
-    shown = [format_table(("target", "operators", "functions"), rows)]
-    shown = [_searched(found), *shown] if found else shown
+    rows: list[Sequence[Cell]] = [[p.target, p.operators, len(p.functions)] for p in shares]
+    texts = [format_table(("target", "operators", "functions"), rows)]
+    texts = [_format_search(search_result), *texts] if search_result else texts
     files = [file for file in (args.save_partition, args.output) if file]
-    return Outcome(data, "\n\n".join([*shown, "\n".join(files)]))
+    return Outcome(data, "\n\n".join([*texts, "\n".join(files)]))
 
 
-def _given(args: argparse.Namespace) -> Model:
+def _partitioned_model(args: argparse.Namespace) -> Model:
     if args.partition == EAGER:
         return partition(load_model_argument(args), args.target, args.numerics or "")
     model, options = partition_model(
@@ -105,37 +106,42 @@ def _given(args: argparse.Namespace) -> Model:
     return model
 
 
-def _searched(found: PartitionResult) -> str:
-    """What was chosen, what else there was, and whole programs beside each other."""
+def _format_search(result: PartitionResult) -> str:
+    """Format the chosen regions with their alternatives, and the whole programs."""
     parts: list[Sequence[Cell]] = [
-        [" ".join(part.ops), part.target, _count(part.cost), _others(part.alternatives)]
-        for part in found.parts
+        [
+            " ".join(part.ops),
+            part.target,
+            _format_cost(part.cost),
+            _format_alternatives(part.alternatives),
+        ]
+        for part in result.parts
     ]
     programs: list[Sequence[Cell]] = [
         [
-            how + (" (taken)" if how == found.chosen else ""),
+            how + (" (chosen)" if how == result.chosen else ""),
             total.count if total.count is not None else total.reason,
             total.workspace_bytes or None,
             total.flash_bytes,
         ]
-        for how, total in found.totals.items()
+        for how, total in result.totals.items()
     ]
     return "\n\n".join(
         (
-            format_table(["operators", "target", found.unit, "or else"], parts),
-            format_table(["program", found.unit, "workspace bytes", "image's flash"], programs),
+            format_table(["operators", "target", result.unit, "alternatives"], parts),
+            format_table(["program", result.unit, "workspace bytes", "image's flash"], programs),
         )
     )
 
 
-def _others(alternatives: Sequence[Any]) -> str:
-    return ", ".join(f"{other.target} {_count(other.cost)}" for other in alternatives)
+def _format_alternatives(alternatives: Sequence[Any]) -> str:
+    return ", ".join(f"{other.target} {_format_cost(other.cost)}" for other in alternatives)
 
 
-def _count(cost: Any) -> Cell:
+def _format_cost(cost: Any) -> Cell:
     match cost.status:
         case "ok":
-            return f"{cost.count:,}" + (" (modelled)" if cost.how == "modelled" else "")
+            return f"{cost.count:,}" + (" (modeled)" if cost.how == "modelled" else "")
         case "failed":
             return f"failed: {cost.reason}"
         case _:

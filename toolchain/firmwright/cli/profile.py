@@ -1,4 +1,4 @@
-"""`firmwright profile`: what a run costs, operator by operator."""
+"""`firmwright profile`: measure the cost of a run, operator by operator."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.cli.option_values import positive_int
 from firmwright.cli.session_options import (
     add_count_instructions_option,
     add_session_options,
     make_session_opener,
 )
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_compile_options,
-    add_model_options,
-    compile_from_args,
-)
+from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.profiling import RUNS, Profile, profile
@@ -28,78 +25,72 @@ from firmwright.flows.profiling import RUNS, Profile, profile
 NAME = "profile"
 HELP = "measure a model on a board, operator by operator"
 CONDITIONS = ("model", "board", "clock_hz", "flags")
-"""What two profiles must have in common to be compared number by number."""
+"""The conditions under which profiles are comparable number by number."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument(
-        "--baseline", metavar="JSON", help="an earlier profile --json, to compare with"
+        "--baseline", metavar="JSON", help="compare with the output of an earlier profile --json"
     )
     add_count_instructions_option(parser)
     parser.add_argument(
         "--runs",
         metavar="N",
-        type=_runs,
-        help="measure N runs and give median and least (1 in QEMU, where counts repeat; else "
+        type=positive_int,
+        help="measure N runs and report median and minimum (default: 1 in QEMU, where counts "
+        "repeat, else "
         f"{RUNS})",
     )
     add_compile_options(parser)
     add_session_options(parser)
 
 
-def _runs(text: str) -> int:
-    runs = int(text)
-    if runs < 1:
-        raise ValueError(text)
-    return runs
-
-
 def run(args: argparse.Namespace) -> Outcome:
-    old = read_profile(args.baseline) if args.baseline else None
+    baseline = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
-        raise UsageError("a library in this process has no counters.", hint="no --in-process.")
-    found = profile(
+        raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+    measured = profile(
         compile_from_args(args),
         open_with=make_session_opener(args),
-        exact=args.count_instructions,
+        count_instructions=args.count_instructions,
         compiler=args.compiler,
         runs=args.runs,
     )
-    data = profile_to_json(found)
-    if old is not None:
-        data["against"] = compare_profiles(data, old)
-    return Outcome(data, format_summary(found, old))
+    data = profile_to_json(measured)
+    if baseline is not None:
+        data["baseline"] = compare_profiles(data, baseline)
+    return Outcome(data, format_summary(measured, baseline))
 
 
-def profile_to_json(found: Profile) -> dict[str, Any]:
-    """The keys of `profile --json`: counts stand under the unit they are of, null elsewhere."""
+def profile_to_json(measured: Profile) -> dict[str, Any]:
+    """Return the keys of `profile --json`; counts are stored under their unit."""
 
     def counts(value: int) -> dict[str, int | None]:
         return {
-            "instructions": value if found.unit == "instructions" else None,
-            "cycles": value if found.unit == "cycles" else None,
-            "nanoseconds": value if found.unit == "ns" else None,
+            "instructions": value if measured.unit == "instructions" else None,
+            "cycles": value if measured.unit == "cycles" else None,
+            "nanoseconds": value if measured.unit == "ns" else None,
         }
 
     return {
-        "model": found.model,
-        "board": found.board,
-        **counts(found.total),
-        "resolution": found.resolution,
-        "runs": found.runs,
-        "least": found.least,
-        "clock_hz": found.clock_hz or None,
-        "flags": found.flags,
+        "model": measured.model,
+        "board": measured.board,
+        **counts(measured.total),
+        "resolution": measured.resolution,
+        "runs": measured.runs,
+        "least": measured.least,
+        "clock_hz": measured.clock_hz or None,
+        "flags": measured.flags,
         "pools": [
             {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
-            for pool in found.pools
+            for pool in measured.pools
         ],
-        "exact": None if found.exact is None else counts_to_json(found.exact),
-        "probe_overhead": found.probe_overhead,
-        "stack_bytes": found.stack_bytes,
-        "stack_reserve_bytes": found.stack_reserve_bytes or None,
-        "macs": found.macs,
+        "exact": None if measured.exact is None else counts_to_json(measured.exact),
+        "probe_overhead": measured.probe_overhead,
+        "stack_bytes": measured.stack_bytes,
+        "stack_reserve_bytes": measured.stack_reserve_bytes or None,
+        "macs": measured.macs,
         "operators": [
             {
                 "name": operator.name,
@@ -112,13 +103,12 @@ def profile_to_json(found: Profile) -> dict[str, Any]:
                 "modelled_cycles": operator.modelled_cycles,
                 "instruction_kinds": operator.kinds,
             }
-            for operator in found.operators
+            for operator in measured.operators
         ],
     }
 
 
 def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
-    """Everything that ran, exactly; `between` is what the operators' calls themselves take."""
     return {
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
@@ -132,7 +122,7 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
-    """What two cores did, and how long that takes where they work at once, which is modelled."""
+    """Return the work of two cores and the modeled makespan."""
     return {
         "instructions": list(line.executed),
         "modelled_makespan": line.makespan,
@@ -153,20 +143,26 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
 
 
 def read_profile(path: str) -> dict[str, Any]:
-    """An object that `profile --json` printed."""
+    """Read the output of `profile --json`."""
     try:
-        found = parse_json(Path(path).read_text(encoding="utf-8"))
+        data = parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"the earlier profile cannot be read: {error}.", where=path) from error
-    if not isinstance(found, dict) or not isinstance(found.get("operators"), list):
         raise UsageError(
-            "this is no profile.", where=path, hint="a file with the output of profile --json."
+            f"the baseline cannot be read: {error}.",
+            where=path,
+            hint="give a file with the output of profile --json.",
+        ) from error
+    if not isinstance(data, dict) or not isinstance(data.get("operators"), list):
+        raise UsageError(
+            "this is not a profile.",
+            where=path,
+            hint="give a file with the output of profile --json.",
         )
-    return found
+    return data
 
 
 def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """New less old, in all and by operator name; and what else is not the same."""
+    """Return the changes in total and by operator, and the conditions that differ."""
     unit = _unit(new)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
     return {
@@ -174,9 +170,9 @@ def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
         "mismatched_conditions": [
             key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)
         ],
-        "total": _less(new[unit], old.get(unit)),
+        "total": _difference(new[unit], old.get(unit)),
         "operators": [
-            {"name": row["name"], "change": _less(row[unit], before.get(row["name"]))}
+            {"name": row["name"], "change": _difference(row[unit], before.get(row["name"]))}
             for row in new["operators"]
         ],
     }
@@ -186,66 +182,70 @@ def _unit(data: Mapping[str, Any]) -> str:
     return next(u for u in ("instructions", "cycles", "nanoseconds") if data[u] is not None)
 
 
-def _less(new: int, old: Any) -> int | None:
+def _difference(new: int, old: Any) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
-def format_summary(found: Profile, old: Mapping[str, Any] | None = None) -> str:
-    """Totals, then the table of operators."""
+def format_summary(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
+    """Format the totals and the table of operators."""
     rows: list[tuple[str, Cell]] = [
-        ("model", found.model),
-        ("board", found.board),
-        (f"{found.unit} per run", _total(found)),
-        ("multiply-adds", found.macs),
+        ("model", measured.model),
+        ("board", measured.board),
+        (f"{measured.unit} per run", _total(measured)),
+        ("multiply-adds", measured.macs),
     ]
-    if found.macs:
-        rows.append((f"{found.unit} per multiply-add", found.total / found.macs))
-    for pool in found.pools:
+    if measured.macs:
+        rows.append((f"{measured.unit} per multiply-add", measured.total / measured.macs))
+    for pool in measured.pools:
         limit = f" of {pool.limit_bytes:,}" if pool.limit_bytes else ""
         rows.append((f"pool {pool.name}", f"{pool.used_bytes:,}{limit} bytes"))
-    if found.stack_bytes is not None:
-        rows.append(("stack used", f"{found.stack_bytes:,} of {found.stack_reserve_bytes:,} bytes"))
-    if found.clock_hz:
-        rows.append(("clock", f"{found.clock_hz / 1e6:g} MHz"))
-    rows.append(("compiled with", found.flags))
-    rows.append(("resolution", f"{found.resolution:,} {found.unit}"))
-    if found.exact is None:
-        rows.append(("probes cost", f"{found.probe_overhead:,} {found.unit}"))
+    if measured.stack_bytes is not None:
+        rows.append(
+            ("stack used", f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes")
+        )
+    if measured.clock_hz:
+        rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
+    rows.append(("compiled with", measured.flags))
+    rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
+    if measured.exact is None:
+        rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
     else:
-        rows.append(("counted one by one", f"{found.exact.total.instructions:,} instructions"))
-        rows.append(("modelled cycles", found.exact.total.cycles))
-        if found.exact.timeline is not None:
-            line = found.exact.timeline
+        rows.append(("counted one by one", f"{measured.exact.total.instructions:,} instructions"))
+        rows.append(("modeled cycles", measured.exact.total.cycles))
+        if measured.exact.timeline is not None:
+            line = measured.exact.timeline
             shares = " and ".join(f"{count:,}" for count in line.executed)
             rows.append(("on two cores", f"{shares} instructions"))
-            rows.append(("at once, modelled", f"{line.makespan:,} instructions"))
-        if found.exact.timing_source:
-            rows.append(("cycles are modelled by", found.exact.timing_source))
-    if old is not None:
-        compared = compare_profiles(profile_to_json(found), old)
+            rows.append(("in parallel, modeled", f"{line.makespan:,} instructions"))
+        if measured.exact.timing_source:
+            rows.append(("cycle model", measured.exact.timing_source))
+    if baseline is not None:
+        compared = compare_profiles(profile_to_json(measured), baseline)
         rows.append(("change", compared["total"]))
         if compared["mismatched_conditions"]:
-            rows.append(("not alike", ", ".join(compared["mismatched_conditions"])))
-    return f"{format_pairs(rows)}\n\n{format_operator_table(found, old)}"
+            rows.append(("conditions that differ", ", ".join(compared["mismatched_conditions"])))
+    return f"{format_pairs(rows)}\n\n{format_operator_table(measured, baseline)}"
 
 
-def _total(found: Profile) -> Cell:
-    if found.runs == 1:
-        return found.total
-    return f"{found.total:,}, the median of {found.runs}; {found.least:,} at least"
+def _total(measured: Profile) -> Cell:
+    if measured.runs == 1:
+        return measured.total
+    return f"{measured.total:,}, median of {measured.runs}; minimum {measured.least:,}"
 
 
-def format_operator_table(found: Profile, old: Mapping[str, Any] | None = None) -> str:
-    """One row an operator, with its share and a bar."""
-    total = sum(operator.count for operator in found.operators) or 1
-    head = ["operator", "kind", "MACs", found.unit, "predicted", "per MAC", "share", ""]
-    if found.exact is not None:
-        head.insert(5, "modelled cycles")
+def format_operator_table(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
+    """Format one row for each operator, with its share as a bar."""
+    total = sum(operator.count for operator in measured.operators) or 1
+    head = ["operator", "kind", "MACs", measured.unit, "predicted", "per MAC", "share", ""]
+    if measured.exact is not None:
+        head.insert(5, "modeled cycles")
     changes = (
-        compare_profiles(profile_to_json(found), old)["operators"] if old is not None else None
+        compare_profiles(profile_to_json(measured), baseline)["operators"]
+        if baseline is not None
+        else None
     )
     rows: list[list[Cell]] = []
-    for index, operator in enumerate(found.operators):
+    for index, operator in enumerate(measured.operators):
         share = operator.count / total
         row: list[Cell] = [
             operator.name,
@@ -257,7 +257,7 @@ def format_operator_table(found: Profile, old: Mapping[str, Any] | None = None) 
             f"{100 * share:4.1f} %",
             "█" * round(24 * share),
         ]
-        if found.exact is not None:
+        if measured.exact is not None:
             row.insert(5, operator.modelled_cycles)
         if changes is not None:
             row.insert(4, changes[index]["change"])

@@ -1,6 +1,6 @@
-"""Progress, from what the flows log: a spinner on a terminal, lines with `--verbose`, else nothing.
+"""Progress from log messages: a spinner on a terminal, lines with `--verbose`, else nothing.
 
-Everything goes to stderr. The spinner is gone when the work is done.
+All output goes to stderr. The spinner is removed when the work is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROOT = "firmwright"
 
 
 class _Spinner(logging.Handler):
-    """Shows the last message; `update` is the spinner's own."""
+    """Shows the last message; `update` changes the spinner's text."""
 
     def __init__(self, update: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
@@ -26,7 +26,7 @@ class _Spinner(logging.Handler):
 
 @contextlib.contextmanager
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
-    """Show what is logged at level INFO while the block runs."""
+    """Show log messages of level INFO while the block runs."""
     logger = logging.getLogger(ROOT)
     with contextlib.ExitStack() as stack:
         if verbose:
@@ -48,7 +48,7 @@ def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _spinner() -> Iterator[Callable[[str], None]]:
-    # Imported here: most runs have no terminal, and it takes a while.
+    # Imported here because it is slow and most runs have no terminal.
     from rich.console import Console
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`firmwright quantize`: a float ONNX model becomes one of int8, and says what that costs."""
+"""`firmwright quantize`: quantize a float ONNX model to int8 and report layer errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from firmwright.cli.shared_options import (
-    Outcome,
-    add_onnx_input_options,
-    model_overrides,
-    positive_int,
-)
+from firmwright.cli.option_values import positive_int
+from firmwright.cli.shared_options import add_onnx_input_options, model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.calibration_data import read_calibration_samples
 from firmwright.flows.model import load_model, write_file
 from firmwright.flows.onnx_quantization import (
@@ -24,7 +21,7 @@ from firmwright.flows.onnx_quantization import (
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 
 NAME = "quantize"
-HELP = "turn a float ONNX model into one of int8, with the error of each layer"
+HELP = "quantize a float ONNX model to int8 and report the error of each layer"
 DEFAULT_COMPARED = 32
 METHODS: dict[str, Method] = {
     "minmax": "MinMax",
@@ -35,50 +32,51 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=".onnx file, of floats")
+    parser.add_argument("model", metavar="MODEL", help="float .onnx file")
     add_onnx_input_options(parser)
     parser.add_argument(
         "--data",
         metavar="DIR",
         required=True,
-        help="samples as they occur, one a file: .npy with the input, or .npz with all inputs",
+        help="representative samples, one per file: .npy with the input, or .npz with all inputs",
     )
     parser.add_argument("-o", "--out", metavar="OUT", required=True, help="the .onnx file to write")
     parser.add_argument(
         "--method",
         choices=tuple(METHODS),
         default="minmax",
-        help="how ranges are found: the widest seen, or one that cuts off what is rare (minmax)",
+        help="range calibration: minmax uses the full range, the others clip outliers "
+        "(default: minmax)",
     )
     parser.add_argument(
         "--activations",
         choices=tuple(ACTIVATIONS),
         default="int8",
-        help="element type between layers; weights are int8 (int8)",
+        help="element type of activations; weights are int8 (default: int8)",
     )
     parser.add_argument(
         "--per-tensor",
         action="store_true",
-        help="one scale for all weights of a layer, not one for each channel",
+        help="use one scale for all weights of a layer instead of one for each channel",
     )
     parser.add_argument(
         "--exclude",
         metavar="NAME",
         action="append",
         default=[],
-        help="the operator of this name, or with this result, stays in floats",
+        help="keep the operator with this name or result in float",
     )
     parser.add_argument(
         "--compare",
         metavar="N",
         type=positive_int,
         default=DEFAULT_COMPARED,
-        help=f"most samples that the table of errors is made from ({DEFAULT_COMPARED})",
+        help=f"maximum number of samples for the layer errors (default: {DEFAULT_COMPARED})",
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model(args.model, given=model_overrides(args))
+    model = load_model(args.model, overrides=model_overrides(args))
     samples = read_calibration_samples(args.data, model_inputs(model))
     how = QuantizeOptions(
         METHODS[args.method],
@@ -86,42 +84,42 @@ def run(args: argparse.Namespace) -> Outcome:
         not args.per_tensor,
         tuple(args.exclude),
     )
-    found = quantize_onnx_model(model, samples, how, args.compare)
-    write_file(args.out, found.model)
+    result = quantize_onnx_model(model, samples, how, args.compare)
+    write_file(args.out, result.model)
     size = len(model.source or b"")
     return Outcome(
-        quantization_to_json(found, args.model, args.out, size),
-        format_summary(found, args.model, args.out, size),
+        quantization_to_json(result, args.model, args.out, size),
+        format_summary(result, args.model, args.out, size),
     )
 
 
 def quantization_to_json(
-    found: QuantizationResult, model: str, out: str, size_bytes: int
+    result: QuantizationResult, model: str, out: str, size_bytes: int
 ) -> dict[str, Any]:
-    """The keys of `quantize --json`; layers stand worst first."""
+    """Return the keys of `quantize --json`; layers are sorted, worst first."""
     return {
         "model": model,
         "out": out,
-        "tool": found.tool,
-        "samples": found.calibrated_with,
-        "compared": found.compared,
+        "tool": result.tool,
+        "samples": result.calibrated_with,
+        "compared": result.compared,
         "float_bytes": size_bytes,
-        "quantized_bytes": len(found.model),
-        "in_floats": list(found.in_floats),
-        "layers": [asdict(layer) for layer in found.worst_first],
+        "quantized_bytes": len(result.model),
+        "in_floats": list(result.in_floats),
+        "layers": [asdict(layer) for layer in result.worst_first],
     }
 
 
-def format_summary(found: QuantizationResult, model: str, out: str, size_bytes: int) -> str:
+def format_summary(result: QuantizationResult, model: str, out: str, size_bytes: int) -> str:
     head = ["layer", "operator", "SQNR dB", "mean error", "max error", "largest value"]
     lines: list[tuple[str, Cell]] = [
-        ("written", f"{out}, {len(found.model):,} bytes, of {model}, {size_bytes:,} bytes"),
-        ("made by", found.tool),
-        ("calibrated with", f"{found.calibrated_with:,} samples"),
-        ("errors over", f"{found.compared:,} samples, worst layer first"),
-        ("left in floats", ", ".join(found.in_floats) or "nothing"),
+        ("written", f"{out}, {len(result.model):,} bytes, from {model}, {size_bytes:,} bytes"),
+        ("quantizer", result.tool),
+        ("calibrated with", f"{result.calibrated_with:,} samples"),
+        ("errors over", f"{result.compared:,} samples, worst layer first"),
+        ("left in floats", ", ".join(result.in_floats) or "nothing"),
     ]
-    rows = [_row(layer) for layer in found.worst_first]
+    rows = [_row(layer) for layer in result.worst_first]
     return f"{format_pairs(lines)}\n\n{format_table(head, rows)}"
 
 

@@ -1,4 +1,4 @@
-"""`firmwright report`: everything known about a build, as one HTML page."""
+"""`firmwright report`: build and measure a model, and write an HTML report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from firmwright.cli.session_options import (
     make_session_opener,
 )
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
     compile_from_args,
@@ -21,6 +20,7 @@ from firmwright.cli.shared_options import (
     partition_request,
 )
 from firmwright.cli.text_table import Cell, format_pairs
+from firmwright.cli.verb import Outcome
 from firmwright.flows.build_report import build_report, read_report
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import write_file
@@ -31,21 +31,21 @@ from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_ti
 from firmwright.tune.partition_methods import COLLAGE, search_partition
 
 NAME = "report"
-HELP = "build and measure a model, and write one page about it"
+HELP = "build and measure a model, and write an HTML report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="HTML", help="write the page here")
+    parser.add_argument("-o", "--output", metavar="HTML", help="write the page to this file")
     parser.add_argument(
-        "--baseline", metavar="REPORT", help="an earlier page or report --json, to compare with"
+        "--baseline", metavar="REPORT", help="compare with an earlier page or report --json"
     )
     add_count_instructions_option(parser)
     parser.add_argument(
         "--no-tradeoffs",
         dest="tradeoffs",
         action="store_false",
-        help="do not look for programs with less RAM, which takes as long as compiling",
+        help="do not search for programs with less RAM, which takes as long as compiling",
     )
     add_compile_options(parser)
     add_session_options(parser)
@@ -53,46 +53,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
-        raise UsageError("a library in this process has no counters.", hint="no --in-process.")
-    old = read_report(args.baseline) if args.baseline else None
+        raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+    baseline = read_report(args.baseline) if args.baseline else None
     compiled, partition = _compiled(args)
-    found = build_report(
+    report = build_report(
         compiled,
         open_with=make_session_opener(args),
-        exact=args.count_instructions,
+        count_instructions=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=args.tradeoffs,
         partition=partition,
     )
     if args.output:
-        write_file(args.output, render_page(found, old).encode())
-    data: dict[str, Any] = {**found.as_json(), "html": args.output}
-    return Outcome(data, format_summary(found, args.output))
+        write_file(args.output, render_page(report, baseline).encode())
+    data: dict[str, Any] = {**report.as_json(), "html": args.output}
+    return Outcome(data, format_summary(report, args.output))
 
 
 def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
-    """What is to be reported on, and the search that said who runs what."""
+    """Compile the model; with collage also return its partition."""
     if args.partition != COLLAGE:
         return compile_from_args(args), None
     options = compile_options(args)
-    found = search_partition(load_model_argument(args), options, partition_request(args))
-    return compile_for(found.model, **options), found.partition
+    result = search_partition(load_model_argument(args), options, partition_request(args))
+    return compile_for(result.model, **options), result.partition
 
 
-def format_summary(found: BuildReport, output: str | None) -> str:
-    """The figures on top of the page, and what is worth a look."""
-    peak = peak_time(found)
-    used = occupied_bytes_by_time(found)
+def format_summary(report: BuildReport, output: str | None) -> str:
+    """Format the main figures and the findings."""
+    peak = peak_time(report)
+    occupied = occupied_bytes_by_time(report)
     rows: list[tuple[str, Cell]] = [
-        ("model", found.model),
-        ("board", found.board),
-        ("workspace", f"{found.workspace_bytes:,} bytes"),
-        ("most is occupied", f"{used[peak]:,} bytes, at call {peak}" if used else "nothing"),
-        ("flash", f"{found.flash_bytes:,} bytes, of them {found.model_flash_bytes:,} the model's"),
-        (f"{found.unit} per run", found.total),
+        ("model", report.model),
+        ("board", report.board),
+        ("workspace", f"{report.workspace_bytes:,} bytes"),
+        ("peak occupancy", f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing"),
+        (
+            "flash",
+            f"{report.flash_bytes:,} bytes, including {report.model_flash_bytes:,} of the model",
+        ),
+        (f"{report.unit} per run", report.total),
     ]
     if output:
         rows.append(("page", output))
     lines = [format_pairs(rows)]
-    lines += [f"{finding.what} Try: {finding.hint}" for finding in found.findings]
+    lines += [f"{finding.what} Try: {finding.hint}" for finding in report.findings]
     return "\n\n".join(lines)

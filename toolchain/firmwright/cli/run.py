@@ -1,4 +1,4 @@
-"""`firmwright run`: inputs in, outputs out, on host, emulator or board."""
+"""`firmwright run`: run a model on the host, an emulator or a board."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from firmwright.cli.session_options import (
     make_session_opener,
 )
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
     add_sample_options,
     compile_from_args,
 )
 from firmwright.cli.text_table import Cell, format_shape, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.flows.sample_batches import (
     SampleBatch,
     generate_samples,
@@ -35,9 +35,11 @@ HELP = "run a model on a board"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument(
-        "--input", metavar="NPZ", help="arrays by tensor name, or input_1, input_2, ..."
+        "--input", metavar="NPZ", help="input arrays by tensor name, or as input_1, input_2, ..."
     )
-    parser.add_argument("--output", metavar="NPZ", help="write the outputs here, by tensor name")
+    parser.add_argument(
+        "--output", metavar="NPZ", help="write the outputs to this file, by tensor name"
+    )
     add_sample_options(parser, None)
     add_compile_options(parser)
     add_session_options(parser)
@@ -73,14 +75,14 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> SampleBatch:
-    """The samples that --input or --samples name."""
+    """Return the samples selected by --input or --samples."""
     inputs = compiled.module.io.inputs
     if args.input and args.samples is not None:
-        raise UsageError("--input and --samples exclude each other.", hint="one of them.")
+        raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
     if args.input:
         return make_batch(read_npz(args.input), inputs, args.input)
     if args.samples is None:
-        raise UsageError("there is nothing to run on.", hint="--input IN.npz, or --samples N.")
+        raise UsageError("no input was given.", hint="add --input IN.npz, or --samples N.")
     return generate_samples(inputs, args.samples, args.seed)
 
 

@@ -1,4 +1,4 @@
-"""`firmwright sbom`: what a project's firmware consists of, as CycloneDX."""
+"""`firmwright sbom`: write the SBOM of a project's firmware (CycloneDX)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import json
 import os
 from pathlib import Path
 
-from firmwright.cli.shared_options import Outcome
+from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
 from firmwright.flows.sbom import project_sbom
 
 NAME = "sbom"
-HELP = "write a project's bill of materials (CycloneDX)"
+HELP = "write a project's SBOM (CycloneDX)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="the project that compile wrote")
-    parser.add_argument("-o", "--output", metavar="FILE", help="instead of standard output")
+    parser.add_argument("folder", metavar="DIR", help="a project folder written by compile")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="output file (default: standard output)"
+    )
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -27,5 +29,5 @@ def run(args: argparse.Namespace) -> Outcome:
         return Outcome({"bom": bill}, text)
     write_file(args.output, f"{text}\n".encode())
     count = len(bill["components"])
-    said = f"{args.output}: CycloneDX {bill['specVersion']}, {count} components."
-    return Outcome({"bom": bill, "file": args.output}, said)
+    message = f"{args.output}: CycloneDX {bill['specVersion']}, {count} components."
+    return Outcome({"bom": bill, "file": args.output}, message)

@@ -1,7 +1,4 @@
-"""Options of the verbs that run firmware: which port, which image, how it is counted.
-
-In: a parser; later the arguments. Out: `open_session` with what they say.
-"""
+"""Options of the verbs that run firmware: port, variant and measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from typing import Any, get_args
 
 from firmwright.artifacts import Variant
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import add_toolchain_option, positive_int, positive_seconds
+from firmwright.cli.option_values import positive_int, positive_seconds
+from firmwright.cli.shared_options import add_toolchain_option
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.pipeline import Compilation
 
@@ -25,61 +23,61 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         type=positive_int,
         default=0,
-        help="raise the line to this rate once board and host have met at the usual one",
+        help="raise the serial line to this rate after connecting",
     )
     group.add_argument(
         "--in-process",
         action="store_true",
-        help="on the host: the model as a library in this process, not a process of its own",
+        help="on the host: load the model as a library instead of starting a process",
     )
     group.add_argument(
         "--timeout",
         metavar="S",
         type=positive_seconds,
         default=None,
-        help="seconds for one run (300)",
+        help="seconds for one run (default: 300)",
     )
     add_toolchain_option(group)
 
 
 def add_variant_option(parser: argparse.ArgumentParser) -> None:
-    """Which image of a compilation."""
+    """Add the choice of image."""
     parser.add_argument(
         "--variant",
         choices=get_args(Variant),
         default="release",
-        help="profile has a probe around every operator, debug fences around the pools too "
-        "(release)",
+        help="profile adds a probe around every operator, debug also guard bytes around the pools "
+        "(default: release)",
     )
 
 
 def add_count_instructions_option(parser: argparse.ArgumentParser) -> None:
-    """How a measurement counts."""
+    """Add the choice of exact instruction counts."""
     parser.add_argument(
         "--count-instructions",
         action="store_true",
-        help="count each instruction (QEMU only), and give the core's modelled cycles",
+        help="count every instruction (QEMU only) and report modeled cycles",
     )
 
 
 def make_session_opener(args: argparse.Namespace) -> Any:
-    """`open_session` with the device's options filled in."""
+    """Return `open_session` with the session options of `args`."""
 
-    chosen = getattr(args, "variant", "release")
-    if args.in_process and chosen != "release":
+    variant = getattr(args, "variant", "release")
+    if args.in_process and variant != "release":
         raise UsageError(
-            f"a library in this process has no {chosen} image.", hint="no --in-process."
+            f"a library in this process has no {variant} image.", hint="no --in-process."
         )
 
     def open_it(compiled: Compilation, **more: Any) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
-        given = {
+        settings = {
             "port": args.port,
             "timeout_s": args.timeout,
             "compiler": args.compiler,
-            "variant": chosen,
+            "variant": variant,
             "baud": args.baud,
         }
-        return open_session(compiled, in_process=in_process, **{**given, **more})
+        return open_session(compiled, in_process=in_process, **{**settings, **more})
 
     return open_it

@@ -1,15 +1,15 @@
-"""`firmwright show`: the module's text after a pass."""
+"""`firmwright show`: print a module after a pass."""
 
 from __future__ import annotations
 
 import argparse
 
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
     prepare_compilation,
 )
+from firmwright.cli.verb import Outcome
 from firmwright.flows.compilation import IMPORT_STAGE, module_after, options_for
 from firmwright.flows.model import write_file
 from firmwright.ir.printer import print_module
@@ -24,18 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--after",
         metavar="PASS",
         default=IMPORT_STAGE,
-        help=f"compile --print-pipeline lists them; {IMPORT_STAGE}: before the first",
+        help=f"one of the passes of compile --print-pipeline, or {IMPORT_STAGE} (default)",
     )
     parser.add_argument(
-        "--elide-constants", action="store_true", help="leave out the bytes of constants"
+        "--elide-constants", action="store_true", help="omit the bytes of constants"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it here, for any verb")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the module to this file")
     add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model, given = prepare_compilation(args)
-    module = module_after(model, args.after, options_for(model.module, given))
+    model, options = prepare_compilation(args)
+    module = module_after(model, args.after, options_for(model.module, options))
     text = print_module(module, elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}
     if args.output:

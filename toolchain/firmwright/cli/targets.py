@@ -1,22 +1,22 @@
-"""`firmwright targets`: the kinds of code generators and their attributes."""
+"""`firmwright targets`: list the target kinds and their attributes."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from firmwright.cli.shared_options import Outcome
 from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.verb import Outcome
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import CORE_KINDS
 from firmwright.targets.target_kind import TargetKind
 
 NAME = "targets"
-HELP = "list the targets"
+HELP = "list the target kinds and their attributes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There is nothing to say."""
+    """No options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def target_to_json(kind: TargetKind) -> dict[str, object]:
-    """A target kind for `--json`."""
+    """Return the JSON object of a target kind."""
     return {
         "kind": kind.name,
         "doc": kind.doc,

@@ -1,4 +1,4 @@
-"""`firmwright test`: in a checkout the whole suite; elsewhere `selftest` is the way."""
+"""`firmwright test`: run the test suite of a checkout."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import sys
 
 from firmwright.base.errors import ToolFailedError, UsageError
 from firmwright.base.resources import checkout_dir
-from firmwright.cli.shared_options import Outcome
+from firmwright.cli.verb import Outcome
 
 NAME = "test"
 HELP = "run the project's test suite (in a checkout)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scons", nargs="*", metavar="ARG", help="more for scons, e.g. deep=1")
+    parser.add_argument("scons", nargs="*", metavar="ARG", help="arguments for scons, e.g. deep=1")
 
 
 def run(args: argparse.Namespace) -> Outcome:
     root = checkout_dir()
     if root is None:
         raise UsageError(
-            "this is an installed firmwright, which carries no test suite.",
-            hint="firmwright selftest --board host, or ./fw test in a checkout.",
+            "an installed firmwright has no test suite.",
+            hint="run firmwright selftest --board host, or ./fw test in a checkout.",
         )
     command = [sys.executable, "-m", "SCons", "-Q", "check", *args.scons]
-    # Its output is for people: with --json, stdout belongs to the object.
+    # With --json, stdout is reserved for the JSON object.
     status = subprocess.run(
         command, cwd=root, stdout=sys.stderr if args.json else None, check=False
     ).returncode
     if status != 0:
         raise ToolFailedError(
-            "the test suite failed; what is above says where.", exit_status=status, command=command
+            "the test suite failed; see the output above.", exit_status=status, command=command
         )
     return Outcome({"command": command}, "")

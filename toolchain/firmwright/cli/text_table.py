@@ -1,4 +1,4 @@
-"""Plain text: aligned tables and quantities, readable on a terminal and in a log alike."""
+"""Plain-text tables and numbers for terminals and logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Cell = str | int | float | None
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "") -> str:
-    """Columns under a rule; columns that hold numbers stand at the right."""
+    """Format columns under a heading; numeric columns are right-aligned."""
     numeric = [
         any(isinstance(row[i], int | float) for row in rows) or not rows for i in range(len(head))
     ]
@@ -27,7 +27,7 @@ def _line(words: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 
 def format_number(value: Cell) -> str:
-    """Integers in groups of three, fractions with two digits, what is not known as a dash."""
+    """Group digits by three, show fractions with two digits and None as a dash."""
     match value:
         case None:
             return "–"
@@ -40,7 +40,7 @@ def format_number(value: Cell) -> str:
 
 
 def format_pairs(pairs: Sequence[tuple[str, Cell]], indent: str = "") -> str:
-    """Names and values in two columns."""
+    """Format names and values in two columns."""
     width = max((len(name) for name, _ in pairs), default=0)
     return "\n".join(
         f"{indent}{name.ljust(width)}  {format_number(value)}".rstrip() for name, value in pairs

@@ -1,4 +1,4 @@
-"""`firmwright verify`: does the firmware compute what the reference computes?"""
+"""`firmwright verify`: compare a model's outputs on a board with the reference."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from firmwright.cli.session_options import (
     make_session_opener,
 )
 from firmwright.cli.shared_options import (
-    Outcome,
     add_compile_options,
     add_model_options,
     add_sample_options,
     compile_from_args,
 )
+from firmwright.cli.verb import Outcome
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.first_divergence import FirstDivergence
 from firmwright.flows.sample_batches import Tensors, generate_samples, make_batch, read_npz
@@ -25,24 +25,24 @@ from firmwright.flows.verification import Verification, verify
 from firmwright.pipeline import Compilation
 
 NAME = "verify"
-HELP = "compare a model's outputs on a board with the reference runtime's"
+HELP = "compare a model's outputs on a board with those of the reference runtime"
 DEFAULT_SAMPLES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_sample_options(parser, None)
-    parser.add_argument("--input", metavar="NPZ", help="samples of your own, as for run")
+    parser.add_argument("--input", metavar="NPZ", help="input arrays, as for run")
     parser.add_argument(
-        "--expect", metavar="NPZ", help="outputs recorded elsewhere, to be compared instead"
+        "--expect", metavar="NPZ", help="compare with these recorded outputs instead"
     )
     parser.add_argument(
-        "--find-first-divergence", action="store_true", help="name the first operator that differs"
+        "--find-first-divergence", action="store_true", help="find the first operator that differs"
     )
     parser.add_argument(
         "--check-plan",
         action="store_true",
-        help="on the host: watch every byte the C reads and writes, and hold it against the plan",
+        help="on the host: check every memory access of the C against the memory plan",
     )
     add_compile_options(parser)
     add_session_options(parser)
@@ -51,9 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.input and args.samples is not None:
-        raise UsageError("--input and --samples exclude each other.", hint="one of them.")
+        raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
     if args.check_plan and (args.find_first_divergence or args.port or args.in_process):
-        raise UsageError("--check-plan runs the C in a way of its own.", hint="it alone.")
+        raise UsageError(
+            "--check-plan excludes --find-first-divergence, --port and --in-process.",
+            hint="use it alone.",
+        )
     compiled = compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = _expected(args, compiled) if args.expect else None
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> Outcome:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed)
     open_with = open_checked_session if args.check_plan else make_session_opener(args)
-    found = verify(
+    result = verify(
         compiled,
         batch=batch,
         expected=expected,
@@ -72,13 +75,15 @@ def run(args: argparse.Namespace) -> Outcome:
     )
     error = (
         None
-        if found.exact
-        else MismatchError(format_verdict(found), where=found.board, hint=verification_hint(found))
+        if result.exact
+        else MismatchError(
+            format_verdict(result), where=result.board, hint=verification_hint(result)
+        )
     )
-    told = f"{found.model} on {found.board}: {format_verdict(found)}"
+    text = f"{result.model} on {result.board}: {format_verdict(result)}"
     if args.check_plan:
-        told += " Every byte read was its buffer's own."
-    return Outcome(verification_to_json(found), "" if error else told, error)
+        text += " All memory accesses agree with the plan."
+    return Outcome(verification_to_json(result), "" if error else text, error)
 
 
 def _expected(args: argparse.Namespace, compiled: Compilation) -> tuple[Tensors, ...]:
@@ -86,18 +91,17 @@ def _expected(args: argparse.Namespace, compiled: Compilation) -> tuple[Tensors,
     return make_batch(read_npz(args.expect), outputs, args.expect, "output").samples
 
 
-def verification_to_json(found: Verification) -> dict[str, Any]:
-    """The keys of `verify --json`."""
-    first, layer = found.first, found.layer
+def verification_to_json(result: Verification) -> dict[str, Any]:
+    first, layer = result.first, result.layer
     data: dict[str, Any] = {
-        "model": found.model,
-        "board": found.board,
-        "numerics": found.numerics,
-        "reference": found.reference,
-        "samples": found.samples,
-        "values": found.values,
-        "mismatches": found.mismatches,
-        "max_abs_error": found.max_abs_error,
+        "model": result.model,
+        "board": result.board,
+        "numerics": result.numerics,
+        "reference": result.reference,
+        "samples": result.samples,
+        "values": result.values,
+        "mismatches": result.mismatches,
+        "max_abs_error": result.max_abs_error,
         "first_mismatch": None
         if first is None
         else {
@@ -108,11 +112,11 @@ def verification_to_json(found: Verification) -> dict[str, Any]:
             "actual": first.actual,
         },
     }
-    if found.explanation:
-        data["explanation"] = found.explanation
-    if found.layers_compared is not None:
+    if result.explanation:
+        data["explanation"] = result.explanation
+    if result.layers_compared is not None:
         data["layers"] = {
-            "compared": found.layers_compared,
+            "compared": result.layers_compared,
             "first_difference": None
             if layer is None
             else {
@@ -130,50 +134,50 @@ def verification_to_json(found: Verification) -> dict[str, Any]:
     return data
 
 
-def format_verdict(found: Verification) -> str:
-    """The verdict in a sentence or two."""
-    samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
-    values = f"all {found.values:,} values of {samples}"
-    if not found.exact:
-        verdict = _difference(found)
-    elif found.is_float:
+def format_verdict(result: Verification) -> str:
+    """Describe the result in one or two sentences."""
+    samples = f"{result.samples} sample{'' if result.samples == 1 else 's'}"
+    values = f"all {result.values:,} values of {samples}"
+    if not result.exact:
+        verdict = _difference(result)
+    elif result.is_float:
         verdict = (
-            f"{values} lie within the tolerance around {found.reference}; "
-            f"the largest error is {found.max_abs_error:.3g}."
+            f"{values} are within the tolerance of {result.reference}; "
+            f"the largest error is {result.max_abs_error:.3g}."
         )
     else:
-        verdict = f"bit-exact: {values} equal {found.reference}."
-    return " ".join([verdict, *_more(found)])
+        verdict = f"bit-exact: {values} equal {result.reference}."
+    return " ".join([verdict, *_remarks(result)])
 
 
-def _difference(found: Verification) -> str:
-    first = found.first
+def _difference(result: Verification) -> str:
+    first = result.first
     assert first is not None
-    what = "lie outside the tolerance around" if found.is_float else "differ from"
+    relation = "exceed the tolerance of" if result.is_float else "differ from"
     index = ", ".join(map(str, first.index))
     return (
-        f"{found.mismatches:,} of {found.values:,} values {what} {found.reference}, "
-        f"by at most {found.max_abs_error:.6g}; the first is {first.tensor}[{index}] of sample "
+        f"{result.mismatches:,} of {result.values:,} values {relation} {result.reference}, "
+        f"by at most {result.max_abs_error:.6g}; the first is {first.tensor}[{index}] of sample "
         f"{first.sample}: {first.actual}, where {first.expected} is expected."
     )
 
 
-def _more(found: Verification) -> list[str]:
+def _remarks(result: Verification) -> list[str]:
     lines = []
-    if found.explanation:
-        lines.append(f"{found.explanation[0].upper()}{found.explanation[1:]}")
-    if found.layer is not None:
-        layer = found.layer
+    if result.explanation:
+        lines.append(f"{result.explanation[0].upper()}{result.explanation[1:]}")
+    if result.layer is not None:
+        layer = result.layer
         lines.append(
             f"The first operator that differs is {layer.name} ({layer.kind}, {layer.where}), "
-            f"in sample {layer.sample} on {layer.judged}{_how_much(layer)}."
+            f"in sample {layer.sample} on {layer.judged}{_format_error(layer)}."
         )
-    elif found.layers_compared is not None:
-        lines.append(f"None of the {found.layers_compared} operators that were compared differs.")
+    elif result.layers_compared is not None:
+        lines.append(f"None of the {result.layers_compared} compared operators differs.")
     return lines
 
 
-def _how_much(layer: FirstDivergence) -> str:
+def _format_error(layer: FirstDivergence) -> str:
     if not layer.values:
         return ""
     return (
@@ -181,11 +185,11 @@ def _how_much(layer: FirstDivergence) -> str:
     )
 
 
-def verification_hint(found: Verification) -> str:
-    if found.explanation:
+def verification_hint(result: Verification) -> str:
+    if result.explanation:
         return ""
     return (
         ""
-        if found.layers_compared is not None
-        else "--find-first-divergence names the first operator."
+        if result.layers_compared is not None
+        else "find the first differing operator with --find-first-divergence."
     )

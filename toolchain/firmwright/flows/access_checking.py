@@ -1,8 +1,8 @@
-"""Runs a compilation's C on this computer with every access to memory held against its plan.
+"""Run a compilation on the host and check every memory access against its plan.
 
-In: a `Compilation` for the host. Out: a `ModelSession` whose runs raise InternalError at the first
-byte that is read after another buffer has taken its place, or that belongs to no buffer. Kernels
-and plan are those of the compilation; only the buffers lie apart, so that each byte has one owner.
+Kernels and plan are those of the compilation, but buffers do not overlap, so that each byte has one
+owner. A run raises InternalError at the first read of a byte that the plan has reused for another
+buffer and at the first access outside of all buffers.
 """
 
 from __future__ import annotations
@@ -31,49 +31,52 @@ from firmwright.usmp.isolated_layout import RelocatedBuffer, isolate_buffers
 
 @dataclass(frozen=True, slots=True)
 class CheckedLibrary:
-    """A library that can be watched, of the compilation `compiled` with its buffers apart."""
+    """An instrumented library of `compiled`, with its buffers relocated so that none overlap."""
 
     compiled: Compilation
     library: Path
     moved: tuple[RelocatedBuffer, ...]
 
     def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
-        """A watched run; `moved` are other places than the plan's to hold accesses against."""
+        """Open a session; `moved` overrides the relocated buffers to check against."""
         module = self.compiled.module
         places = moved or self.moved
         session = AccessTracingSession(
             self.library,
             library_model(self.compiled),
             [TracedBuffer(m.name, m.pool, m.offset, m.planned, m.size_bytes) for m in places],
-            _operators(module),
-            _kept(module),
+            _operator_labels(module),
+            _preserved_inputs(module),
         )
         return ModelSession(self.compiled, session, None)
 
 
 def open_checked_session(compiled: Compilation) -> ModelSession:
-    """Start a watched run. Raises UsageError, ToolMissingError, ToolFailedError."""
-    with tempfile.TemporaryDirectory(prefix="firmwright-watched-") as folder:
+    """Build an instrumented library and open a session on it.
+
+    Raises UsageError, ToolMissingError, ToolFailedError.
+    """
+    with tempfile.TemporaryDirectory(prefix="firmwright-checked-") as folder:
         return build_checked_library(compiled, Path(folder)).session()
 
 
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
-    """Build the library in `folder`, which sessions need only while they are opened."""
+    """Build the instrumented library in `folder`, which sessions need only while they open."""
     if not compiled.board.is_host:
         raise UsageError(
-            f"memory is watched on the host, not on {compiled.board.name}.",
+            f"memory accesses are checked on the host only, not on {compiled.board.name}.",
             hint="--board host, with --target for the kernels of another core.",
         )
     if any(pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)):
         raise UsageError(
-            "memory that is filled by a function cannot be watched: nobody sees its writes.",
-            hint="--const-pool NAME:external, or constants where they are by default.",
+            "memory that is filled by a function cannot be checked: its writes are not traced.",
+            hint="use --const-pool NAME:external, or leave constants in the image.",
         )
     if any(path.startswith(f"{BACKEND_FILES_DIR}/") for path in compiled.tree.files):
         raise UsageError(
-            "memory cannot be watched where the model calls C that is not generated.",
+            "memory accesses cannot be checked in C that is not generated.",
             where=compiled.module.name,
-            hint="--target without backends.",
+            hint="use a --target without backends.",
         )
     module, moved = isolate_buffers(compiled.module)
     name = c_prefix(compiled)
@@ -87,7 +90,7 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
     return CheckedLibrary(replace(compiled, module=module, tree=tree), library, moved)
 
 
-def _operators(module: IRModule) -> tuple[str, ...]:
+def _operator_labels(module: IRModule) -> tuple[str, ...]:
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     names: dict[int, str] = {}
@@ -97,6 +100,6 @@ def _operators(module: IRModule) -> tuple[str, ...]:
     return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))
 
 
-def _kept(module: IRModule) -> frozenset[str]:
+def _preserved_inputs(module: IRModule) -> frozenset[str]:
     inputs = module.io.inputs if module.io.preserve_input and module.io.mode == "arena" else ()
     return frozenset(tensor.buffer for tensor in inputs)

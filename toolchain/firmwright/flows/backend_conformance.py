@@ -1,9 +1,8 @@
-"""Every pattern of a backend over the cases of its operators, against the core alone.
+"""Compare the patterns of a backend with the core's own kernels on conformance cases.
 
-In: the text of a target, a board. Out: for each entry of the backend's table which cases it took
-and which of those differ. The grid are the operators' conformance cases in every element type; a
-pattern of several operators in a row is tried on the cases of its first one, with the others behind
-it. Both firmwares run on the same board with the same samples, and every bit counts.
+The grid consists of the operators' conformance cases in every element type. A pattern of several
+chained operators runs on the cases of the first one, with the others appended. Both firmwares run
+on the same board with the same samples and must agree bit for bit.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ OperatorChain = tuple[OpPattern, ...]
 
 @dataclass(frozen=True, slots=True)
 class PatternResult:
-    """An entry: the cases that it could have taken, those it took, and the first that differs."""
+    """A table entry with its candidate cases, matched cases and first differences."""
 
     name: str
     cases: int
@@ -56,7 +55,7 @@ class PatternResult:
 
 @dataclass(frozen=True, slots=True)
 class BackendTestResult:
-    """All entries of a backend's table."""
+    """The results of all entries of a backend's table."""
 
     target: str
     board: str
@@ -72,25 +71,30 @@ def run_backend_test(
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
 ) -> BackendTestResult:
-    """Run it; UsageError for an entry that takes no case of its operators."""
+    """Test every entry of the backend's table on a board.
+
+    Raises UsageError for an entry that matches none of its candidate cases.
+    """
     backend = backend_of(parse_target(target))
     if backend is None:
-        raise UsageError(f"{target} is a core, no backend.", hint="firmwright backends lists them.")
+        raise UsageError(
+            f"{target} is a core, not a backend.", hint="run firmwright backends for the list."
+        )
     board = load_board(board_name, given.get("board_dirs", ()))
-    found: dict[str, list[PatternResult]] = {entry.name: [] for entry in backend.table}
+    results_by_entry: dict[str, list[PatternResult]] = {entry.name: [] for entry in backend.table}
     for chain, cases in _grid(backend, budget_bytes(board)):
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
         for result in run.results(backend, cases):
-            found[result.name].append(result)
-    entries = tuple(_joined(name, results) for name, results in found.items())
-    for entry, row in zip(backend.table, entries, strict=True):
-        if not row.taken:
+            results_by_entry[result.name].append(result)
+    entries = tuple(_joined(name, results) for name, results in results_by_entry.items())
+    for entry, total in zip(backend.table, entries, strict=True):
+        if not total.taken:
             ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
             raise UsageError(
-                f"the pattern {entry.name} takes none of the {row.cases} cases of "
+                f"the pattern {entry.name} matches none of the {total.cases} cases of "
                 f"{', '.join(ops) or 'its operators'}.",
                 where=f"backend {backend.name}",
-                hint="a pattern or a predicate that says less, or other attributes of the target.",
+                hint="relax the pattern or its predicate, or change the target's attributes.",
             )
     return BackendTestResult(target, board.name, sample_count, entries)
 
@@ -105,25 +109,25 @@ def _joined(name: str, results: Sequence[PatternResult]) -> PatternResult:
 
 
 def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
-    """Rows of operators that patterns speak of, with the cases of the first."""
-    known: dict[tuple[str, ...], OperatorChain] = {}
+    """Yield the operator chains of the patterns with groups of cases of their first operator."""
+    chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
     for entry in backend.table:
         for chain in operator_chains(entry.pattern):
-            known.setdefault(tuple(part.op for part in chain), chain)
-    for chain in known.values():
+            chains_by_ops.setdefault(tuple(part.op for part in chain), chain)
+    for chain in chains_by_ops.values():
         cases = (NamedCase(chain[0].op, case) for case in cases_of(chain[0].op))
         for group in grouped(list(cases), budget):
             yield chain, group
 
 
 def operator_chains(pattern: Pattern) -> list[OperatorChain]:
-    """The rows of operators that a pattern covers, first ones first; none where it branches."""
+    """Return the operator chains a pattern covers, first operator first; [] if it branches."""
     match pattern:
         case AlternativesPattern(choices=choices):
             return [chain for choice in choices for chain in operator_chains(choice)]
         case OpPattern(inputs=inputs):
             inner = [operator_chains(part) for part in inputs or ()]
-            below = [found for found in inner if found]
+            below = [nested for nested in inner if nested]
             if len(below) > 1:
                 return []
             return [(*chain, pattern) for chain in (below[0] if below else [()])]
@@ -133,20 +137,20 @@ def operator_chains(pattern: Pattern) -> list[OperatorChain]:
 
 @dataclass(frozen=True)
 class _ChainRun:
-    """One row of operators on a board."""
+    """One operator chain on a board."""
 
     target: str
     board: Board
     chain: OperatorChain
     sample_count: int
     open_with: Callable[..., ModelSession]
-    given: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[PatternResult]:
-        """What each entry of the table takes of `cases`."""
-        numerics = str(self.given.get("numerics", "litert"))
+        """Yield the result of each table entry on `cases`."""
+        numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
-        owners = _taken(partition(Model(module), self.target).module)
+        owners = _matched_entries(partition(Model(module), self.target).module)
         chosen = [item for i, item in enumerate(cases) if i in owners]
         names = [owners[i] for i in range(len(cases)) if i in owners]
         differing = self._differing(chosen) if chosen else {}
@@ -168,27 +172,29 @@ class _ChainRun:
 
     def _differing(self, cases: Sequence[NamedCase]) -> dict[int, Difference]:
         module = append_operators(cases_module(cases), self.chain[1:])
-        drawn = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
-        expected, actual = (self._outputs(module, drawn, text) for text in ("", self.target))
-        found: dict[int, Difference] = {}
-        for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
-            for name in wanted:
-                first = compare_tensor(number, name, wanted[name], got[name], EXACT_TOLERANCE).first
+        inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
+        expected, actual = (self._outputs(module, inputs, text) for text in ("", self.target))
+        differences: dict[int, Difference] = {}
+        for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
+            for name in reference:
+                first = compare_tensor(
+                    number, name, reference[name], result[name], EXACT_TOLERANCE
+                ).first
                 if first is not None:
-                    found.setdefault(int(name.split(".")[0]), first)
-        return found
+                    differences.setdefault(int(name.split(".")[0]), first)
+        return differences
 
     def _outputs(
-        self, module: IRModule, drawn: Sequence[Tensors], target: str
+        self, module: IRModule, inputs: Sequence[Tensors], target: str
     ) -> Sequence[Tensors]:
-        options = {"planner": "greedy_by_size", **self.given, "target": target}
+        settings = {"planner": "greedy_by_size", **self.options, "target": target}
         log.info("%s on %s", target or "the core alone", self.board.name)
-        with self.open_with(compile_for(Model(module), self.board.name, **options)) as session:
-            return session.run_all(drawn)
+        with self.open_with(compile_for(Model(module), self.board.name, **settings)) as session:
+            return session.run_all(inputs)
 
 
-def _taken(module: IRModule) -> dict[int, str]:
-    """By case, the entry that took it."""
+def _matched_entries(module: IRModule) -> dict[int, str]:
+    """Map case numbers to the names of the entries that matched them."""
     return {
         int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
         for function in module.functions.values()
@@ -197,7 +203,7 @@ def _taken(module: IRModule) -> dict[int, str]:
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
-    """The module with those operators behind each of its calls, where their types allow it."""
+    """Append the operators to each call of the module where their types allow it."""
     main = module.entry
     if not following or not isinstance(main, Function):
         return module
@@ -206,21 +212,21 @@ def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
     for call in main.body:
         body.append(call)
         last = call.outputs[0]
-        more = _behind(last, following, module)
+        more = _following_calls(last, following, module)
         if more:
             body += more
             results[last.name] = more[-1].outputs[0]
     return module.with_function(replace(main, body=tuple(body), results=tuple(results.values())))
 
 
-def _behind(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
-    """Calls of the operators on `value`, each of its type; none where one cannot be."""
+def _following_calls(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
+    """Return calls that apply the operators to `value`; [] if one changes its type."""
     calls: list[Call] = []
     for number, part in enumerate(following):
         stem = value.name.split(".")[0]
-        made = replace(value, name=f"{stem}.c{number}")
+        result = replace(value, name=f"{stem}.c{number}")
         attrs = {name: want for name, want in part.attrs.items() if isinstance(want, int | str)}
-        call = Call(part.op, (value,), (made,), attrs)
+        call = Call(part.op, (value,), (result,), attrs)
         try:
             inferred = op_table()[part.op].infer(make_op_call(call, module))
         except (FirmwrightError, NotSupportedError, KeyError, IndexError):
@@ -228,5 +234,5 @@ def _behind(value: Value, following: OperatorChain, module: IRModule) -> list[Ca
         if [kind.shape for kind in inferred] != [value.type.shape]:
             return []
         calls.append(call)
-        value = made
+        value = result
     return calls

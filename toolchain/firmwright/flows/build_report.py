@@ -54,7 +54,7 @@ def build_report(
     compiled: Compilation,
     *,
     open_with: Callable[..., ModelSession] = open_session,
-    exact: bool = False,
+    count_instructions: bool = False,
     compiler: Compiler | None = None,
     tradeoffs: bool = True,
     partition: PartitionResult | None = None,
@@ -71,7 +71,9 @@ def build_report(
             hint="--toolchain gcc or clang; profile works with zig.",
         )
     image = build_image(compiled, compiler=compiler)
-    measured = profile(compiled, open_with=open_with, exact=exact, compiler=compiler)
+    measured = profile(
+        compiled, open_with=open_with, count_instructions=count_instructions, compiler=compiler
+    )
     found = _report(compiled, image, measured)
     if tradeoffs:
         found = replace(found, tradeoffs=_tradeoffs(compiled))

@@ -1,8 +1,7 @@
-"""The samples that a model is calibrated with: .npy and .npz files of a folder, one a sample.
+"""Read calibration samples: the .npy and .npz files of a folder, one sample each.
 
-In: a folder and the model's inputs. Out: samples by tensor name, in the order of the files' names.
-A .npy holds the only input; an .npz all of them, by tensor name or `input_K`. Of a batch of one,
-the axis may be missing. Raises UsageError, which names the file.
+Samples follow the order of the file names. A .npy file holds the only input; an .npz file holds all
+inputs by tensor name or as `input_K`. A batch axis of one may be missing.
 """
 
 from __future__ import annotations
@@ -20,15 +19,18 @@ SUFFIXES = (".npy", ".npz")
 
 
 def read_calibration_samples(folder: str | Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
-    """All samples in `folder`; at least one."""
-    hint = "a folder of .npy or .npz files, one a sample: numpy.save('DIR/0001.npy', array)."
+    """Return all samples in `folder`, at least one.
+
+    Raises UsageError naming the file.
+    """
+    hint = "save one file per sample: numpy.save('DIR/0001.npy', array)."
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix in SUFFIXES)
     except OSError as error:
         what = f"the samples cannot be read: {error.strerror}."
         raise UsageError(what, where=str(folder), hint=hint) from error
     if not files:
-        raise UsageError("there are no samples in this folder.", where=str(folder), hint=hint)
+        raise UsageError("this folder has no .npy or .npz files.", where=str(folder), hint=hint)
     return tuple(sample for file in files for sample in _samples(file, inputs))
 
 
@@ -44,9 +46,9 @@ def _only_input(file: Path, inputs: Sequence[IoTensor]) -> dict[str, Array]:
     if len(inputs) != 1:
         names = ", ".join(tensor.name for tensor in inputs)
         raise UsageError(
-            f"one array is no sample of {len(inputs)} inputs.",
+            f"a single array cannot be a sample of {len(inputs)} inputs.",
             where=str(file),
-            hint=f"an .npz file with the arrays {names}.",
+            hint=f"use an .npz file with the arrays {names}.",
         )
     try:
         return {inputs[0].name: np.asarray(np.load(file, allow_pickle=False))}
@@ -54,7 +56,7 @@ def _only_input(file: Path, inputs: Sequence[IoTensor]) -> dict[str, Array]:
         raise UsageError(
             f"this is not a .npy file of plain numbers: {error}.",
             where=str(file),
-            hint="numpy.save(path, array).",
+            hint="write it with numpy.save(path, array).",
         ) from error
 
 

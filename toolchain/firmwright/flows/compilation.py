@@ -1,8 +1,7 @@
-"""From a model to a compilation: options given or remembered, then the pipeline.
+"""Compile a model: combine the options of the module and the user, then run the pipeline.
 
-In: a `Model` and the options that the user named. Out: a `Compilation`. Invariant: a module that
-was saved in the middle of a compilation keeps the options it was started with; naming another value
-for one of those is an error.
+A module saved during a compilation keeps the options it was started with; a different value for one
+of those is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 PassObserver = Callable[[str, IRModule], None]
 IMPORT_STAGE = "import"
-"""The name by which `show --after` knows the module before any pass."""
+"""The name of the module before any pass, for `show --after`."""
 MODULE_OPTIONS = (
     "board",
     "numerics",
@@ -62,10 +61,9 @@ def compile_for(
     stopwatch: PassTimer | None = None,
     **given: Any,
 ) -> Compilation:
-    """Compile `model` for `board` (default: host); `given` are fields of `Options` by name.
+    """Compile `model` for `board` (default: host); `options` are fields of `Options`.
 
-    `tuning` may be the path of a log.
-    Raises UsageError, UnsupportedError, DoesNotFitError.
+    `tuning` may also be the path of a log. Raises UsageError, UnsupportedError, DoesNotFitError.
     """
     if isinstance(model, IRModule):
         model = Model(model)
@@ -79,12 +77,12 @@ def compile_for(
 
 
 def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
-    """The options of a compilation that goes on from `module`."""
-    known = {field.name for field in fields(Options)}
-    unknown = sorted(set(given) - known)
+    """Return the options for a compilation that starts from `module`."""
+    names = {field.name for field in fields(Options)}
+    unknown = sorted(set(given) - names)
     if unknown:
         raise UsageError(
-            f"there is no option {unknown[0]!r}.", hint=f"one of {', '.join(sorted(known))}."
+            f"there is no option {unknown[0]!r}.", hint=f"use one of {', '.join(sorted(names))}."
         )
     if "stage" in module.attrs:
         return _options_of_started_module(module, given)
@@ -92,24 +90,24 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
 
 
 def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the text of a module that no pass has seen asks for; anything may be overruled.
+    """Return the options in the text of a module before any pass.
 
-    Its core and pools are a board's, so they do not outlive a change of the board.
+    All can be overridden. Its core and pools belong to its board and do not apply to another one.
     """
     attrs = module.attrs
-    found: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
-    found |= _io_options(module)
+    options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
+    options |= _io_options(module)
     board = given.get("board", attrs.get("board"))
     is_same = board == attrs.get("board", board)
     targets = [target for target in module.targets.values() if is_same or is_backend(target)]
     if targets:
-        found["target"] = format_targets(targets)
+        options["target"] = format_targets(targets)
     if not is_same:
-        return found
+        return options
     if module.pools and ("board" in attrs or board in (None, "host")):
-        found["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
-        found["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
-    return found
+        options["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
+        options["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
+    return options
 
 
 def _io_options(module: IRModule) -> dict[str, Any]:
@@ -122,36 +120,39 @@ def _io_options(module: IRModule) -> dict[str, Any]:
 
 
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
-    """What a module in the middle of a compilation was started with, which must not change."""
+    """Return the options of a module saved during a compilation.
+
+    Raises UsageError for an attempt to change one.
+    """
     attrs = module.attrs
-    kept: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
-    kept |= _io_options(module)
+    recorded: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
+    recorded |= _io_options(module)
     for name, value in given.items():
-        if name in kept and kept[name] != value:
+        if name in recorded and recorded[name] != value:
             raise UsageError(
-                f"the module went through {attrs['stage']} with {name} {kept[name]}, "
-                f"which cannot become {value}.",
+                f"the module was compiled up to {attrs['stage']} with {name} {recorded[name]}, "
+                f"which cannot be changed to {value}.",
                 where=module.name,
-                hint=f"leave {name} out, or start from the model file.",
+                hint=f"omit {name}, or start from the model file.",
             )
     _check_tuning(module, given.get("tuning", NO_TUNING_RECORDS))
-    return Options(**{**given, **kept})
+    return Options(**{**given, **recorded})
 
 
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:
-    """A module that is not lowered yet needs the measurements that it was started with."""
+    """Check that a module which is not lowered yet continues with the same measurements."""
     if isinstance(module.entry, Function) and module.attrs.get("tuning", "") != given.digest:
-        begun = "with" if "tuning" in module.attrs else "without"
+        usage = "with" if "tuning" in module.attrs else "without"
         raise UsageError(
-            f"the module went through {module.attrs['stage']} {begun} a tuning log, and goes on "
-            "with another or none.",
+            f"the module was compiled up to {module.attrs['stage']} {usage} a tuning log; "
+            "the log cannot be changed now.",
             where=module.name,
-            hint="the same --tuning, or start from the model file.",
+            hint="give the same --tuning, or start from the model file.",
         )
 
 
 def module_after(model: Model, stage: str, options: Options) -> IRModule:
-    """The module as it is after the pass `stage` ("import": before all), for reading or saving."""
+    """Return the module after the pass `stage` ("import": before all passes)."""
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
     steps = remaining_passes(module, options)
@@ -160,9 +161,9 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
         return module
     if stage not in names:
         raise UsageError(
-            f"no pass {stage!r} is left to run.",
+            f"no pass {stage!r} remains to be run.",
             where=model.file or module.name,
-            hint=f"one of {', '.join([IMPORT_STAGE, *names])}.",
+            hint=f"use one of {', '.join([IMPORT_STAGE, *names])}.",
         )
     for step in steps[: names.index(stage) + 1]:
         module = step(module).with_attrs(stage=step.name)
@@ -170,7 +171,7 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
 
 
 def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
-    """The passes that a compilation of `module` runs, in order."""
+    """Return the names of the passes that compile `module`, in order."""
     board = load_board(options.board, options.board_dirs)
     return tuple(
         step.name for step in remaining_passes(configure_module(module, board, options), options)
@@ -178,7 +179,7 @@ def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
 
 
 def verify_after_pass(name: str, module: IRModule) -> None:
-    """A `PassObserver` that checks the module after every pass: what a pass breaks is our bug."""
+    """Verify the module after a pass; an invalid module is an internal error."""
     try:
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
     except ModelError as error:

@@ -1,8 +1,4 @@
-"""The matrix operator x element type: cases that ran, that passed, and what is missing.
-
-In: the results of a self test. Out: a `ConformanceCell` for each operator of TFLite and element
-type. `_TFLM_TYPES` is what LiteRT's or TFLM's reference kernels accept, found by asking them.
-"""
+"""The conformance matrix: operators by element types, with cases run, passed and missing."""
 
 from __future__ import annotations
 
@@ -47,11 +43,12 @@ bool:
 float32:
     ATAN2 CEIL COS FLOOR L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION ROUND SIN SQUARE
 """
+"""The element types that the reference kernels of LiteRT or TFLM accept, found by running them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConformanceCell:
-    """One operator with one element type; `untested`: supported, without a case of its own."""
+    """One operator with one element type; `untested` means supported but without a case."""
 
     operator: str
     dtype: str
@@ -61,20 +58,20 @@ class ConformanceCell:
 
 
 def _tflm_types() -> Mapping[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    types_by_operator: dict[str, frozenset[str]] = {}
     kinds: frozenset[str] = frozenset()
     for line in _TFLM_TYPES.strip().splitlines():
         if line.endswith(":"):
             kinds = frozenset(line[:-1].split())
         else:
-            found.update(dict.fromkeys(line.split(), kinds))
-    return found
+            types_by_operator.update(dict.fromkeys(line.split(), kinds))
+    return types_by_operator
 
 
-def build_matrix(found: SelfTestResult) -> list[ConformanceCell]:
-    """Cells in the order of operators' names; empty ones are left out."""
+def build_matrix(test: SelfTestResult) -> list[ConformanceCell]:
+    """Return the cells in order of operator names, without empty ones."""
     counts: dict[tuple[str, str], list[bool]] = {}
-    for result in found.results:
+    for result in test.results:
         counts.setdefault((result.builtin, result.dtype), []).append(result.passed)
     imports = import_table()
     names = sorted({name.removeprefix("tflite:") for name in imports if name.startswith("tflite:")})
@@ -84,16 +81,16 @@ def build_matrix(found: SelfTestResult) -> list[ConformanceCell]:
 def _cells(
     names: list[str], counts: Mapping[tuple[str, str], list[bool]]
 ) -> Iterator[ConformanceCell]:
-    taken, imports = _tflm_types(), import_table()
+    accepted, imports = _tflm_types(), import_table()
     for name in names:
         for kind in DTYPES:
             ran = counts.get((name, kind), [])
             status: Status
             if ran:
                 status = "passed" if all(ran) else "failed"
-            elif kind not in taken.get(name, ()):
+            elif kind not in accepted.get(name, ()):
                 continue
             else:
-                known = kind in imports[f"tflite:{name}"].dtypes
-                status = "untested" if known else "unsupported"
+                is_supported = kind in imports[f"tflite:{name}"].dtypes
+                status = "untested" if is_supported else "unsupported"
             yield ConformanceCell(name, kind, len(ran), sum(ran), status)

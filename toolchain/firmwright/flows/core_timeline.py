@@ -1,14 +1,10 @@
-"""What each of two cores did in a run, when, and how long that takes where they work at once.
+"""The timeline of a run on two cores: the calls of each core and the modeled makespan.
 
-In: a compilation with calls on a second core, its image, and the trace of a counted run
-(device/instruction_counter.py). Out: `CoreTimeline`: every call with the instructions that it took
-and those that
-each core had executed when it began and ended, and the makespan. An emulator lets one core work at
-a time, so its clock shows the sum of both; the makespan is modelled from the counts: each core does
-its calls in their order, a call of the second one not before its start, a wait not before its end.
-What a core executes while it sleeps and looks again is left out. Of a copy that a DMA controller
-does, what the first core executes to begin it counts, and the transfer itself takes no time: an
-emulator does it in one go.
+An emulator runs one core at a time, so its clock shows the sum of both. The makespan is modeled
+from the instruction counts: each core executes its calls in order, a call of the second core starts
+no earlier than its start request, and a wait ends no earlier than its call. Polling while a core
+sleeps is left out. For a DMA copy only the instructions that start it count; the transfer itself
+takes no time in an emulator.
 """
 
 from __future__ import annotations
@@ -33,10 +29,10 @@ _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
 
 @dataclass(frozen=True, slots=True)
 class CoreCall:
-    """A call on a core: instructions of its own, and of both cores at its begin and its end.
+    """A call on a core, with the executed instructions of both cores at its begin and end.
 
-    `started` and `awaited` are those of both cores when the first one had begun a call of the
-    second, and when it knew that the call was over; its own calls are under way while they run.
+    `started` and `awaited` are the counts of both cores when the first core had started a call of
+    the second, and when it knew that the call had ended.
     """
 
     op: int
@@ -50,9 +46,9 @@ class CoreCall:
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The `calls` in order of their begins, and what each core `executed` in the run, awake.
+    """The calls in order of their begins, and the instructions each core executed while awake.
 
-    `makespan` is modelled, in instructions.
+    `makespan` is modeled, in instructions.
     """
 
     calls: tuple[CoreCall, ...]
@@ -65,15 +61,15 @@ class CoreTimeline:
         return max(self.executed)
 
     def of_operators(self, core: int) -> dict[int, int]:
-        """The instructions of each operator's calls on that core."""
-        found: dict[int, int] = {}
+        """Return the instructions by operator of the calls on `core`."""
+        instructions: dict[int, int] = {}
         for call in self.calls:
             if call.core == core:
-                found[call.op] = found.get(call.op, 0) + call.instructions
-        return found
+                instructions[call.op] = instructions.get(call.op, 0) + call.instructions
+        return instructions
 
     def overlaps(self) -> Iterator[tuple[CoreCall, CoreCall]]:
-        """A call of the first core, and one of the second that was under way meanwhile."""
+        """Yield pairs of a call of the first core and an overlapping one of the second."""
         for a in (call for call in self.calls if call.core == 0):
             for b in (call for call in self.calls if call.core == 1):
                 if b.started[0] <= a.begin[0] and a.end[0] <= b.awaited[0]:
@@ -81,12 +77,12 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """The functions whose begins and ends tell what the cores do; none where there is one core."""
+    """Return the functions to trace in order to see the cores' calls; () for a single core."""
     main = compiled.module.entry
     if not isinstance(main, tir.PrimFunc) or not _phases(compiled.module, main):
         return ()
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in walk(main.body)):
-        return ()  # which call a start is of depends on the run
+        return ()  # the call that a start belongs to depends on the run
     model = f"{c_prefix(compiled)}_"
     return tuple(
         symbol
@@ -101,7 +97,7 @@ def _phases(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
 
 
 def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
-    """The calls that cores do in a run."""
+    """Return the calls that cores execute, without DMA copies."""
     body = without_constant_copies(module, main.body)
     return [call for call in prim_calls(body) if not is_copy_device(call.device)]
 
@@ -109,48 +105,49 @@ def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
 def build_timeline(
     compiled: Compilation, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
 ) -> CoreTimeline:
-    """What the trace `steps` between `functions` says."""
+    """Build the timeline from the trace `steps` between `functions`."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)
     prefix = c_prefix(compiled)
     spans = [list(_core_intervals(functions, steps, core, prefix)) for core in (0, 1)]
     calls = _core_calls(compiled.module, main)
-    own = [span for span in spans[0] if span.name == ""]
-    other = [span for span in spans[1] if span.name == ""]
-    mine = [call for call in calls if not call.device]
+    local = [span for span in spans[0] if span.name == ""]
+    remote = [span for span in spans[1] if span.name == ""]
+    local_calls = [call for call in calls if not call.device]
     starts = [call for call in calls if call.phase == "start"]
-    if len(own) != len(mine) or len(other) != len(starts):
+    if len(local) != len(local_calls) or len(remote) != len(starts):
         raise UsageError(
-            f"the trace shows {len(own)} calls on the first core and {len(other)} on the second; "
-            f"the model makes {len(mine)} and {len(starts)}.",
+            f"the trace shows {len(local)} calls on the first core and {len(remote)} on the "
+            "second; "
+            f"the model makes {len(local_calls)} and {len(starts)}.",
             where=compiled.module.name,
-            hint="profile without --count-instructions.",
+            hint="use profile without --count-instructions.",
         )
-    begun = [span.end for span in spans[0] if span.name == _STARTS]
+    start_ends = [span.end for span in spans[0] if span.name == _STARTS]
     awaited = _completion_times(calls, spans[0])
-    made = [
+    core_calls = [
         CoreCall(call.op, 0, span.instructions, span.begin, span.end, span.begin, span.end)
-        for call, span in zip(mine, own, strict=True)
+        for call, span in zip(local_calls, local, strict=True)
     ]
-    made += [
+    core_calls += [
         CoreCall(call.op, 1, span.instructions, span.begin, span.end, at, awaited[_call_key(call)])
-        for call, span, at in zip(starts, other, begun, strict=True)
+        for call, span, at in zip(starts, remote, start_ends, strict=True)
     ]
     waits = sum(span.instructions for span in spans[0] if span.name == _WAITS)
     least_wait = min((s.instructions for s in spans[0] if s.name == _WAITS), default=0)
     count = sum(1 for call in calls if call.phase == "wait")
     executed = (
         sum(span.instructions for span in spans[0]) - waits + count * least_wait,
-        sum(span.instructions for span in other),
+        sum(span.instructions for span in remote),
     )
-    ordered = tuple(sorted(made, key=lambda call: (sum(call.begin), call.core)))
-    makespan = _makespan(calls, spans[0], [span.instructions for span in other], least_wait)
+    ordered = tuple(sorted(core_calls, key=lambda call: (sum(call.begin), call.core)))
+    makespan = _makespan(calls, spans[0], [span.instructions for span in remote], least_wait)
     return CoreTimeline(ordered, executed, makespan)
 
 
 @dataclass(frozen=True, slots=True)
 class _CoreInterval:
-    """A stretch of one core: `name` is "" for a call of a kernel, else what runs between those."""
+    """An interval of one core; `name` is "" for a kernel call, else the runtime function."""
 
     name: str
     begin: tuple[int, int]
@@ -169,7 +166,7 @@ def _call_key(call: tir.PrimFuncCall) -> tuple[str, int]:
 def _completion_times(
     calls: Sequence[tir.PrimFuncCall], spans: Sequence[_CoreInterval]
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """When each call of the second core was known to be over."""
+    """Return the counts when the first core knew that each remote call had ended."""
     waits = [call for call in calls if call.phase == "wait"]
     ends = [span.end for span in spans if span.name == _WAITS]
     return {_call_key(call): end for call, end in zip(waits, ends, strict=True)}
@@ -178,18 +175,18 @@ def _completion_times(
 def _core_intervals(
     functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry], core: int, prefix: str
 ) -> Iterator[_CoreInterval]:
-    """The stretches of a core; a call of the second one is all that it does between two sleeps.
+    """Yield the intervals of a core; for the second one, from one sleep to the next.
 
-    What begins last has no end in the trace: the run's last instructions, and the last sleep.
+    The last interval has no end in the trace and is left out: the end of the run, the last sleep.
     """
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
-    mine = [step for step in steps if step.cpu == core]
+    core_steps = [step for step in steps if step.cpu == core]
     begun: tuple[str, tuple[int, int]] | None = None
-    for step in mine:
-        found = functions[step.function].name
-        name = found if found in between else ""
+    for step in core_steps:
+        function_name = functions[step.function].name
+        name = function_name if function_name in between else ""
         if begun is not None and (core == 0 or begun[0] != name):
             yield _CoreInterval(begun[0], begun[1], step.executed, core)
         if begun is None or core == 0 or begun[0] != name:
@@ -202,7 +199,7 @@ def _makespan(
     others: Sequence[int],
     least_wait: int,
 ) -> int:
-    """When the run is over if both cores work at once, in instructions."""
+    """Return the end of the run in instructions if both cores work at the same time."""
     starts = [call for call in calls if call.phase == "start"]
     waits = iter([call for call in calls if call.phase == "wait"])
     number = 0

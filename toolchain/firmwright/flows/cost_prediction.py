@@ -1,9 +1,7 @@
-"""What the cost model says of each operator of a compilation, to stand beside what was counted.
+"""Predict the instructions of each operator with the cost model.
 
-In: a `Compilation`. Out: predicted instructions by operator index. The choice is made again from
-the
-imported module, so the kernels are those that the model saw when it chose, before any pass changed
-them; where an operator is computed row by row, each call counts as often as its loops run it.
+Selection runs again on the imported module, so that the kernels are those that the model evaluated,
+before any later pass. Calls in row streaming loops count once for each iteration.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
-    """Instructions of one run by operator index, without the calls themselves."""
+    """Return the predicted instructions of one run by operator index, without call overhead."""
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
         if isinstance(module.entry, tir.PrimFunc):
@@ -52,7 +50,7 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
     costs: dict[str, int] = {}
     totals: Counter[int] = Counter()
     for (op, callee), times in count_kernel_calls(main.body).items():
-        if op < 0:  # rows moved for a segment belong to no operator
+        if op < 0:  # moved rows within a segment belong to no operator
             continue
         if callee not in costs:
             kernel = module.functions[callee]
@@ -66,42 +64,42 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 
 
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """How often an AOT main calls each kernel, by operator index and name."""
+    """Return how often an AOT main calls each kernel, by operator index and kernel name."""
     calls: Counter[tuple[int, str]] = Counter()
-    _run(body, {}, calls)
+    _count_calls(body, {}, calls)
     return calls
 
 
-def _run(node: Node, known: Mapping[str, int], calls: Counter[tuple[int, str]]) -> None:
+def _count_calls(node: Node, variables: Mapping[str, int], calls: Counter[tuple[int, str]]) -> None:
     match node:
         case tir.PrimFuncCall(callee=callee, op=op):
             calls[op, callee] += 1
         case tir.For(var=var, start=start, extent=extent, body=body):
-            first = _value(start, known)
-            for value in range(first, first + _value(extent, known)):
-                _run(body, {**known, var.name: value}, calls)
+            first = _value(start, variables)
+            for value in range(first, first + _value(extent, variables)):
+                _count_calls(body, {**variables, var.name: value}, calls)
         case tir.Let(var=var, value=value, body=body):
-            _run(body, {**known, var.name: _value(value, known)}, calls)
+            _count_calls(body, {**variables, var.name: _value(value, variables)}, calls)
         case tir.If(cond=cond, then=then, orelse=orelse):
-            branch = then if _value(cond, known) else orelse
+            branch = then if _value(cond, variables) else orelse
             if branch is not None:
-                _run(branch, known, calls)
+                _count_calls(branch, variables, calls)
         case _:
             for part in children(node):
-                _run(part, known, calls)
+                _count_calls(part, variables, calls)
 
 
-def _value(node: tir.Expr, known: Mapping[str, int]) -> int:
+def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:
     match node:
         case tir.IntImm(value=value):
             return value
         case tir.Var(name=name):
-            return known[name]
+            return variables[name]
         case tir.Binary(op=op, a=a, b=b):
-            return int(_OPERATIONS[op](_value(a, known), _value(b, known)))
+            return int(_OPERATIONS[op](_value(a, variables), _value(b, variables)))
         case tir.Not(a=a):
-            return int(not _value(a, known))
+            return int(not _value(a, variables))
         case tir.Cast(value=value):
-            return _value(value, known)
+            return _value(value, variables)
         case _:
-            raise InternalError(f"{type(node).__name__} decides what an AOT main calls")
+            raise InternalError(f"control flow of an AOT main depends on a {type(node).__name__}")

@@ -1,9 +1,9 @@
-"""A debugger on a running model, stopped where an operator begins.
+"""Debug a running model with GDB, stopped at the start of an operator.
 
-In: a compilation and the operator's number. Out: commands for GDB and, for a physical board, for
-its probe's server; for an emulated one the emulator itself, halted, with a session behind it that
-runs the model on one sample as soon as GDB lets it. The image is the profile image: its probe is
-called before every operator, so that one breakpoint fits all, whatever the compiler inlined.
+The profile image calls a probe before each operator, so one breakpoint serves all operators
+regardless of inlining. For a physical board the result is the commands for GDB and its probe's
+server. An emulator is started halted, with a session that runs the model on one sample as soon as
+GDB resumes it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from firmwright.pipeline import Compilation
 
 Command = tuple[str, ...]
 BREAKPOINT_TIMEOUT_S: Final = 24 * 3600.0
-"""A person thinks at a breakpoint, and the firmware does not answer meanwhile."""
+"""The firmware does not answer while it is stopped at a breakpoint."""
 STARTUP_TIMEOUT_S: Final = 20.0
 DEBUGGER: Final = "gdb-multiarch"
 
 
 @dataclass(frozen=True, slots=True)
 class DebugCommands:
-    """What to start: the server, where one is needed, and GDB."""
+    """The command of the debug server, if one is needed, and that of GDB."""
 
     server: Command
     gdb: Command
 
 
 def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
-    """The commands for `elf` on `board`; `address` is of the emulator's stub, else the server's."""
-    server, place = ((), address) if address else _server(board.name, board.flash_tools)
-    steps = [f"target remote {place}"]
+    """Return the commands for `elf` on `board`; `address` is that of the emulator's stub."""
+    server, target = ((), address) if address else _server(board.name, board.flash_tools)
+    steps = [f"target remote {target}"]
     if operator is not None:
-        # Where the probe's own cost is measured it is called without data.
-        wanted = f"operator_index == {operator} && phase == 0 && data != 0"
-        steps.append(f"break fwr_probe if {wanted}")
+        # Calls without data measure the probe's own cost.
+        condition = f"operator_index == {operator} && phase == 0 && data != 0"
+        steps.append(f"break fwr_probe if {condition}")
         steps.append("continue")
         steps.append("up")
     words = [word for step in steps for word in ("-ex", step)]
@@ -57,33 +57,33 @@ def debug_commands(board: Board, elf: Path, address: str, operator: int | None) 
 
 
 def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
-    for name, told in flash_tools.tools:
+    for name, setting in flash_tools.tools:
         match name:
             case "openocd":
-                files = [word for file in told.split() for word in ("-f", file)]
+                files = [word for file in setting.split() for word in ("-f", file)]
                 return ("openocd", *files), "localhost:3333"
             case "pyocd":
-                return ("pyocd", "gdbserver", "--target", told), "localhost:3333"
+                return ("pyocd", "gdbserver", "--target", setting), "localhost:3333"
             case "jlink":
-                return ("JLinkGDBServer", "-device", told, "-if", "SWD"), "localhost:2331"
+                return ("JLinkGDBServer", "-device", setting, "-if", "SWD"), "localhost:2331"
             case "gdb":
-                return (), told
+                return (), setting
             case _:
                 continue
     raise UsageError(
-        "no debug probe is known for this board.",
+        "the board's file configures no debug probe.",
         where=board,
-        hint="name one in the board's [flash], such as openocd.",
+        hint="add one to its [flash] table, such as openocd.",
     )
 
 
 def find_debugger(toolchain: str) -> str:
-    """A GDB that is installed and knows the toolchain's cores; this machine's own knows its own."""
+    """Return an installed GDB that supports the toolchain's cores."""
     for name in (DEBUGGER, f"{toolchain}-gdb"):
         if shutil.which(name) is not None:
             return name
-    what = f"there is neither {DEBUGGER} nor {toolchain}-gdb."
-    raise ToolMissingError(what, hint=f"apt install {DEBUGGER}.")
+    what = f"neither {DEBUGGER} nor {toolchain}-gdb is installed."
+    raise ToolMissingError(what, hint=f"install one: apt install {DEBUGGER}.")
 
 
 def check_operator(compiled: Compilation, operator: int | None) -> None:
@@ -99,13 +99,17 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
 
 @contextlib.contextmanager
 def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
-    """The emulator with the profile image, halted; and the path of the stub's socket.
+    """Start the emulator halted with the profile image; yield the image and the stub's socket.
 
-    Once it runs, a session behind the link runs the model on sample 0 again and again.
+    Once resumed, a session runs the model on sample 0 repeatedly.
     """
     board = compiled.board
     if board.run.kind != "qemu":
-        raise UsageError("only an emulator is started halted.", where=board.name)
+        raise UsageError(
+            "only an emulator can be started halted.",
+            where=board.name,
+            hint="use --board mps2-an386, or another emulated board.",
+        )
     image = build_image(compiled, "profile")
     with tempfile.TemporaryDirectory(prefix="firmwright-gdb-") as folder:
         path = Path(folder) / "gdb"
@@ -126,12 +130,16 @@ def _wait_for(path: Path) -> None:
     until = time.monotonic() + STARTUP_TIMEOUT_S
     while not path.exists():
         if time.monotonic() > until:
-            raise DeviceError("the emulator did not open its stub.", where=str(path))
+            raise DeviceError(
+                "the emulator did not open its GDB stub.",
+                where=str(path),
+                hint="check that firmwright run works on this board.",
+            )
         time.sleep(0.01)
 
 
 def _drive(transport: Transport, samples: Sequence[Tensors]) -> None:
-    """Runs until the emulator ends. What happens to the firmware is the debugger's business."""
+    """Run the model until the emulator ends; errors are expected while debugging."""
     timeouts = Timeouts(
         hello_s=BREAKPOINT_TIMEOUT_S, answer_s=BREAKPOINT_TIMEOUT_S, run_s=BREAKPOINT_TIMEOUT_S
     )

@@ -1,8 +1,7 @@
-"""The main job on the bundled example: from the model file to verified firmware and its figures.
+"""The demo: compile, build, run, verify and measure the bundled digits example.
 
-In: a board, or none to take the Cortex-M4 in QEMU where its tools are, else the host. Out: a
-`DemoResult`. Everything in it is measured: the outputs come over the board's link, the reference is
-LiteRT's, the accuracy is of the board's own answers on images that training never saw.
+Everything is measured: the outputs come from the board, the reference is LiteRT, and the accuracy
+is that of the board's predictions on test images.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FALLBACK_BOARD = "host"
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo did. `answers` are the classes that the board gave for `images`."""
+    """The results; `missing` names absent tools for the emulated board."""
 
     compiled: Compilation
     image: Image
@@ -43,25 +42,28 @@ class DemoResult:
     missing: tuple[str, ...]
 
     @property
-    def answers(self) -> Array:
-        found: Array = np.argmax(self.outputs, axis=-1)
-        return found
+    def predictions(self) -> Array:
+        classes: Array = np.argmax(self.outputs, axis=-1)
+        return classes
 
     @property
-    def right(self) -> int:
-        return int(np.count_nonzero(self.answers == self.labels))
+    def correct(self) -> int:
+        return int(np.count_nonzero(self.predictions == self.labels))
 
     @property
     def accuracy(self) -> float:
-        return self.right / len(self.labels)
+        return self.correct / len(self.labels)
 
 
 def run_demo(board: str = "") -> DemoResult:
-    """Compile, build, run, verify and measure the digits example."""
+    """Compile, build, run, verify and measure the example.
+
+    Without `board` the emulated Cortex-M4 is used if its tools are installed, else the host.
+    """
     missing = () if board else missing_tools()
-    chosen = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
+    board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
     model = load_model(digits_dir() / "digits.tflite")
-    compiled = compile_for(model, chosen)
+    compiled = compile_for(model, board_name)
     arrays = read_npz(digits_dir() / "digits_test.npz")
     labels = np.load(digits_dir() / "digits_labels.npy", allow_pickle=False)
     (tensor,) = compiled.module.io.inputs
@@ -69,7 +71,7 @@ def run_demo(board: str = "") -> DemoResult:
     image = build_image(compiled)
     verification = verify(compiled, batch=batch)
     (output,) = compiled.module.io.outputs
-    answers = [sample[output.name].reshape(-1) for sample in verification.outputs]
+    predictions = [sample[output.name].reshape(-1) for sample in verification.outputs]
     return DemoResult(
         compiled=compiled,
         image=image,
@@ -77,13 +79,13 @@ def run_demo(board: str = "") -> DemoResult:
         profile=profile(compiled),
         images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(-1, 8, 8),
         labels=labels,
-        outputs=np.stack(answers),
+        outputs=np.stack(predictions),
         missing=missing,
     )
 
 
 def missing_tools() -> tuple[str, ...]:
-    """What this machine lacks to build for the emulated board and run it."""
+    """Return the names of the absent tools for the emulated board."""
     board = load_board(EMULATED_BOARD)
     tools = (f"{board.toolchain}-gcc", board.run.program)
     return tuple(tool for tool in tools if shutil.which(tool) is None)

@@ -1,9 +1,7 @@
-"""What of the things that Firmwright works with is here, and what the rest would enable.
+"""Check the installed tools and packages, and state the purpose of the missing ones.
 
-In: this machine. Out: a `ToolStatus` for each thing: programs are asked for their version,
-compilers
-compile a line of C against their library, packages are looked up without being imported. Nothing is
-changed, and nothing that is absent is an error: each part of the work asks for what it needs.
+Programs are run to get their versions, compilers compile a line of C against their library, and
+packages are looked up without importing them. A missing tool is not an error.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """`found` is a version, "" if the thing is absent; `problem` is why it cannot be used.
+    """A tool: `found` is its version, "" if absent; `problem` is why it cannot be used.
 
-    `install` is a command, or a sentence where no command does it.
+    `install` is a command, or a sentence if there is no command.
     """
 
     area: str
@@ -48,20 +46,20 @@ class ToolStatus:
 
 
 def check_tools() -> tuple[ToolStatus, ...]:
-    """All findings, by areas."""
+    """Return the status of all tools, grouped by area."""
     return (*_python(), *_compilers(), *_emulators(), *_flashing())
 
 
 def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
-    """Commands that install what is not usable, one for each package manager."""
-    missing = [found.install for found in findings if not found.usable]
-    made = []
+    """Return one install command for each package manager."""
+    missing = [tool.install for tool in findings if not tool.usable]
+    commands = []
     for manager in ("apt install ", "pip install "):
         names = (text.split(",")[0] for text in missing if text.startswith(manager))
         packages = [name.removeprefix(manager) for name in names]
         if packages:
-            made.append(manager + " ".join(dict.fromkeys(packages)))
-    return tuple(made)
+            commands.append(manager + " ".join(dict.fromkeys(packages)))
+    return tuple(commands)
 
 
 # ---- Python -------------------------------------------------------------------------------------
@@ -88,10 +86,10 @@ def _python() -> Iterator[ToolStatus]:
     yield ToolStatus("Python", "python", "everything", "", version)
     for name, enables, package in _PACKAGES:
         try:
-            found = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = ""
-        yield ToolStatus("Python", name, enables, f"pip install {package}", found)
+            installed = ""
+        yield ToolStatus("Python", name, enables, f"pip install {package}", installed)
 
 
 # ---- programs -----------------------------------------------------------------------------------
@@ -104,19 +102,21 @@ def _compilers() -> Iterator[ToolStatus]:
         ("riscv64-unknown-elf", "boards with RISC-V"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
-        found = _program("compilers", program, enables, f"apt install {debian_packages(toolchain)}")
-        yield replace(found, problem=_compiles(found, LIBRARY_OPTIONS.get(toolchain, ())))
+        status = _program(
+            "compilers", program, enables, f"apt install {debian_packages(toolchain)}"
+        )
+        yield replace(status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ())))
     clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
     yield replace(clang, problem=_compiles(clang, ()))
     yield _zig()
 
 
 def _zig() -> ToolStatus:
-    """The Python package, or a program of that name."""
+    """Return the status of zig, as a Python package or a program."""
     command = zig_command()
-    said = ((_run([*command, "version"]) if command else "") or "").strip()
+    zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
     enables = "--toolchain zig: every board without another compiler"
-    return ToolStatus("compilers", "zig", enables, INSTALL_ZIG, said)
+    return ToolStatus("compilers", "zig", enables, INSTALL_ZIG, zig_version)
 
 
 def _emulators() -> Iterator[ToolStatus]:
@@ -132,31 +132,31 @@ def _flashing() -> Iterator[ToolStatus]:
 
 
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
-    found = _version(program) if shutil.which(program) is not None else ""
-    return ToolStatus(area, program, enables, install, found)
+    version = _version(program) if shutil.which(program) is not None else ""
+    return ToolStatus(area, program, enables, install, version)
 
 
 def _version(program: str) -> str:
-    """The number in the first line that it says of itself."""
+    """Return the version number in the first line of the program's output."""
     first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
     number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
     return number[0] if number else "of unknown version"
 
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
-    """What is wrong with it; "" if it takes a line of C that includes its library."""
+    """Return the compiler's error for a line of C that includes its library, "" if none."""
     if not compiler.found:
         return ""
     command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
-    said = _run(command, LINE_OF_C, fails=True)
-    return "" if said is None else f"does not compile: {said.strip().splitlines()[0]}"
+    output = _run(command, LINE_OF_C, fails=True)
+    return "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
 
 
-def _run(command: Sequence[str], given: str = "", *, fails: bool = False) -> str | None:
-    """What it prints; None if it fails, or with `fails` if it does not."""
+def _run(command: Sequence[str], stdin: str = "", *, fails: bool = False) -> str | None:
+    """Return the output; None on failure, or with `fails` on success."""
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error) if fails else None

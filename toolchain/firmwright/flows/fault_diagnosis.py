@@ -1,9 +1,7 @@
-"""What a crash of a compilation's firmware means: the operator, the line, the stack.
+"""Explain a firmware fault in terms of the model: operator, source line and stack use.
 
-In: a `Compilation` and the image that runs. Out: sentences for a fault report. The operator is the
-one
-that the probes of a profile image name; in a release image it is found by the kernel in which the
-processor was, which may serve several.
+A profile image names the operator. In a release image it is derived from the kernel that contained
+the program counter, which several operators may share.
 """
 
 from __future__ import annotations
@@ -20,17 +18,20 @@ from firmwright.pipeline import Compilation
 def make_fault_explainer(
     compiled: Compilation, image: Image, prefix: str
 ) -> Callable[[Fault], str]:
-    """Says of a fault what the image and the model know; `prefix` begins the model's functions."""
+    """Return a function that describes a fault of the firmware.
+
+    `prefix` starts the names of the model's functions.
+    """
 
     def explain(fault: Fault) -> str:
         at, caller = _places(compiled, image, fault)
-        said = [
+        sentences = [
             _operator(compiled, fault, [*at, *caller], prefix),
-            f"It stood in {_path(at)}." if at else "",
-            f"That was called from {_path(caller)}." if caller else "",
+            f"The program counter was in {_path(at)}." if at else "",
+            f"The caller was {_path(caller)}." if caller else "",
             _stack(image, fault),
         ]
-        return " ".join(filter(None, said))
+        return " ".join(filter(None, sentences))
 
     return explain
 
@@ -38,12 +39,12 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
-    """Where the program counter points, and the call before the return address."""
+    """Return the places of the program counter and of the call before the return address."""
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:
         return (), ()
-    # Bit 0 of a return address is the instruction set's; the call stands before it.
+    # Bit 0 of a return address selects the instruction set; the call precedes it.
     addresses = (counter, max((returns & ~1) - 2, 0))
     at, caller = find_source_lines(image.elf, addresses, toolchain=compiled.board.toolchain)
     return at, caller if caller != at else ()
@@ -58,24 +59,24 @@ def _operator(
 ) -> str:
     rows = compiled.metadata["operators"]
     if fault.operator is not None:
-        found = [row for row in rows if row["index"] == fault.operator]
+        matches = [row for row in rows if row["index"] == fault.operator]
     else:
         kernels = {place.function.removeprefix(f"{prefix}_") for place in places}
-        found = [row for row in rows if row["kernel"] in kernels]
-    if not found:
+        matches = [row for row in rows if row["kernel"] in kernels]
+    if not matches:
         return ""
-    names = ", or ".join(_named(row) for row in found)
+    names = ", or ".join(_describe_operator(row) for row in matches)
     return f"The operator is {names}."
 
 
-def _named(row: dict[str, Any]) -> str:
+def _describe_operator(row: dict[str, Any]) -> str:
     return f"{row['index']}, {row['name']} ({row['kind']}, {row['span'] or row['tensor']})"
 
 
 def _stack(image: Image, fault: Fault) -> str:
-    reserve = image.sizes.bytes_of("stack")
-    used = fault.stack_used_bytes
-    if not reserve or not used:
+    reserve_bytes = image.sizes.bytes_of("stack")
+    used_bytes = fault.stack_used_bytes
+    if not reserve_bytes or not used_bytes:
         return ""
-    full = " It is full: most likely that is the cause." if used >= reserve else ""
-    return f"Of {reserve:,} bytes of stack {used:,} were used.{full}"
+    full = " It is full, which is the most likely cause." if used_bytes >= reserve_bytes else ""
+    return f"{used_bytes:,} of {reserve_bytes:,} bytes of stack were in use.{full}"

@@ -1,9 +1,8 @@
-"""From a compilation to a linked image, in a folder of the user's or in a cache.
+"""Build firmware images in a given folder or in a cache.
 
-In: a `Compilation`. Out: an `Image`. The cache's folders are named by the hash of everything in the
-project, so two processes that want the same image share one: a lock lets one build at a time, and
-the other finds the work done. The least recently used folders are removed when there are many.
-Beside them the cache has single objects: of the runtime most are the same in every project.
+Cache folders are named by the hash of the project, and a lock lets one process build while others
+wait for the result. The least recently used folders are removed if there are too many. Object files
+are cached, too, since most of the runtime is the same in every project.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from firmwright.pipeline import Bundle, Compilation
 log = logging.getLogger(__name__)
 MAX_CACHED_BUILDS = 64
 MAX_OBJECT_AGE_S = 7 * 24 * 3600
-"""Objects are compiled again after that time: so the folder does not grow for ever."""
+"""Older objects are compiled again, so that the folder does not grow without bound."""
 MIN_CACHED_AGE_S = 24 * 3600
-"""A folder used within this time is never removed: somebody may be running from it."""
+"""A folder used within this time is never removed, since it may be in use."""
 
 
 def build_image(
@@ -39,7 +38,7 @@ def build_image(
     *,
     compiler: Compiler | None = None,
 ) -> Image:
-    """Build one variant of a compilation or bundle in `directory`, or in the cache.
+    """Build one variant of a compilation or bundle in `directory` or in the cache.
 
     Raises ToolMissingError, ToolFailedError, DoesNotFitError.
     """
@@ -53,17 +52,17 @@ def build_image(
 
 
 def build_tree(project: SourceTree, *, compiler: Compiler | None = None) -> Image:
-    """Build the release of a whole project, in the cache. Raises as `build_image`."""
+    """Build the release image of a project in the cache. Raises as `build_image`."""
     with _cached_folder(project, choose_compiler(compiler)) as folder:
         project.write(folder)
         return build_project(folder, compiler=compiler, objects=_objects())
 
 
 def cache_root() -> Path:
-    """The folder for built images: FIRMWRIGHT_CACHE, the user's cache, else a temporary one."""
-    named = os.environ.get("FIRMWRIGHT_CACHE")
-    if named:
-        return Path(named)
+    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary folder."""
+    override = os.environ.get("FIRMWRIGHT_CACHE")
+    if override:
+        return Path(override)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     root = Path(home) / "firmwright"
     try:
@@ -76,7 +75,7 @@ def cache_root() -> Path:
 
 
 def _objects() -> Path:
-    """SCons makes the folder, with its settings in it: so two builds may both be the first."""
+    """Return the folder of the object cache, which SCons creates with its settings."""
     root = cache_root() / "objects"
     root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_dir():
@@ -85,11 +84,11 @@ def _objects() -> Path:
 
 
 def remove_old_objects(root: Path) -> None:
-    """Those that SCons put there longer ago than OBJECTS_AGE_S."""
+    """Remove objects older than MAX_OBJECT_AGE_S."""
     oldest_kept = time.time() - MAX_OBJECT_AGE_S
-    for folder in root.iterdir():  # one for each beginning of a signature
+    for folder in root.iterdir():  # one folder for each prefix of signatures
         for file in folder.iterdir() if folder.is_dir() else ():
-            with contextlib.suppress(FileNotFoundError):  # another process removes them too
+            with contextlib.suppress(FileNotFoundError):  # another process may remove it first
                 if file.stat().st_mtime < oldest_kept:
                     file.unlink()
 
@@ -116,7 +115,7 @@ def _key(project: SourceTree) -> str:
 
 @contextlib.contextmanager
 def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Whether the lock was had; with `wait`, always. It ends with the process at the latest."""
+    """Hold the lock; yield whether it was acquired, which `wait` guarantees."""
     with open(root / f"{name}.lock", "w", encoding="utf-8", newline="\n") as file:
         yield lock_file(file, wait=wait)
 
@@ -127,10 +126,10 @@ def _remove_oldest(root: Path) -> None:
         return
     oldest_kept = time.time() - MIN_CACHED_AGE_S
     by_use = sorted((folder.stat().st_mtime, folder) for folder in folders)
-    for used, folder in by_use[: len(folders) - MAX_CACHED_BUILDS]:
-        if used >= oldest_kept:
+    for last_use, folder in by_use[: len(folders) - MAX_CACHED_BUILDS]:
+        if last_use >= oldest_kept:
             return
-        with _lock(root, folder.name, wait=False) as had:
-            if had:
+        with _lock(root, folder.name, wait=False) as acquired:
+            if acquired:
                 shutil.rmtree(folder, ignore_errors=True)
                 (root / f"{folder.name}.lock").unlink(missing_ok=True)

@@ -1,10 +1,8 @@
-"""The first operator whose result differs from the reference's.
+"""Find the first operator with a result that differs from the reference.
 
-In: a compilation, samples, and a reference that knows the values in between. Out: the first
-operator, in the order of execution, that differs in any sample, with how many values and by how
-much. On the device each operator's first output is known by its CRC-32 (the probes of a profile
-image gather it), so integer results are compared without moving them over the link; the one that
-differs is then fetched, in a run that pauses behind it. Results in floating point are all fetched.
+Operators are compared in order of execution, over all samples. A profile image computes the CRC-32
+of each operator's first output, so integer results are compared on the device; only the differing
+tensor is fetched, in a second run that pauses after the operator. Float results are all fetched.
 """
 
 from __future__ import annotations
@@ -34,16 +32,16 @@ log = logging.getLogger(__name__)
 Row = dict[str, Any]
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
-"""Ends the name of a tensor whose channels the pass `layout` has made the last axis."""
+"""The name suffix of tensors for which the `layout` pass made channels the last axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
-    """An operator by its name, kind and place in the model, and the first sample it differs in.
+    """The diverging operator, its place in the model, and the first differing sample.
 
-    `values` are those of its output in that sample, `mismatches` those that are wrong, by at most
-    `max_abs_error`; `values` is 0 where they could not be fetched, as of an input that comes row
-    by row. `judged` is the board that computed them.
+    `values` counts its output's elements in that sample, `mismatches` the wrong ones, with an error
+    of at most `max_abs_error`. `values` is 0 if they could not be fetched, for instance with a
+    streamed input. `judged` is the board that computed them.
     """
 
     index: int
@@ -63,27 +61,28 @@ def locate_first_divergence(
     reference: ReferenceOutputs,
     open_with: Callable[..., ModelSession],
 ) -> tuple[FirstDivergence | None, int]:
-    """The first operator that differs, and the number of operators that could be compared."""
+    """Return the first differing operator and the number of comparable operators."""
     if not reference.layers:
         return None, 0
-    judged = _comparable_operators(compiled, reference.layers[0])
-    by_values = bool(compiled.module.io.state) or any(one.is_float for one in judged)
+    operators = _comparable_operators(compiled, reference.layers[0])
+    by_values = bool(compiled.module.io.state) or any(one.is_float for one in operators)
     find = _by_values if by_values else _by_checksums
-    found: list[FirstDivergence] = []
+    differences: list[FirstDivergence] = []
     with open_with(compiled, variant=PROFILE) as session:
-        log.info("comparing %d operators on %s", len(judged), compiled.board.name)
+        log.info("comparing %d operators on %s", len(operators), compiled.board.name)
         for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
-            difference = find(session.device, judged, number, sample, layers)
+            difference = find(session.device, operators, number, sample, layers)
             if difference is not None:
-                found.append(replace(difference, judged=compiled.board.name))
-    return min(found, key=lambda item: item.index, default=None), len(judged)
+                differences.append(replace(difference, judged=compiled.board.name))
+    return min(differences, key=lambda item: item.index, default=None), len(operators)
 
 
 @dataclass(frozen=True, slots=True)
 class _ComparableOperator:
-    """An operator whose first output the reference knows, under the name `layer`.
+    """An operator with a reference for its first output, under the name `layer`.
 
-    `is_moved`: on the device its channels are the last axis, in the reference the second.
+    `is_moved` means that its channels are the last axis on the device but the second in the
+    reference.
     """
 
     row: Row
@@ -96,30 +95,32 @@ class _ComparableOperator:
         return int(self.row["index"])
 
     def expected(self, layers: Tensors) -> Array:
-        """As it must lie in the device's memory."""
+        """Return the expected values in the device's memory layout."""
         values = layers[self.layer]
         return np.ascontiguousarray(np.moveaxis(values, 1, -1) if self.is_moved else values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
-    """The operators that can be compared, in the order of the main."""
-    shapes, known = _shapes(compiled.module), _by_buffer(layers)
-    parts = _parts(compiled.module)
-    found = []
+    """Return the operators that can be compared, in execution order."""
+    shapes, layers_by_buffer = _shapes(compiled.module), _layers_by_buffer(layers)
+    parts = _partial_buffers(compiled.module)
+    operators = []
     for row in sorted(compiled.metadata["operators"], key=lambda row: int(row["index"])):
         name, tensor = str(row["name"]), str(row["tensor"])
         if name in parts:
-            continue  # what several cores make together is no tensor of the model
+            continue  # a partial result of one core is not a tensor of the model
         is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
-        layer = tensor if is_own else known.get(name.removesuffix(PERMUTED_SUFFIX), "")
-        is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in known
-        if is_own or (layer and _is_alike(layers[layer], shapes.get(name), is_moved=is_moved)):
-            found.append(_ComparableOperator(row, layer, is_moved, layers[layer].dtype.kind == "f"))
-    return found
+        layer = tensor if is_own else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
+        is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
+        if is_own or (layer and _has_layout_of(layers[layer], shapes.get(name), is_moved=is_moved)):
+            operators.append(
+                _ComparableOperator(row, layer, is_moved, layers[layer].dtype.kind == "f")
+            )
+    return operators
 
 
-def _parts(module: IRModule) -> set[str]:
-    """The buffers of a main for several cores that lie in others."""
+def _partial_buffers(module: IRModule) -> set[str]:
+    """Return the buffers of a multi-core main that are views of other buffers."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or not any(call.device for call in prim_calls(main.body)):
         return set()
@@ -130,14 +131,14 @@ def _parts(module: IRModule) -> set[str]:
     }
 
 
-def _is_alike(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
-    """Whether a buffer of that shape, or some rows of it, holds the layer's values in order."""
-    wanted = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
-    return shape is not None and len(shape) == len(wanted) and shape[-1:] == wanted[-1:]
+def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
+    """Return whether a buffer of `shape`, or its rows, holds the layer's values in order."""
+    layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
+    return shape is not None and len(shape) == len(layer_shape) and shape[-1:] == layer_shape[-1:]
 
 
-def _by_buffer(layers: Tensors) -> dict[str, str]:
-    """The layers by the names that buffers have for them, where only one may be meant."""
+def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
+    """Map buffer names to layers where the name is unambiguous."""
     names = [to_c_identifier(layer) for layer in layers]
     return {
         to_c_identifier(layer): layer
@@ -147,7 +148,7 @@ def _by_buffer(layers: Tensors) -> dict[str, str]:
 
 
 def _shapes(module: IRModule) -> dict[str, tuple[int, ...]]:
-    """Of every tensor of the main, as it lies in memory."""
+    """Return the shapes of the main's tensors in memory."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         return {}
@@ -160,63 +161,67 @@ def _shapes(module: IRModule) -> dict[str, tuple[int, ...]]:
 
 def _by_checksums(
     device: Session,
-    judged: Sequence[_ComparableOperator],
+    operators: Sequence[_ComparableOperator],
     number: int,
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """The first whose CRC-32 is another; its values are then fetched, in one more run."""
+    """Return the first operator with a different CRC-32; its values are fetched in one more run."""
     device.write_inputs(sample)
     device.execute(checksums=True)
     records = device.profile()
-    for one in judged:
-        expected = one.expected(layers)
-        if records[one.index].checksum != zlib.crc32(expected.tobytes()):
+    for operator in operators:
+        expected = operator.expected(layers)
+        if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
             device.write_inputs(sample)
-            data = b"".join(data for _, data in device.taps(one.index))
-            return _difference(one, number, _compared(number, one, expected, data))
+            data = b"".join(data for _, data in device.taps(operator.index))
+            return _difference(operator, number, _compared(number, operator, expected, data))
     return None
 
 
 def _by_values(
     device: Session,
-    judged: Sequence[_ComparableOperator],
+    operators: Sequence[_ComparableOperator],
     number: int,
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """All values of one run: what is a float, and what a second run would not compute again."""
+    """Compare all values of one run: floats, and results that a second run would change."""
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
     for index, data in device.taps():
-        outputs[index] = outputs.get(index, b"") + data  # row by row it comes in pieces
-    for one in judged:
-        found = _compared(number, one, one.expected(layers), outputs.get(one.index, b""))
-        if found is not None and found.mismatches:
-            return _difference(one, number, found)
+        outputs[index] = outputs.get(index, b"") + data  # row streaming delivers pieces
+    for operator in operators:
+        comparison = _compared(
+            number, operator, operator.expected(layers), outputs.get(operator.index, b"")
+        )
+        if comparison is not None and comparison.mismatches:
+            return _difference(operator, number, comparison)
     return None
 
 
 def _compared(
-    number: int, one: _ComparableOperator, expected: Array, data: bytes
+    number: int, operator: _ComparableOperator, expected: Array, data: bytes
 ) -> Comparison | None:
-    """None where what came is not a tensor like the expected one."""
+    """Compare; None if the received data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)
-    return compare_tensor(number, one.layer, expected, actual)
+    return compare_tensor(number, operator.layer, expected, actual)
 
 
-def _difference(one: _ComparableOperator, sample: int, found: Comparison | None) -> FirstDivergence:
-    row = one.row
+def _difference(
+    operator: _ComparableOperator, sample: int, comparison: Comparison | None
+) -> FirstDivergence:
+    row = operator.row
     return FirstDivergence(
-        index=one.index,
+        index=operator.index,
         name=row["name"],
         kind=row["kind"],
         where=row["span"] or row["tensor"],
         sample=sample,
         judged="",
-        values=found.values if found else 0,
-        mismatches=found.mismatches if found else 0,
-        max_abs_error=found.max_abs_error if found else 0,
+        values=comparison.values if comparison else 0,
+        mismatches=comparison.mismatches if comparison else 0,
+        max_abs_error=comparison.max_abs_error if comparison else 0,
     )

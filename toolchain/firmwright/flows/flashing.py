@@ -1,9 +1,7 @@
-"""Firmware onto a board: which runner, its commands, what it needs, and whether it worked.
+"""Flash firmware to a board: choose the runner, run it, and check the result.
 
-In: an `Image` and its board. Out: a `FlashResult`. A runner is a tool of other people (its
-commands are
-run), the volume of a boot ROM (the file is copied), a GDB stub, or a boot ROM behind a serial port
-(both spoken to here). With `verify` what is in the flash is read back and compared.
+A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM. With
+`verify` the flash contents are read back and compared.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 log = logging.getLogger(__name__)
 TOOL_TIMEOUT_S = 300.0
 MOUNT_FOLDERS = (Path("/run/media"), Path("/media"), Path("/Volumes"))
-"""Below which systems show volumes, directly or in a folder of the user's."""
+"""Folders in which systems mount volumes, directly or in a folder for each user."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlashResult:
-    """What was done: by which runner, where to, how much, whether it was read back."""
+    """The runner, the destination, the size, and whether the contents were verified."""
 
     board: str
     runner: str
@@ -47,9 +45,7 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner for an image; `argument_for` is what it must know of this board, or the caller's
-    word.
-    """
+    """A runner and its job; `setting` is the board's setting for the runner or the given address."""
 
     board: Board
     runner: str
@@ -58,35 +54,40 @@ class FlashPlan:
     image: FlashImage
 
     def commands(self, *, verify: bool) -> tuple[ToolCommand, ...]:
-        """What will be run; empty for runners that need no tool."""
+        """Return the commands to run; () for runners that need no tool."""
         tool = TOOLS.get(self.runner)
         if tool is None:
             return ()
-        reads = tool.read(self.job) if verify and tool.read is not None else ()
-        return (*tool.write(self.job, verify), *reads)
+        read_commands = tool.read(self.job) if verify and tool.read is not None else ()
+        return (*tool.write(self.job, verify), *read_commands)
 
 
 def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
-    """The runner that was asked for, else the board's own; `address` is of a stub, port, volume."""
+    """Choose `runner` or the board's default; `address` is a stub, port or volume.
+
+    Raises UsageError if the board has no flash or does not support the runner.
+    """
     if image.hex is None or image.bin is None:
-        raise UsageError("this board has no flash.", where=board.name, hint="run the model on it.")
+        raise UsageError(
+            "this board has no flash.", where=board.name, hint="use firmwright run instead."
+        )
     chosen = runner or next((name for name, _ in board.flash_tools.tools), "")
     argument = board.flash_tools.argument_for(chosen)
     if chosen == "gdb" and address:
         argument = address
     if argument is None or (chosen == "gdb" and not argument):
-        known = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
-        asked = f"{chosen!r}" if chosen else "no runner"
+        supported = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
+        requested = f"{chosen!r}" if chosen else "no runner"
         raise UsageError(
-            f"the board's file says nothing of {asked}; it names {known}.",
+            f"the board's file does not configure {requested}; it has {supported}.",
             where=board.name,
-            hint="--runner with one of those, --runner gdb --address HOST:PORT for any GDB stub.",
+            hint="use one of those, or --runner gdb --address HOST:PORT for any GDB stub.",
         )
     if argument == BOOTLOADER_PROTOCOL:
         raise UsageError(
-            "the resident loader wants firmware that is linked for its slot.",
+            "the bootloader needs firmware that is linked for its slot.",
             where=board.name,
-            hint="firmwright flash MODEL or PROJECT --runner serial.",
+            hint="run firmwright flash MODEL --runner serial, or give a project folder.",
         )
     content = read_hex(image.hex)
     job = FlashJob(
@@ -103,7 +104,10 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
 def flash(
     plan: FlashPlan, *, verify: bool = False, address: str = "", choose: PortChooser | None = None
 ) -> FlashResult:
-    """Does it. Raises ToolMissingError, ToolFailedError, DeviceError, UsageError."""
+    """Flash the board.
+
+    Raises ToolMissingError, ToolFailedError, DeviceError, UsageError.
+    """
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
         case "gdb":
@@ -119,7 +123,7 @@ def flash(
 
 @dataclass(frozen=True, slots=True)
 class ErasePlan:
-    """A tool and the commands with which it empties a board's flash; `script` goes to a file."""
+    """A tool and the commands that erase the flash; JLink's commands go to the file `script`."""
 
     board: str
     runner: str
@@ -128,32 +132,34 @@ class ErasePlan:
 
 
 def plan_erase(board: Board, runner: str = "") -> ErasePlan:
-    """The tool that was asked for, else the first of the board's that can erase."""
-    able = [(name, argument) for name, argument in board.flash_tools.tools if name in TOOLS]
-    found = next(((n, argument) for n, argument in able if runner in ("", n)), None)
-    if found is None:
-        known = ", ".join(name for name, _ in able) or "none"
+    """Choose `runner` or the first of the board's tools that can erase."""
+    erasers = [(name, argument) for name, argument in board.flash_tools.tools if name in TOOLS]
+    choice = next(((n, argument) for n, argument in erasers if runner in ("", n)), None)
+    if choice is None:
+        supported = ", ".join(name for name, _ in erasers) or "none"
         raise UsageError(
-            f"no tool erases this board; its file names {known}.",
+            f"no configured tool erases this board; its file has {supported}.",
             where=board.name,
-            hint=f"--runner {able[0][0]}." if able else "flash overwrites what it needs.",
+            hint=f"use --runner {erasers[0][0]}."
+            if erasers
+            else "flash the board; that erases the pages it needs.",
         )
-    name, argument = found
-    nothing = Path(tempfile.gettempdir()) / f"firmwright-erase-{user_tag()}.bin"
-    job = FlashJob(argument, nothing, nothing, nothing, board.flash.start, 0)
+    name, argument = choice
+    unused_file = Path(tempfile.gettempdir()) / f"firmwright-erase-{user_tag()}.bin"
+    job = FlashJob(argument, unused_file, unused_file, unused_file, board.flash.start, 0)
     script = job.script if TOOLS[name].script is not None else None
     return ErasePlan(board.name, name, TOOLS[name].erase(job), script)
 
 
 def erase(plan: ErasePlan) -> None:
-    """Empties the whole flash."""
+    """Erase the whole flash."""
     if plan.script is not None:
         plan.script.write_text(JLINK_ERASE, encoding="ascii", newline="\n")
     for command in plan.commands:
         _run(command, TOOLS[plan.runner], plan.board)
 
 
-# ---- Runners ------------------------------------------------------------------------------------
+# ---- runners ------------------------------------------------------------------------------------
 
 
 def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
@@ -169,15 +175,15 @@ def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
 
 
 def _compare(job: FlashJob) -> None:
-    found, wanted = job.read_back.read_bytes(), job.bin.read_bytes()
-    if found[: len(wanted)] == wanted:
+    actual, expected = job.read_back.read_bytes(), job.bin.read_bytes()
+    if actual[: len(expected)] == expected:
         return
-    pairs = enumerate(zip(found, wanted, strict=False))
-    at = next((i for i, (a, b) in pairs if a != b), len(found))
+    pairs = enumerate(zip(actual, expected, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), len(actual))
     raise DeviceError(
-        f"what was read back differs from the image at {job.start + at:#x}.",
+        f"the flash contents differ from the image at {job.start + at:#x}.",
         where=str(job.read_back),
-        hint="flash again; if it stays, the flash is worn or protected.",
+        hint="flash again; if the error persists, the flash is worn or protected.",
     )
 
 
@@ -205,7 +211,7 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
             exit_status=done.returncode,
             output=done.stdout.decode("utf-8", "replace"),
             where=board,
-            hint="check cable and probe; firmwright flash --dry-run shows the command.",
+            hint="check cable and probe; firmwright flash --dry-run prints the command.",
         )
 
 
@@ -222,7 +228,7 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
 
 
 def _vectors(plan: FlashPlan) -> int:
-    """Behind the 256 bytes that an RP2040 begins with, else at the beginning."""
+    """Return the address of the vector table, which follows the RP2040's second-stage boot code."""
     return plan.image.start + (0x100 if plan.board.boot == "rp2040" else 0)
 
 
@@ -245,16 +251,18 @@ def _by_boot_rom(plan: FlashPlan, port: str, choose: PortChooser | None, *, veri
 def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
     if verify:
         raise UsageError(
-            "what a boot ROM's volume took cannot be read back.",
+            "a boot ROM's volume cannot be read back.",
             where=plan.board.name,
-            hint="--runner picotool --verify.",
+            hint="use --runner picotool --verify.",
         )
     volume = (
         Path(folder) if folder else find_volume(plan.argument_for, MOUNT_FOLDERS, plan.board.name)
     )
     if not (volume / "INFO_UF2.TXT").is_file():
         raise DeviceError(
-            "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.", where=str(volume)
+            "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.",
+            where=str(volume),
+            hint="name the volume that the board mounts: --address DIR.",
         )
     content = to_uf2(plan.image, plan.board.flash_tools.uf2_family)
     (volume / "firmware.uf2").write_bytes(content)
@@ -262,13 +270,15 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
 
 
 def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
-    """The mounted volume with that label."""
-    places = [r / label for r in roots] + [p for r in roots for p in sorted(r.glob(f"*/{label}"))]
-    found = [place for place in places if place.is_dir()]
-    if not found:
+    """Return the mounted volume with that label."""
+    candidates = [r / label for r in roots] + [
+        p for r in roots for p in sorted(r.glob(f"*/{label}"))
+    ]
+    folders = [place for place in candidates if place.is_dir()]
+    if not folders:
         raise DeviceError(
             f"no volume called {label} is mounted.",
             where=board,
-            hint="hold BOOTSEL while you connect the board, or name the volume: --address DIR.",
+            hint="hold BOOTSEL while connecting the board, or name the volume: --address DIR.",
         )
-    return found[0]
+    return folders[0]

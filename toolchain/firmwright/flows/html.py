@@ -1,7 +1,4 @@
-"""Models, sessions and results as HTML, for notebooks: what their `_repr_html_` give.
-
-In: the values of the flows. Out: HTML fragments. Nothing is computed that the value does not hold.
-"""
+"""HTML for notebooks: the `_repr_html_` of models, sessions and results."""
 
 from __future__ import annotations
 
@@ -26,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def model_html(model: Model) -> str:
-    """Its tensors and operators."""
-    found = inspect_module(model.module)
+    """Render a model's tensors and operators."""
+    inspection = inspect_module(model.module)
     return render_section(
         f"model {model.name}",
         render_properties(
             (
                 ("file", model.file or None),
-                ("inputs", _words(found.inputs)),
-                ("outputs", _words(found.outputs)),
-                ("parameters", f"{found.parameters_bytes:,} bytes"),
-                ("multiply-adds", found.macs),
+                ("inputs", _format_tensors(inspection.inputs)),
+                ("outputs", _format_tensors(inspection.outputs)),
+                ("parameters", f"{inspection.parameters_bytes:,} bytes"),
+                ("multiply-adds", inspection.macs),
             )
         ),
         render_table(
@@ -50,84 +47,94 @@ def model_html(model: Model) -> str:
                     ", ".join(sorted({tensor.dtype for tensor in operator.outputs})),
                     operator.macs or None,
                 )
-                for operator in found.operators
+                for operator in inspection.operators
             ],
         ),
     )
 
 
-def verification_html(found: Verification) -> str:
-    """The verdict, and what it rests on."""
-    judged = "values equal" if found.exact and not found.is_float else "values within tolerance"
-    verdict = (
-        f"all {found.values:,} {judged}"
-        if found.exact
-        else f"{found.mismatches:,} of {found.values:,} values differ"
+def verification_html(verification: Verification) -> str:
+    """Render the verdict and its basis."""
+    judged = (
+        "values equal"
+        if verification.exact and not verification.is_float
+        else "values within tolerance"
     )
-    first = found.first
-    where = None if first is None or found.exact else str(first)
+    verdict = (
+        f"all {verification.values:,} {judged}"
+        if verification.exact
+        else f"{verification.mismatches:,} of {verification.values:,} values differ"
+    )
+    first = verification.first
+    where = None if first is None or verification.exact else str(first)
     return render_section(
-        f"{'✓' if found.exact else '✗'} {found.model} on {found.board}: {verdict}",
+        f"{'✓' if verification.exact else '✗'} {verification.model} on {verification.board}: "
+        f"{verdict}",
         render_properties(
             (
-                ("reference", found.reference),
-                ("samples", found.samples),
-                ("largest difference", found.max_abs_error),
+                ("reference", verification.reference),
+                ("samples", verification.samples),
+                ("largest difference", verification.max_abs_error),
                 ("first difference", where),
-                ("first operator that differs", str(found.layer) if found.layer else None),
-                ("remark", found.explanation or None),
+                (
+                    "first operator that differs",
+                    str(verification.layer) if verification.layer else None,
+                ),
+                ("remark", verification.explanation or None),
             )
         ),
     )
 
 
-def profile_html(found: Profile) -> str:
-    """Operators with their shares of the whole."""
-    whole = max(sum(operator.count for operator in found.operators), 1)
-    modelled = found.exact is not None
+def profile_html(profile: Profile) -> str:
+    """Render the operators with their shares of the total."""
+    whole = max(sum(operator.count for operator in profile.operators), 1)
+    is_exact = profile.exact is not None
     rows: list[Sequence[CellValue]] = [
         (
             operator.name,
             operator.kind,
             operator.macs or None,
             operator.count,
-            *([operator.modelled_cycles] if modelled else []),
+            *([operator.modelled_cycles] if is_exact else []),
             render_bar(operator.count / whole),
         )
-        for operator in found.operators
+        for operator in profile.operators
     ]
-    cycles = ["modelled cycles"] if modelled else []
+    cycles = ["modeled cycles"] if is_exact else []
     return render_section(
-        f"{found.model} on {found.board}: {found.total:,} {found.unit}",
+        f"{profile.model} on {profile.board}: {profile.total:,} {profile.unit}",
         render_properties(
             (
-                ("multiply-adds", found.macs),
-                *((f"pool {pool.name}", f"{pool.used_bytes:,} bytes") for pool in found.pools),
+                ("multiply-adds", profile.macs),
+                *((f"pool {pool.name}", f"{pool.used_bytes:,} bytes") for pool in profile.pools),
                 (
                     "stack used",
-                    None if found.stack_bytes is None else f"{found.stack_bytes:,} bytes",
+                    None if profile.stack_bytes is None else f"{profile.stack_bytes:,} bytes",
                 ),
-                ("runs", found.runs),
+                ("runs", profile.runs),
             )
         ),
-        render_table(("operator", "kind", "MACs", found.unit, *cycles, "share"), rows),
+        render_table(("operator", "kind", "MACs", profile.unit, *cycles, "share"), rows),
     )
 
 
 def session_html(session: ModelSession) -> str:
-    """What runs where, and what it takes and gives."""
+    """Render the session's model, board, inputs and outputs."""
     module = session.compiled.module
     return render_section(
         f"session: {module.name} on {session.compiled.board.name}",
-        render_properties((("inputs", _io(module.io.inputs)), ("outputs", _io(module.io.outputs)))),
+        render_properties(
+            (("inputs", _format_io(module.io.inputs)), ("outputs", _format_io(module.io.outputs)))
+        ),
     )
 
 
-def _words(tensors: Iterable[ModelTensor]) -> str:
+def _format_tensors(tensors: Iterable[ModelTensor]) -> str:
     return "; ".join(f"{t.name}: {t.dtype} {_shape(t.shape)}" for t in tensors)
 
 
-def _io(tensors: Iterable[IoTensor]) -> str:
+def _format_io(tensors: Iterable[IoTensor]) -> str:
     return "; ".join(f"{t.name}: {t.type.dtype.name} {_shape(t.type.shape)}" for t in tensors)
 
 

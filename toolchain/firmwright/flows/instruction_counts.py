@@ -1,11 +1,8 @@
-"""Exact instructions of one run, by operator, kind and function, and the cycles a model gives them.
+"""Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
-In: a `Compilation` for a board in QEMU. Out: `InstructionCounts` of the release image, as it is:
-no probes. Every
-instruction is counted by itself (device/instruction_counter.py), so the counts are exact whatever
-the timer's
-resolution. Invariant: operators and what lies between them add up to the total. Cycles are of a
-table (targets/core_timing.py) and are called modelled everywhere: an emulator has none.
+The release image runs in QEMU without probes, and a plugin counts every instruction. Operators and
+the code between them add up to the total. Cycles come from a timing table (targets/timing.py),
+since an emulator has none, and are always called modeled.
 """
 
 from __future__ import annotations
@@ -38,16 +35,16 @@ from firmwright.targets.core_timing import CORE_TIMINGS, CoreTiming
 from firmwright.targets.instruction import INSTRUCTION_KINDS, Instruction, InstructionKind
 
 _NO_OPERATOR = -1
-"""The index of calls that belong to no operator: rows moved on within a segment."""
+"""The index of calls that belong to no operator: moved rows within a fused segment."""
 
 
 class SharedKernelError(UsageError):
-    """Calls of several operators cannot be told apart in the image."""
+    """The image's calls cannot be attributed to single operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """What some instructions of a run add up to. `cycles` is None for a core without a table."""
+    """A subset of a run's instructions; `cycles` is None for a core without a timing table."""
 
     instructions: int
     kinds: Mapping[InstructionKind, int]
@@ -57,11 +54,11 @@ class InstructionShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
-    """One run, exactly: by operator index, between operators, and by function (largest first).
+    """The counts of one run by operator index, outside of operators, and by function.
 
-    `timer` is what the board's counter said of the same run, rounded to `resolution`.
-    `build_timeline` is
-    there where a second core has a part; all else is of the core that runs the model.
+    `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
+    rounded to `resolution`. `timeline` is set if a second core takes part; all other counts are
+    those of the core that runs the model.
     """
 
     total: InstructionShare
@@ -75,7 +72,7 @@ class InstructionCounts:
 
     @property
     def until_over(self) -> int:
-        """The instructions until the run is over; of two cores that work at once, as modelled."""
+        """The instructions until the run has ended, modeled if two cores work at the same time."""
         return self.total.instructions if self.timeline is None else self.timeline.makespan
 
 
@@ -86,19 +83,20 @@ def measure_instructions(
     compiler: Compiler | None = None,
     open_with: Callable[..., ModelSession] = open_session,
     sample: Tensors | None = None,
-    behind: Callable[[ModelSession], None] = lambda session: None,
+    after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
     """Count the second of two runs on sample 0 of seed 0, as `profile` measures it.
 
-    Another `sample` may be given; `behind` sees the session after the runs.
-    Raises ToolMissingError where QEMU has no plugins or there is no compiler to make one.
+    `sample` replaces that sample; `after_run` is called with the session after the runs. Raises
+    ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
     """
     board = compiled.board
     if board.run.kind != "qemu":
         raise UsageError(
-            "instructions are counted one by one in QEMU only.",
+            "exact instruction counts need QEMU.",
             where=board.name,
-            hint="--board mps2-an386, or another that firmwright boards shows as emulated.",
+            hint="use --board mps2-an386, or another board that firmwright boards lists as "
+            "emulated.",
         )
     check_plugin_support(board.run.program)
     image = image or build_image(compiled, compiler=compiler)
@@ -114,23 +112,23 @@ def measure_instructions(
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
                 resolution = session.device.info.counter_scale
-                behind(session)
+                after_run(session)
         except DeviceError as error:
             if counter.started:
                 raise
             raise ToolMissingError(
-                f"{board.run.program} does not take our plugin, so it cannot count. {error}",
+                f"{board.run.program} does not load the counting plugin. {error}",
                 where=board.name,
-                hint="a QEMU with version 1 of the plugin interface, such as Debian's 7.2.",
+                hint="install a QEMU with version 1 of the plugin interface, such as Debian's 7.2.",
             ) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
-    found = _counts(compiled, code, root, cells, timer, tick)
-    return with_second_core(found, build_timeline(compiled, traced, steps)) if traced else found
+    counts = _counts(compiled, code, root, cells, timer, tick)
+    return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
 
 
 def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> InstructionCounts:
-    """`counts` with the operators of the second core as they are there, not as they are begun."""
+    """Replace the counts of the second core's operators by those of their calls there."""
     others = {op: InstructionShare(n, {}, 0, None) for op, n in line.of_operators(1).items()}
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
@@ -140,43 +138,43 @@ def _decoder(core: str) -> Callable[[bytes], Instruction]:
 
 
 class _CodeIndex:
-    """The instructions and functions of an image, by address."""
+    """The instructions and functions of an image by address."""
 
     def __init__(self, image: Image, decode: Callable[[bytes], Instruction]) -> None:
         self._sections = read_code_sections(image.elf)
         self._decode = decode
-        # Bit 0 of a function's address says Thumb; no instruction has it set.
+        # Bit 0 of a function's address marks Thumb code.
         texts = sorted((s for s in image.sizes.symbols if s.kind == "text"), key=self.start)
         self._functions = texts
         self._starts = [self.start(symbol) for symbol in texts]
-        self._known: dict[int, Instruction] = {}
+        self._decoded: dict[int, Instruction] = {}
 
     @staticmethod
     def start(symbol: SymbolSize) -> int:
-        """The address of its first instruction."""
+        """Return the address of the first instruction."""
         return symbol.address & ~1
 
     def function(self, name: str) -> SymbolSize:
-        """The function of that name."""
+        """Return the function with that name."""
         for symbol in self._functions:
             if symbol.name == name:
                 return symbol
         raise InternalError(f"the image has no function {name}.")
 
     def at(self, address: int) -> Instruction:
-        """The instruction there."""
-        if address not in self._known:
+        """Return the instruction at `address`."""
+        if address not in self._decoded:
             for start, code in self._sections:
                 if 0 <= address - start < len(code):
                     at = address - start
-                    self._known[address] = self._decode(code[at : at + 4])
+                    self._decoded[address] = self._decode(code[at : at + 4])
                     break
             else:
                 raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
-        return self._known[address]
+        return self._decoded[address]
 
     def name_at(self, address: int) -> str:
-        """The function that holds `address`."""
+        """Return the name of the function that contains `address`."""
         index = bisect.bisect_right(self._starts, address) - 1
         if index >= 0 and address - self._starts[index] < self._functions[index].size_bytes:
             return self._functions[index].name
@@ -219,67 +217,69 @@ def _by_operator(
     times: Mapping[int, int],
     sites: Mapping[int, list[InstructionCount]],
 ) -> dict[int, list[InstructionCount]]:
-    """What ran for each operator. `sites` come in the order of their first execution.
+    """Group the cells by operator; `sites` come in order of their first execution.
 
-    A compiler may copy a call, so how often each site ran (`times`) says which operator's it is:
-    sites of one kernel are dealt out, in order, until each operator has the calls that it makes.
+    A compiler may duplicate a call, so the sites of a kernel are assigned in order until each
+    operator has as many executions (`times`) as the main makes calls.
     """
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     if any(call.phase != "call" for call in prim_calls(main.body)):
-        return _named(compiled, code, sites)
+        return _by_kernel_name(compiled, code, sites)
     calls = _straight_calls(main.body)
     if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
-        # One after the other, whatever names the compiler left: it makes equal functions one.
-        found = {op: list[InstructionCount]() for op in sorted(set(calls))}
+        # In order, regardless of names: compilers merge equal functions.
+        cells_by_op = {op: list[InstructionCount]() for op in sorted(set(calls))}
         for op, cells in zip(calls, sites.values(), strict=True):
-            found[op] += cells
-        return found
+            cells_by_op[op] += cells
+        return cells_by_op
     waiting: dict[str, list[tuple[int, int]]] = {}
     for (op, callee), count in count_kernel_calls(main.body).items():
         kernel = compiled.module.functions[callee]
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
         waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
-    found = {op: [] for group in waiting.values() for op, _ in group}
+    cells_by_op = {op: [] for group in waiting.values() for op, _ in group}
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix.
         name = code.name_at(cells[0].address).partition(".")[0]
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
         if times[site] > left:
             raise SharedKernelError(
-                f"operators share {name} within a segment, so its calls cannot be told apart.",
+                f"operators share {name} within a segment, so its calls cannot be attributed.",
                 where=compiled.module.name,
-                hint="profile without --count-instructions, or without --ram.",
+                hint="use profile without --count-instructions, or compile without --ram.",
             )
         waiting[name][0] = op, left - times[site]
         if left == times[site]:
             waiting[name].pop(0)
-        found[op] += cells
-    return dict(sorted(found.items()))
+        cells_by_op[op] += cells
+    return dict(sorted(cells_by_op.items()))
 
 
-def _named(
+def _by_kernel_name(
     compiled: Compilation, code: _CodeIndex, sites: Mapping[int, list[InstructionCount]]
 ) -> dict[int, list[InstructionCount]]:
-    """What ran for each operator of a main that begins calls of another core, by kernels' names.
+    """Group the cells by operator for a main with calls on another core, by kernel names.
 
-    What begins and awaits is nobody's.
+    The code that starts and awaits such calls belongs to no operator.
     """
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)
     body = without_constant_copies(compiled.module, main.body)
     queue = iter([call.op for call in prim_calls(body) if not call.device])
-    found: dict[int, list[InstructionCount]] = {call.op: [] for call in prim_calls(main.body)}
+    cells_by_op: dict[int, list[InstructionCount]] = {call.op: [] for call in prim_calls(main.body)}
     prefix = f"{c_prefix(compiled)}_"
     for cells in sites.values():
         name = code.name_at(cells[0].address)
-        own = name.startswith(prefix) and name != f"{prefix}told"
-        found.setdefault(next(queue, _NO_OPERATOR) if own else _NO_OPERATOR, []).extend(cells)
-    return dict(sorted(found.items()))
+        is_kernel = name.startswith(prefix) and name != f"{prefix}told"
+        cells_by_op.setdefault(next(queue, _NO_OPERATOR) if is_kernel else _NO_OPERATOR, []).extend(
+            cells
+        )
+    return dict(sorted(cells_by_op.items()))
 
 
 def _straight_calls(body: tir.Stmt) -> list[int]:
-    """The operators of the calls of a main without loops, in order; [] of another one."""
+    """Return the operators of a main without control flow, in order; [] for any other main."""
     nodes = list(walk(body))
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):
         return []
@@ -292,15 +292,15 @@ def _share(
     kinds: Counter[InstructionKind] = Counter()
     taken, cycles = 0, 0.0
     before: tuple[int, int, InstructionKind] | None = (
-        None  # where it ended, for which site, what it was
+        None  # end address, call site and kind of the last instruction
     )
     for cell in sorted(cells, key=lambda cell: (cell.site, cell.address)):
         instruction = code.at(cell.address)
         kinds[instruction.kind] += cell.count
         taken += cell.taken
         if timing is not None:
-            behind_load = before == (cell.address, cell.site, "load")
-            cycles += timing.of(instruction, cell.count, cell.taken, after_load=behind_load)
+            follows_load = before == (cell.address, cell.site, "load")
+            cycles += timing.of(instruction, cell.count, cell.taken, after_load=follows_load)
         before = (cell.address + instruction.size_bytes, cell.site, instruction.kind)
     return InstructionShare(
         sum(kinds.values()),
@@ -313,7 +313,7 @@ def _share(
 def _by_function(
     cells: Iterable[InstructionCount], code: _CodeIndex
 ) -> tuple[tuple[str, int], ...]:
-    found: Counter[str] = Counter()
+    instructions: Counter[str] = Counter()
     for cell in cells:
-        found[code.name_at(cell.address)] += cell.count
-    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        instructions[code.name_at(cell.address)] += cell.count
+    return tuple(sorted(instructions.items(), key=lambda item: (-item[1], item[0])))

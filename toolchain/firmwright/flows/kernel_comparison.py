@@ -1,9 +1,9 @@
-"""Many kernels in one firmware, each called once and held against its layer's reference.
+"""Compare kernels with a layer's reference kernel, many in one firmware.
 
-In: layers, each with a reference kernel and the kernels that should do the same. Out: a lowered
-module with an AOT main, ready to be compiled. For every kernel the main spoils the place of the
-result, so that what is not written differs, calls the kernel, and counts the values that differ
-from the reference's: the model's only output. All kernels of a layer read the same input.
+The result is a lowered module with an AOT main. For each kernel the main fills the result buffer
+with wrong values, so that elements the kernel does not write differ, calls the kernel, and counts
+the values that differ from the reference kernel's: the model's only output. All kernels of a layer
+read the same input.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from firmwright.ir.tir.traversal import Node
 from firmwright.pipeline import Options, configure_module
 
 LOWERED_STAGE = "lower-select"
-"""The pass that modules made here count as having been through."""
+"""The last pass that comparison modules count as having run."""
 MISMATCH_COUNT_OUTPUT = "differing"
-"""The output: for each kernel the number of values that differ."""
+"""The output tensor: the number of differing values of each kernel."""
 _ALIGNMENT = 16
 _WRONG_BYTE = 0x55
 
 
 @dataclass(frozen=True, slots=True)
 class KernelComparison:
-    """A layer, the kernel that is right, and those to be tried."""
+    """A layer, its reference kernel, and the kernels to compare with it."""
 
     call: OpCall
     reference: LoweringCandidate
@@ -41,7 +41,7 @@ class KernelComparison:
 
 
 def layer_module(call: OpCall) -> IRModule:
-    """A model of that one layer."""
+    """Return a model with that single layer."""
     names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
     constants = {
         names[i]: replace(c, name=names[i]) for i, c in enumerate(call.constants) if c is not None
@@ -51,13 +51,13 @@ def layer_module(call: OpCall) -> IRModule:
         for i, kind in enumerate(call.inputs)
     )
     result = Value("y", call.output)
-    alone = Call(call.op, inputs, (result,), call.attrs)
-    entry = Function("main", alone.variables, (alone,), (result,))
+    single_call = Call(call.op, inputs, (result,), call.attrs)
+    entry = Function("main", single_call.variables, (single_call,), (result,))
     return IRModule("layer", {"main": entry}, constants, attrs={"entry": "main"})
 
 
 def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
-    """The same kernel under another name, its constants too."""
+    """Return the kernel with `suffix` appended to its name and its constants' names."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst):
@@ -66,8 +66,8 @@ def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandid
 
     function = rewrite_func(alternative.function, rule)
     constants = {
-        name + suffix: replace(found, name=name + suffix)
-        for name, found in alternative.constants.items()
+        name + suffix: replace(constant, name=name + suffix)
+        for name, constant in alternative.constants.items()
     }
     function = replace(function, name=function.name + suffix)
     return replace(alternative, function=function, constants=constants)
@@ -76,40 +76,40 @@ def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandid
 def comparison_module(
     layers: Sequence[KernelComparison], board: Board, options: Options
 ) -> IRModule:
-    """The module whose main calls every kernel and says how many of its values are wrong.
+    """Return the module with a main that calls every kernel and counts its mismatches.
 
-    The kernels are its operators, counted through all layers.
+    The kernels are the main's operators, numbered across all layers.
     """
     total = sum(len(layer.kernels) for layer in layers)
     differing = tir.Buffer(MISMATCH_COUNT_OUTPUT, INT32, (total,), alignment=_ALIGNMENT)
-    made: list[_LayerMain] = []
+    parts: list[_LayerMain] = []
     first = 0
     for number, layer in enumerate(layers):
-        made.append(_layer(number, first, layer, differing))
+        parts.append(_layer(number, first, layer, differing))
         first += len(layer.kernels)
     body: tir.Stmt = tir.Allocate(
-        differing, make_sequence([layer.body for layer in made]), "output"
+        differing, make_sequence([layer.body for layer in parts]), "output"
     )
-    for buffer in [buffer for layer in made for buffer in layer.inputs]:
+    for buffer in [buffer for layer in parts for buffer in layer.inputs]:
         body = tir.Allocate(buffer, body, "input")
-    functions = {f.name: f for layer in made for f in layer.functions}
+    functions = {f.name: f for layer in parts for f in layer.functions}
     functions["run"] = tir.PrimFunc("run", (), body, {"aot_main": True})
     constants = {
         name: constant
-        for layer in made
+        for layer in parts
         for item in layer.kernels
         for name, constant in item.constants.items()
     }
     plain = IRModule("kernels", functions, constants, attrs={"entry": "run"})
     module = configure_module(plain, board, options)
-    inputs = tuple(_io(buffer) for layer in made for buffer in layer.inputs)
+    inputs = tuple(_io(buffer) for layer in parts for buffer in layer.inputs)
     io = replace(module.io, inputs=inputs, outputs=(_io(differing),))
     return replace(module, io=io).with_attrs(stage=LOWERED_STAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerMain:
-    """One layer's part of the main."""
+    """The part of the main for one layer."""
 
     inputs: tuple[tir.Buffer, ...]
     kernels: tuple[LoweringCandidate, ...]
@@ -127,13 +127,13 @@ def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buff
     result = _buffer(f"y{number}", layer.call.output)
     reference = rename_kernel(layer.reference, f"_right_{number}")
     kernels = tuple(rename_kernel(k, f"_{number}_{index}") for index, k in enumerate(layer.kernels))
-    spoil = _spoil(f"spoil_{number}", layer.call.output)
+    corrupt = _fill_with_wrong_values(f"corrupt_{number}", layer.call.output)
     compare = _compare(f"compare_{number}", layer.call.output)
     stmts: list[tir.Stmt] = [_call(reference, inputs, right, -1)]
     for index, kernel in enumerate(kernels, first):
         count = tir.AccessPtr(differing, tir.IntImm(index, INDEX), 1, "w")
         stmts += [
-            tir.PrimFuncCall(spoil.name, (_whole(right, "r"), _whole(result, "w"))),
+            tir.PrimFuncCall(corrupt.name, (_whole(right, "r"), _whole(result, "w"))),
             _call(kernel, inputs, result, index),
             tir.PrimFuncCall(compare.name, (_whole(right, "r"), _whole(result, "r"), count)),
         ]
@@ -141,7 +141,7 @@ def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buff
         right, tir.Allocate(result, tir.Seq(tuple(stmts)), "activation"), "activation"
     )
     everything = (reference, *kernels)
-    functions = (*(item.function for item in everything), spoil, compare)
+    functions = (*(item.function for item in everything), corrupt, compare)
     return _LayerMain(inputs, everything, functions, body)
 
 
@@ -164,18 +164,18 @@ def _io(buffer: tir.Buffer) -> IoTensor:
     return IoTensor(buffer.name, buffer.name, TensorType(buffer.shape, buffer.dtype))
 
 
-def _spoil(name: str, kind: TensorType) -> tir.PrimFunc:
-    """Writes to each place of the result a value that is not the right one."""
+def _fill_with_wrong_values(name: str, kind: TensorType) -> tir.PrimFunc:
+    """Build a function that writes a value different from the reference to each element."""
     b = Builder(name)
     right = b.buffer_param("right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
     y = b.buffer_param("y", kind.dtype, (kind.elements,), "out", kind.dtype.size_bytes)
     with b.for_("i", kind.elements) as i:
         b.store(y, [i], binary_expr("xor", b.load(right, [i]), _WRONG_BYTE))
-    return b.build(comment="spoils what a kernel has to write")
+    return b.build(comment="overwrites the result with wrong values")
 
 
 def _compare(name: str, kind: TensorType) -> tir.PrimFunc:
-    """Counts the values of a result that are not the right ones."""
+    """Build a function that counts the elements that differ from the reference."""
     b = Builder(name)
     right = b.buffer_param("right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
     y = b.buffer_param("y", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)

@@ -1,10 +1,8 @@
-"""MLPerf Tiny from our side: the benchmark's firmware, its data set, and the score.
+"""The MLPerf Tiny benchmark: firmware, data set and score.
 
-In: a `Compilation` of one of the benchmark's models, and a folder of samples. Out: throughput,
-top-1
-and area under the curve, of the very firmware that is measured. The folder has `y_labels.csv`, a
-line a file: its name, the number of classes, its class, and, where a file holds many windows, their
-size and stride in bytes; the results of a file's windows are averaged.
+Throughput, top-1 accuracy and area under the curve are measured on the same firmware. The data set
+folder has `y_labels.csv` with one line for each file: name, number of classes, class and, for files
+with several windows, window size and stride in bytes. The results of a file's windows are averaged.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import csv
 import logging
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,12 +30,12 @@ from firmwright.pipeline import Compilation
 log = logging.getLogger(__name__)
 LABELS = "y_labels.csv"
 TIMED_SAMPLES = 5
-"""The benchmark's throughput is the median over that many samples."""
+"""The benchmark's throughput is the median over this number of samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledSample:
-    """A file of the data set: its windows, and the class that it is of."""
+    """A file of the data set with its windows and class."""
 
     file: str
     windows: tuple[bytes, ...]
@@ -46,10 +44,10 @@ class LabeledSample:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkScore:
-    """What the benchmark tells of a firmware.
+    """The benchmark results of a firmware.
 
-    `top1_accuracy` is None where results are no classes, `auc` where the samples are all of one
-    class. `results` has a row for each file. Times are the firmware's own, microseconds.
+    `top1` is None if results are not classes, `auc` if all samples belong to one class. `results`
+    has one row for each file. Times are those reported by the firmware, in microseconds.
     """
 
     task: str
@@ -66,9 +64,9 @@ class BenchmarkScore:
 def with_benchmark_firmware(
     compiled: Compilation, task: str = "", *, energy: bool = False
 ) -> Compilation:
-    """`compiled` with the benchmark's firmware around it, in performance or in energy mode."""
-    found = find_task(compiled.module.io, task)
-    return replace(compiled, task=replace(found, energy=energy))
+    """Return `compiled` with the benchmark's firmware in performance or energy mode."""
+    benchmark_task = find_task(compiled.module.io, task)
+    return replace(compiled, task=replace(benchmark_task, energy=energy))
 
 
 def run_benchmark(
@@ -80,7 +78,7 @@ def run_benchmark(
     iterations: int = 10,
     warmups: int = 10,
 ) -> BenchmarkScore:
-    """Run the whole benchmark: accuracy on every sample, time on the first five."""
+    """Measure accuracy on every sample and time on the first five."""
     with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
         log.info("%d samples through %s", len(samples), compiled.board.name)
@@ -107,14 +105,14 @@ def run_benchmark(
 def open_benchmark(
     compiled: Compilation, *, port: str = "", timeout_s: float = 300.0
 ) -> MlperfSession:
-    """The benchmark's firmware of `compiled`, built and started unless it is behind `port`."""
+    """Connect to the benchmark's firmware at `port`, or build and start it."""
     elf = Path() if port else build_image(compiled).elf
     transport = open_transport(compiled.board, elf, port=port)
     return MlperfSession(transport, timeout_s=timeout_s)
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
-    """The firmware behind a pseudo terminal, for the benchmark's own runner."""
+    """Run the firmware on a pseudo terminal for the benchmark's own runner."""
     run, image = compiled.board.run, build_image(compiled)
     match run.kind:
         case "qemu":
@@ -124,9 +122,9 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
             return PtyProcess([image.elf])
         case _:
             raise UsageError(
-                "the board has a port of its own.",
+                "a physical board has its own serial port.",
                 where=compiled.board.name,
-                hint="flash it, and give the runner that port.",
+                hint="flash the board, and give that port to the runner.",
             )
 
 
@@ -135,11 +133,11 @@ def _task(compiled: Compilation) -> MlperfTask:
 
 
 def _result(session: MlperfSession, sample: LabeledSample) -> Array:
-    found = []
+    results = []
     for window in sample.windows:
         session.load(window)
-        found.append(session.infer(1, 0).results)
-    mean: Array = np.mean(found, axis=0)
+        results.append(session.infer(1, 0).results)
+    mean: Array = np.mean(results, axis=0)
     return mean
 
 
@@ -156,7 +154,10 @@ def _timed(
 def read_dataset(
     folder: str | Path, task: MlperfTask, limit: int | None = None
 ) -> tuple[LabeledSample, ...]:
-    """The samples of `folder`, at most `limit`; UsageError says what is wrong with it."""
+    """Read the samples of `folder`, at most `limit`.
+
+    Raises UsageError if files are missing or do not fit the task.
+    """
     labels = Path(folder) / LABELS
     try:
         with labels.open(newline="", encoding="utf-8") as file:
@@ -165,12 +166,12 @@ def read_dataset(
         raise UsageError(
             f"the data set has no {LABELS}: {error.strerror}.",
             where=str(folder),
-            hint="a folder of samples with one, as the benchmark's runner has it.",
+            hint="use a data set folder of the benchmark's runner, which has that file.",
         ) from error
-    found = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
-    if not found:
-        raise UsageError("the data set holds no sample.", where=str(labels))
-    return found
+    samples = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
+    if not samples:
+        raise UsageError("the data set holds no samples.", where=str(labels))
+    return samples
 
 
 def _labeled_sample(
@@ -189,7 +190,7 @@ def _labeled_sample(
         raise UsageError(
             f"the line {','.join(row)!r} or its file does not fit: {error}.",
             where=str(labels),
-            hint=f"FILE,CLASSES,CLASS; files of {task.sample_bytes} bytes.",
+            hint=f"use lines FILE,CLASSES,CLASS and files of {task.sample_bytes} bytes.",
         ) from error
 
 
@@ -206,27 +207,25 @@ def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[by
 
 
 def top1_accuracy(results: Array, labels: Array) -> float:
-    """The share of samples whose greatest result is their class, the first of equals."""
+    """Return the share of samples with the greatest result at their class; ties go to the first."""
     return float(np.mean(np.argmax(results, axis=1) == labels))
 
 
 def area_under_curve(results: Array, labels: Array) -> float | None:
-    """Of one result: how often a sample of class 1 has more than one of class 0, ties half.
+    """Return the area under the ROC curve, or None if undefined.
 
-    Of several results, one for each class: the mean over the classes that the samples tell apart.
+    For several results, one for each class, it is the mean over the classes with positive and
+    negative samples.
     """
     if results.shape[1] == 1:
         return _curve(results[:, 0], labels != 0)
-    areas = _known(_curve(results[:, c], labels == c) for c in range(results.shape[1]))
+    curves = (_curve(results[:, c], labels == c) for c in range(results.shape[1]))
+    areas = [area for area in curves if area is not None]
     return statistics.fmean(areas) if areas else None
 
 
-def _known(areas: Iterator[float | None]) -> list[float]:
-    return [area for area in areas if area is not None]
-
-
 def _curve(values: Array, positive: NDArray[np.bool_]) -> float | None:
-    """By pairs, exactly."""
+    """Compute the area exactly, from all pairs of samples."""
     high, low = values[positive], values[~positive]
     if not len(high) or not len(low):
         return None

@@ -1,8 +1,4 @@
-"""A model as a user has it: its module, and the bytes of the model file for the oracle.
-
-In: a path (.tflite, .onnx, or .fwir as `show` and `partition` write it). Out: a `Model`. Invariant:
-`source`, where it is set, is the file that the module was imported from, by its hash.
-"""
+"""A model: its module, and the bytes of the model file for the reference runtime."""
 
 from __future__ import annotations
 
@@ -28,12 +24,12 @@ from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_targets
 
 SUFFIXES = (".tflite", ".onnx")
-"""Of model files."""
+"""The suffixes of model files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A module and where it comes from; `source` holds the model file's bytes if it is known."""
+    """A module and its origin; `source` holds the bytes of the model file it was imported from."""
 
     module: IRModule
     source: bytes | None = None
@@ -44,7 +40,7 @@ class Model:
         return self.module.name
 
     def _repr_html_(self) -> str:
-        from firmwright.flows.html import model_html  # it looks at models, too
+        from firmwright.flows.html import model_html  # avoids an import cycle
 
         return model_html(self)
 
@@ -53,29 +49,33 @@ def load_model(
     path: str | Path,
     *,
     name: str = "",
-    source: str | Path = "",
-    given: ModelOverrides = ModelOverrides(),
+    reference_model: str | Path = "",
+    overrides: ModelOverrides = ModelOverrides(),
 ) -> Model:
-    """Read a model. `source` names the model file that a .fwir was made from.
+    """Read a .tflite, .onnx or .fwir file.
 
-    Without it a model file beside the .fwir is taken, if it has the hash that the module
-    remembers. `path` may end in `:KEY`, a signature of a .tflite file that has several. `given`
-    says what an ONNX model leaves open. Raises UsageError, ModelError,
-    UnsupportedError.
+    Args:
+        path: The file; `FILE.tflite:KEY` selects a signature.
+        name: The model's name; by default the file's.
+        reference_model: The model file a .fwir was made from. By default the files in the same
+            folder are searched for the one with the recorded hash.
+        overrides: Input shapes and constants for an ONNX model that leaves them open.
+
+    Raises UsageError, ModelError, UnsupportedError.
     """
     file, signature = entry_point(path)
-    data = pipeline.complete_model(_read(file), file, given)
+    data = pipeline.complete_model(_read(file), file, overrides)
     name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
     module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature)
-    if source:
-        return Model(module, _named_source(module, Path(source)), str(file))
+    if reference_model:
+        return Model(module, _named_source(module, Path(reference_model)), str(file))
     if module.attrs.get("source_sha256") == source_digest(data):
         return Model(module, data, str(file))
-    return Model(module, _source_beside(module, file), str(file))
+    return Model(module, _find_source(module, file), str(file))
 
 
 def entry_point(path: str | Path) -> tuple[Path, str]:
-    """The file, and the signature that is named behind a colon, "" if none is."""
+    """Split `FILE.tflite:SIGNATURE` into file and signature ("" if there is none)."""
     stem, colon, signature = str(path).rpartition(".tflite:")
     if not colon or Path(path).exists():
         return Path(path), ""
@@ -83,23 +83,23 @@ def entry_point(path: str | Path) -> tuple[Path, str]:
 
 
 def partition(model: Model, targets: str, numerics: str = "") -> Model:
-    """`model` with every operator given to one of the targets, in their order of preference.
+    """Assign each operator to one of the targets, in order of preference.
 
-    What backends take becomes functions that carry their target; a core, which may be named last,
-    runs all else. The module's text then holds all of that: it compiles to the same bytes anywhere
-    where the backends are. `numerics` becomes part of it: what a backend takes may depend on it.
+    Operators of backends become functions with a target attribute; a core, which may come last,
+    executes the rest. The module's text holds the complete partition. `numerics` is recorded in it,
+    since predicates of backends may depend on it.
     """
-    asked = parse_targets(targets)
+    parsed = parse_targets(targets)
     if "stage" in model.module.attrs:
         raise UsageError(
             "the module is lowered already, so its target is fixed.",
             where=model.file,
-            hint="partition the model file itself.",
+            hint="partition the model file instead.",
         )
-    core = find_core(asked)
+    core = find_core(parsed)
     table = {
         **({CORE_TARGET_NAME: core} if core else {}),
-        **name_targets(filter(is_backend, asked)),
+        **name_targets(filter(is_backend, parsed)),
     }
     plain = model.module.with_attrs(numerics=numerics) if numerics else model.module
     module = partition_module(replace(plain, targets=table), PassTimer())
@@ -107,17 +107,22 @@ def partition(model: Model, targets: str, numerics: str = "") -> Model:
 
 
 def save_module(module: IRModule, path: str | Path) -> None:
-    """Write the module's text, constants included, so that any verb can go on from it."""
+    """Write the module's text with its constants, so that any verb can continue from it."""
     write_file(path, print_module(module).encode())
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write a file that the user named; UsageError where that cannot be done."""
+    """Write a file named by the user.
+
+    Raises UsageError if that fails.
+    """
     try:
         Path(path).write_bytes(data)
     except OSError as error:
         raise UsageError(
-            f"the file cannot be written: {error.strerror}.", where=str(path), hint="another path."
+            f"the file cannot be written: {error.strerror}.",
+            where=str(path),
+            hint="use another path.",
         ) from error
 
 
@@ -128,32 +133,32 @@ def _read(file: Path) -> bytes:
         raise UsageError(
             f"the model cannot be read: {error.strerror}.",
             where=str(file),
-            hint="the path of a .tflite, .onnx or .fwir file.",
+            hint="give the path of a .tflite, .onnx or .fwir file.",
         ) from error
 
 
 def _named_source(module: IRModule, file: Path) -> bytes:
     data = _read(file)
-    known = module.attrs.get("source_sha256")
-    if known is not None and known != source_digest(data):
+    digest = module.attrs.get("source_sha256")
+    if digest is not None and digest != source_digest(data):
         raise UsageError(
             "this is not the file that the module was made from: its hash differs.",
             where=str(file),
-            hint="the file whose sha256 the module's attribute source_sha256 gives.",
+            hint="give the file with the sha256 in the module's attribute source_sha256.",
         )
     return data
 
 
-def _source_beside(module: IRModule, file: Path) -> bytes | None:
-    known = module.attrs.get("source_sha256")
-    if not known:
+def _find_source(module: IRModule, file: Path) -> bytes | None:
+    digest = module.attrs.get("source_sha256")
+    if not digest:
         return None
-    candidates = (candidate.read_bytes() for candidate in _neighbours(file))
-    return next((data for data in candidates if source_digest(data) == known), None)
+    candidates = (candidate.read_bytes() for candidate in _model_files_nearby(file))
+    return next((data for data in candidates if source_digest(data) == digest), None)
 
 
-def _neighbours(file: Path) -> Iterator[Path]:
-    """Model files in the same folder, the namesakes first."""
+def _model_files_nearby(file: Path) -> Iterator[Path]:
+    """Yield the model files in the same folder, those with the same stem first."""
     namesakes = (file.with_suffix(suffix) for suffix in SUFFIXES)
     others = (path for suffix in SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
     return (path for path in (*namesakes, *others) if path.is_file())

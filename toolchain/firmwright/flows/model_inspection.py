@@ -1,7 +1,6 @@
-"""What a model is, before anything is done to it, and what of it is not supported.
+"""Describe a model file: tensors, operators, cost, and unsupported features.
 
-In: a .tflite, .onnx or .fwir file. Out: an `Inspection`. A model that is not supported is no error
-here: what stands in the way is the answer.
+An unsupported model is not an error here; the unsupported items are part of the result.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from firmwright.pipeline import complete_model
 
 @dataclass(frozen=True, slots=True)
 class ModelTensor:
-    """A tensor as the model declares it; -1 stands for a size known only when it runs."""
+    """A tensor as the model declares it; an axis with a size known only at run time is -1."""
 
     name: str
     dtype: str
@@ -36,9 +35,9 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """One operator: its kind in the model's own words, and its data inputs and outputs.
+    """An operator in the model file's terms, with its data inputs and outputs.
 
-    `macs` is None where the model is not supported, and for functions of a module's own.
+    `macs` is None for an unsupported model and for functions defined in the module.
     """
 
     index: int
@@ -50,7 +49,7 @@ class ModelOperator:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A model at a glance. `parameters_bytes` are those of its constants."""
+    """The tensors and operators of a model; `parameters_bytes` counts its constants."""
 
     name: str
     stage: str
@@ -66,20 +65,23 @@ class Inspection:
         return None if None in counts else sum(count or 0 for count in counts)
 
 
-def inspect_model(path: str | Path, given: ModelOverrides = ModelOverrides()) -> Inspection:
-    """Look at a model file. Raises UsageError, ModelError."""
+def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()) -> Inspection:
+    """Inspect a model file.
+
+    Raises UsageError, ModelError.
+    """
     try:
-        return inspect_module(load_model(path, given=given).module)
+        return inspect_module(load_model(path, overrides=overrides).module)
     except UnsupportedError as error:
-        # Only a model file is imported, so only that can be unsupported.
+        # Only model files are imported, so this is not a .fwir.
         file = Path(path)
         if is_onnx(file.read_bytes(), file.name):
-            return _of_onnx(file, error.items, given)
-        return _of_file(file, error.items)
+            return _inspect_unsupported_onnx(file, error.items, overrides)
+        return _inspect_unsupported_tflite(file, error.items)
 
 
 def inspect_module(module: IRModule) -> Inspection:
-    """Look at a module that is read already."""
+    """Inspect a module."""
     entry = module.entry
     if not isinstance(entry, Function):
         inputs = tuple(
@@ -96,7 +98,7 @@ def inspect_module(module: IRModule) -> Inspection:
             inputs,
             outputs,
             (),
-            _bytes(module),
+            _constant_bytes(module),
         )
     return Inspection(
         module.name,
@@ -104,11 +106,11 @@ def inspect_module(module: IRModule) -> Inspection:
         _tensors(entry.params),
         _tensors(entry.results),
         tuple(_operator(index, call, module) for index, call in enumerate(entry.body)),
-        _bytes(module),
+        _constant_bytes(module),
     )
 
 
-def _bytes(module: IRModule) -> int:
+def _constant_bytes(module: IRModule) -> int:
     return sum(constant.size_bytes for constant in module.constants.values())
 
 
@@ -123,7 +125,7 @@ def _tensors(values: Iterable[Value]) -> tuple[ModelTensor, ...]:
     )
 
 
-def _of_file(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
+def _inspect_unsupported_tflite(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
     graph = read_tflite(file.read_bytes(), file.name).subgraphs[0]
     return Inspection(
         file.stem,
@@ -136,8 +138,10 @@ def _of_file(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:
     )
 
 
-def _of_onnx(file: Path, items: Sequence[UnsupportedItem], given: ModelOverrides) -> Inspection:
-    model = read_onnx(complete_model(file.read_bytes(), file, given), file.name)
+def _inspect_unsupported_onnx(
+    file: Path, items: Sequence[UnsupportedItem], overrides: ModelOverrides
+) -> Inspection:
+    model = read_onnx(complete_model(file.read_bytes(), file, overrides), file.name)
     return Inspection(
         file.stem,
         "file",
@@ -155,11 +159,11 @@ def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
 
 
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
-    used = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
+    operands = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
     return ModelOperator(
         index,
         node.op,
-        tuple(_raw_tensor(tensor) for tensor in used if tensor.buffer is None),
+        tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
         tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
     )
 

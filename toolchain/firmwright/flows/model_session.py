@@ -1,8 +1,7 @@
-"""Running firmware of a compilation: built, started, greeted, and spoken to in the model's terms.
+"""Sessions with the running firmware of a compilation, in terms of the model's tensors.
 
-In: a `Compilation` (and a port, where its board is reached by one). Out: a `ModelSession`, whose
-arrays have the model's names and shapes. Invariant: the firmware holds exactly this compilation's
-model, by its id.
+Opening a session builds and starts the firmware, and checks by its id that it contains this
+compilation's model.
 """
 
 from __future__ import annotations
@@ -39,17 +38,20 @@ log = logging.getLogger(__name__)
 
 
 class ModelRunner(Protocol):
-    """What a session asks of the way to the model: the link, or the library in this process."""
+    """The connection of a session: the link, or the library in this process."""
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Inputs in; outputs out, flat."""
+        """Run the model; outputs are flat."""
 
     def close(self) -> None:
-        """Ends what was started."""
+        """Stop the firmware or library."""
 
 
 class ModelSession(Closeable):
-    """A running model. A context manager; `image` is None where a port led to it."""
+    """A running model, usable as a context manager.
+
+    `image` is None for firmware reached by a port.
+    """
 
     def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
         self.compiled = compiled
@@ -57,7 +59,7 @@ class ModelSession(Closeable):
         self._runner = runner
 
     def close(self) -> None:
-        """Ends the firmware's process or emulator, or gives the port back."""
+        """End the firmware's process or emulator, or close the port."""
         self._runner.close()
 
     def _repr_html_(self) -> str:
@@ -65,25 +67,26 @@ class ModelSession(Closeable):
 
     @property
     def device(self) -> Session:
-        """The session on the link, which counts and profiles; UsageError for a library."""
+        """The session on the link, which counts and profiles.
+
+        Raises UsageError for a library.
+        """
         if not isinstance(self._runner, Session):
-            raise UsageError(
-                "a library in this process has no counters.", hint="a session with the process."
-            )
+            raise UsageError("a library in this process has no counters.", hint="omit in_process.")
         return self._runner
 
     def run(self, inputs: Any) -> Any:
-        """Inputs by tensor name or `input_K`, or the array of an only input; outputs likewise.
+        """Run the model on inputs by tensor name or `input_K`, or on a single input's array.
 
-        A mapping gives a mapping by tensor name; an array gives the array of an only output. With
-        one leading axis more than the model's shapes it is many samples, and so are the outputs.
+        A mapping returns a mapping by tensor name; an array returns the array of a single output.
+        Arrays with an additional leading axis hold several samples, and so do the outputs.
         """
         io = self.compiled.module.io
         named = isinstance(inputs, Mapping)
         if not named and len(io.inputs) != 1:
             names = ", ".join(tensor.name for tensor in io.inputs)
             raise UsageError(
-                f"the model has {len(io.inputs)} inputs.", hint=f"a mapping by name: {names}."
+                f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
             )
         arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
         batch = make_batch(arrays, io.inputs, self.compiled.module.name)
@@ -93,11 +96,11 @@ class ModelSession(Closeable):
         return outputs[io.outputs[0].name]
 
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
-        """The outputs of every sample, in the model's shapes."""
-        return tuple(self.shaped(self._runner.run(sample)) for sample in samples)
+        """Return the outputs of every sample, in the model's shapes."""
+        return tuple(self.reshape_outputs(self._runner.run(sample)) for sample in samples)
 
-    def shaped(self, flat: Tensors) -> dict[str, Array]:
-        """Flat outputs as arrays of the model's shapes, in the model's order."""
+    def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
+        """Return flat outputs as arrays of the model's shapes, in the model's order."""
         outputs = self.compiled.module.io.outputs
         return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
 
@@ -114,16 +117,18 @@ def open_session(
     compiler: Compiler | None = None,
     baud: int = 0,
 ) -> ModelSession:
-    """Start the firmware of `compiled`, building it by `compiler` unless `image` is it already.
+    """Start the firmware of `compiled`, building it unless `image` is given.
 
-    `port` (a device or pyserial URL) leads to a board that has it flashed. `in_process` (host
-    only) loads the model's C as a library instead of starting a process. `plugin` is for QEMU.
-    `baud` is what the line is raised to; DeviceError where board or line cannot.
+    Args:
+        port: A device or pyserial URL of a board with the firmware.
+        in_process: Load the model's C as a library (host only) instead of starting a process.
+        plugin: A plugin for QEMU.
+        baud: The rate to raise the line to; DeviceError if board or line do not support it.
     """
     if in_process and not compiled.board.is_host:
         raise UsageError(
-            f"board {compiled.board.name} gives no library.",
-            hint="--board host, or no --in-process.",
+            f"board {compiled.board.name} cannot run in this process.",
+            hint="use --board host, or omit --in-process.",
         )
     if in_process:
         return _open_library(compiled, image or build_image(compiled, compiler=compiler))
@@ -153,21 +158,21 @@ def open_session(
 def _raise_baud(session: Session, baud: int) -> None:
     if baud and not session.set_baud(baud):
         raise DeviceError(
-            f"the line does not run at {baud} baud: it is none of a serial port, or the board's "
-            "clock cannot be divided so, or nothing was heard at that rate.",
+            f"the line does not run at {baud} baud: it is not a serial port, the board's clock "
+            "has no divisor for that rate, or no reply arrived at it.",
             where=session.info.board,
-            hint="another --baud (230400, 460800, 921600), or none.",
+            hint="use another --baud (230400, 460800, 921600), or omit it.",
         )
 
 
 def params_block(compiled: Compilation) -> bytes | None:
-    """The constants of a model that does not link them, as the firmware takes them."""
+    """Return the constants of a model that does not link them, in the firmware's format."""
     content = compiled.tree.files.get(f"model/{c_prefix(compiled)}.params.bin")
     return content.encode() if isinstance(content, str) else content
 
 
 def c_prefix(compiled: Compilation) -> str:
-    """The prefix of everything in the model's C."""
+    """Return the prefix of the names in the model's C."""
     headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
     if len(headers) != 1:
         raise InternalError(f"the compilation has {len(headers)} model files, not one.")
@@ -175,20 +180,21 @@ def c_prefix(compiled: Compilation) -> str:
 
 
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
-    """The constants that are no part of the image: which file has to be where.
+    """Return the files of constants outside of the image, with their addresses.
 
-    What a pointer leads to is where the linker says, what a function reads where the board says.
+    Constants read through pointers are at the linker's addresses, those read by a function at the
+    board's external memory.
     """
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
-    found = []
+    files = []
     for pool in unlinked_pool_images(compiled.module):
         file = image.directory / "model" / f"{c_prefix(compiled)}_{pool.pool.name}.bin"
         region = compiled.board.external
         if pool.pool.scope in UNADDRESSABLE_SCOPES:
-            found.append(PreloadedMemory(file, 0 if region is None else region.start))
+            files.append(PreloadedMemory(file, 0 if region is None else region.start))
         elif pool.pool.section:
-            found.append(PreloadedMemory(file, symbols[f"pool_{pool.pool.name}"]))
-    return tuple(found)
+            files.append(PreloadedMemory(file, symbols[f"pool_{pool.pool.name}"]))
+    return tuple(files)
 
 
 def _send_params(compiled: Compilation, session: Session) -> None:
@@ -200,20 +206,21 @@ def _send_params(compiled: Compilation, session: Session) -> None:
 
 def _open_library(compiled: Compilation, image: Image) -> ModelSession:
     if image.library is None:
-        raise InternalError("the image for the host came without its library.")
+        raise InternalError("the host image has no library.")
     return ModelSession(compiled, LibrarySession(image.library, library_model(compiled)), image)
 
 
 def library_model(compiled: Compilation) -> LibraryModel:
+    """Return the description of the model's library for `LibrarySession`."""
     module, plan = compiled.module, compiled.module.plan
     name = c_prefix(compiled)
     pools = {} if plan is None else plan.pool_bytes
-    used = [pool.name for pool in module.pools if pool.name in pools]
+    used_pools = [pool.name for pool in module.pools if pool.name in pools]
     index = compiled.tree.files.get(f"model/{name}.params.json")
     items = json.loads(index)["params"] if index is not None else []
     return LibraryModel(
         name=name,
-        pools=tuple((pool, pools[pool]) for pool in used),
+        pools=tuple((pool, pools[pool]) for pool in used_pools),
         inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
         outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
         inputs_in_pools=module.io.inputs_in_pools,
@@ -232,7 +239,7 @@ def library_model(compiled: Compilation) -> LibraryModel:
 
 
 def _devices(module: IRModule) -> tuple[str, ...]:
-    """The devices that the model's run is handed, by name."""
+    """Return the names of the devices that the model's run function takes."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         return ()

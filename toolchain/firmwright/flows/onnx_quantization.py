@@ -1,10 +1,7 @@
-"""A float ONNX model made one of int8, and what that costs each layer.
+"""Quantize a float ONNX model to int8 and measure the error of each layer.
 
-In: a loaded ONNX model and samples. Out: a `QuantizationResult`: the new model's bytes, which
-import like
-any other, and a `LayerAccuracy` for each operator that computes: its result in the quantised model
-against the float one, over the samples, both fed the same. The error of a layer holds those of
-all layers before it.
+The layer errors compare results of the quantized model with those of the float model on the same
+samples; the error of a layer includes those of all layers before it.
 """
 
 from __future__ import annotations
@@ -34,20 +31,20 @@ from firmwright.oracle.reference_runner import ReferenceResult, run_reference
 log = logging.getLogger(__name__)
 DEFAULT_QUANTIZING = QuantizeOptions()
 SAMPLES_PER_CHUNK = 8
-"""Samples that are compared at once: all their values are in memory."""
+"""The number of samples compared at once; all their values are in memory."""
 DATA_MOVEMENT_OPS = frozenset(
     {"Constant", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
-"""Operators that only pass on what they are given."""
+"""Operators that pass values on unchanged."""
 ROUNDED = "_DequantizeLinear_Output"
-"""What the tool appends to a result's name, for the reals behind its rounding."""
+"""The suffix of the dequantized result that the quantizer adds after an operator."""
 UNROUNDED = "_QuantizeLinear_Input"
-"""The same for those before it, where the result is an output of the model."""
+"""The suffix of an operator's result before quantization, if it is a model output."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
-    """One operator's result: `sqnr_db` is infinite where nothing differs."""
+    """The error of one operator's result; `sqnr_db` is infinite if nothing differs."""
 
     name: str
     op: str
@@ -60,7 +57,7 @@ class LayerAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class QuantizationResult:
-    """See the module docstring; `layers` in the model's order."""
+    """The quantized model and the accuracy of its layers, in the model's order."""
 
     model: bytes = field(repr=False)
     tool: str
@@ -75,11 +72,13 @@ class QuantizationResult:
 
 
 def model_inputs(model: Model) -> tuple[IoTensor, ...]:
-    """What a sample of a model that is not lowered yet consists of."""
+    """Return the inputs of a model that is not lowered yet."""
     entry = model.module.entry
     if not isinstance(entry, Function):
         raise UsageError(
-            "the model is lowered already.", where=model.file, hint="the model file itself."
+            "the model is lowered already.",
+            where=model.file,
+            hint="quantize the model file instead.",
         )
     return tuple(IoTensor(value.name, value.name, value.type) for value in entry.params)
 
@@ -90,42 +89,43 @@ def quantize_onnx_model(
     how: QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
-    """Quantise `model`; the table is over the first `compared` samples.
+    """Quantize `model` and compare layers over the first `compared` samples.
 
     Raises UsageError, UnsupportedError, ToolMissingError, ToolFailedError.
     """
     if model.source is None or not is_onnx(model.source, model.file):
         raise UsageError(
-            "only float ONNX models can be quantised.",
+            "only float ONNX models can be quantized.",
             where=model.file,
-            hint="the .onnx file; a TFLite model is quantised by the converter that makes it.",
+            hint="give a float .onnx file; quantize TFLite models with the converter that makes "
+            "them.",
         )
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(model.source, model.file, ModelOverrides(shapes))
-    log.info("quantising, calibrated with %d samples", len(samples))
-    found = quantize_model(source, samples, how, model.file)
-    log.info("importing the quantised model")
-    module = pipeline.load_module_bytes(found.model, model.file, name=model.name)
+    log.info("quantizing, calibrated with %d samples", len(samples))
+    result = quantize_model(source, samples, how, model.file)
+    log.info("importing the quantized model")
+    module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
     return QuantizationResult(
-        found.model,
-        f"onnxruntime {found.version}",
+        result.model,
+        f"onnxruntime {result.version}",
         len(samples),
         min(compared, len(samples)),
-        _layers(found, samples[:compared]),
-        _in_floats(module, found.nodes),
+        _layers(result, samples[:compared]),
+        _in_floats(module, result.nodes),
     )
 
 
 def _in_floats(module: IRModule, nodes: Sequence[PreparedNode]) -> tuple[str, ...]:
-    """The results of operators that still compute with floats, in the model's order."""
+    """Return the results of operators that still compute with floats, in the model's order."""
     entry = module.entry
     assert isinstance(entry, Function)  # nothing is lowered yet
-    found = {
+    float_results = {
         call.span.tensor.removesuffix(UNROUNDED)
         for call in entry.body
         if call.op != "dequantize" and any(out.type.dtype.is_float for out in call.outputs)
     }
-    return tuple(f"{node.op} {node.result}" for node in nodes if node.result in found)
+    return tuple(f"{node.op} {node.result}" for node in nodes if node.result in float_results)
 
 
 # ---- errors ------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _in_floats(module: IRModule, nodes: Sequence[PreparedNode]) -> tuple[str, ..
 
 @dataclass(slots=True)
 class _ErrorSums:
-    """What is added up over samples: of floats, and of their differences."""
+    """Sums over samples: of the float values and of their differences."""
 
     values: int = 0
     signal: float = 0.0
@@ -142,8 +142,8 @@ class _ErrorSums:
     worst: float = 0.0
     largest: float = 0.0
 
-    def add(self, wanted: Array, got: Array) -> None:
-        real, noise = wanted.astype(np.float64), np.abs(got.astype(np.float64) - wanted)
+    def add(self, expected: Array, actual: Array) -> None:
+        real, noise = expected.astype(np.float64), np.abs(actual.astype(np.float64) - expected)
         self.values += real.size
         self.signal += float(np.square(real).sum())
         self.noise += float(np.square(noise).sum())
@@ -152,25 +152,25 @@ class _ErrorSums:
         self.largest = max(self.largest, float(np.abs(real).max(initial=0)))
 
 
-def _layers(found: QuantizedModel, samples: Sequence[Tensors]) -> tuple[LayerAccuracy, ...]:
-    nodes = {node.result: node for node in found.nodes if node.op not in DATA_MOVEMENT_OPS}
+def _layers(result: QuantizedModel, samples: Sequence[Tensors]) -> tuple[LayerAccuracy, ...]:
+    nodes = {node.result: node for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
     sums: dict[str, _ErrorSums] = {}
     for start in range(0, len(samples), SAMPLES_PER_CHUNK):
         log.info("comparing layers: sample %d of %d", start, len(samples))
         part = samples[start : start + SAMPLES_PER_CHUNK]
-        wanted = run_reference(found.prepared, part, "onnxruntime", layers=True)
-        got = run_reference(found.model, part, "onnxruntime", layers=True)
-        for floats, values in zip(_by_name(wanted), _by_name(got), strict=True):
+        expected = run_reference(result.prepared, part, "onnxruntime", layers=True)
+        actual = run_reference(result.model, part, "onnxruntime", layers=True)
+        for floats, values in zip(_by_name(expected), _by_name(actual), strict=True):
             for name in nodes:
                 if name not in floats or name not in values:
-                    continue  # one with the operator behind it
+                    continue  # fused with the following operator
                 rounded = values.get(name + ROUNDED, values[name])
                 sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
     return tuple(_layer(nodes[name], sums[name]) for name in nodes if name in sums)
 
 
 def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
-    """Each sample's float results of all operators, the model's outputs among them."""
+    """Yield each sample's float results by name, including the model's outputs."""
     for outputs, layers in zip(result.outputs, result.layers, strict=True):
         every = {**outputs, **{result.layer_names[index]: item for index, item in layers.items()}}
         yield {name: item for name, item in every.items() if item.dtype.kind == "f"}
@@ -189,7 +189,7 @@ def _layer(node: PreparedNode, sums: _ErrorSums) -> LayerAccuracy:
 
 
 def _decibels(signal: float, noise: float) -> float:
-    """How far the signal stands above the noise; no signal is no better than its noise."""
+    """Return the signal-to-noise ratio; -inf if there is noise but no signal."""
     if noise == 0:
         return math.inf
     return 10 * math.log10(signal / noise) if signal else -math.inf

@@ -1,7 +1,6 @@
-"""What operators there are: their names elsewhere, element types, limits and schedules.
+"""The supported operators: names in other formats, element types, limits and schedules.
 
-In: the table of operators, the rules of all schedules and the importers of ONNX. Out: an
-`SupportedOperator` for each, and docs/operators.md, which a test holds against them.
+Also renders docs/operators.md, which a test keeps up to date.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ _HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
 _PAGE = """\
 # Operators
 
-Made from the operator files by `firmwright.flows.operator_catalog`; a test keeps it current.
-`firmwright ops --json` says the same to programs.
+Generated from the operator definitions by `firmwright.flows.operator_catalog`; a test keeps this page up to date.
+`firmwright ops --json` prints the same data.
 
 {summary}
 
 {cases}
 
-Under *schedules* stand the kernels beside an operator's own loops, by families of targets. What a
-model holds beyond the limits is reported when it is read, all of it at once, each with its place.
-How an operator rounds stands in [numerics](numerics.md), how one is added in [adding an
-operator](adding-an-operator.md).
+The *schedules* column lists the families of targets with optimized kernels. Everything in a model that exceeds the
+limits is reported at once, with its place, when the model is read. See [numerics](numerics.md) for rounding, and
+[adding an operator](adding-an-operator.md).
 
 {table}
 ## ONNX
 
-[Models in ONNX](onnx.md) are translated to calls of these operators
-([why](decisions/0029-onnx-becomes-our-operators.md)). Translated are
+[ONNX models](onnx.md) are translated to calls of these operators
+([why](decisions/0029-onnx-becomes-our-operators.md)). These ONNX operators are supported directly:
 
 {onnx}
 
-Operators that the standard defines by others, such as Attention, are replaced by their definition.
+Operators that the standard defines as functions of others, such as Attention, are expanded first.
 """
 
 _CASES = """\
-*Cases* are conformance cases: each holds an operator's reference against LiteRT and TFLM, and its
-loops and its C against that. All of them run as firmware on {boards} too (`pytest
-tests/ops --deep`; by default one of each operator), and `firmwright selftest --board B` runs them
-on any board. Operators without cases are those of control flow, of compressed constants and of
-ONNX, which have tests of their own.
+*Cases* are conformance cases: each compares an operator's reference with LiteRT and TFLM, and its
+loops and its C with the reference. All of them also run as firmware on {boards} (`pytest
+tests/ops --deep`; by default one for each operator), and `firmwright selftest --board B` runs them
+on any board. Operators without cases (control flow, compressed constants, ONNX only) have separate
+tests.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """One operator as users see it; `schedules` are the names of the rules for it.
+    """An operator in the user's view.
 
-    `boards` are those on which tests run its cases.
+    `schedules` names its schedule rules, `boards` those on which tests run its cases.
     """
 
     name: str
@@ -70,9 +68,9 @@ class SupportedOperator:
 
 
 def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[SupportedOperator]:
-    """All of them in name order, but for `custom`, which stands for what there is not."""
-    found = sorted(ops.items())
-    return [_operator(opdef, rules) for _, opdef in found if opdef.dtypes]
+    """Return all operators in order of their names, except `custom`."""
+    ordered = sorted(ops.items())
+    return [_operator(opdef, rules) for _, opdef in ordered if opdef.dtypes]
 
 
 def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
@@ -94,11 +92,11 @@ def _imports(opdef: OpDef, prefix: str) -> tuple[str, ...]:
 
 
 def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
-    """The text of docs/operators.md."""
-    found = supported_operators(ops, rules)
-    tflite, onnx = len({name for item in found for name in item.tflite}), onnx_operators()
-    summary = f"{len(found)} operators take {tflite} of TFLite's and {len(onnx)} of ONNX's."
-    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, found)]
+    """Return the text of docs/operators.md."""
+    operators = supported_operators(ops, rules)
+    tflite, onnx = len({name for item in operators for name in item.tflite}), onnx_operators()
+    summary = f"{len(operators)} operators implement {tflite} TFLite operators and {len(onnx)} ONNX operators."
+    rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, operators)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     names = textwrap.fill(f"{', '.join(onnx)}.", 100)
     cases = textwrap.fill(
@@ -110,7 +108,7 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def onnx_operators() -> tuple[str, ...]:
-    """ONNX's operators that are translated; those that it defines by these come on top."""
+    """Return the ONNX operators that have an importer."""
     return tuple(sorted(onnx_importers()))
 
 

@@ -1,7 +1,6 @@
-"""Packages for other build systems: compiled, with tests of their own where those are asked for.
+"""Export a compilation as a package for another build system, optionally with tests.
 
-In: a `Compilation`, a format, and where to. Out: a folder or one file on disk. Known answers are
-the reference runtime's, on the samples that `verify` takes.
+The tests have known answers: the reference's outputs for the samples that `verify` uses.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from firmwright.package.project_folder import write_project
 from firmwright.pipeline import Bundle, Compilation
 
 KNOWN_ANSWER_COUNT = 8
-"""Samples that a package's tests know the answers of."""
+"""The number of samples with known answers in a package's tests."""
 
 
 def export_model(
     compiled: Compilation, form: str, output: str | Path, *, with_tests: bool = False
 ) -> SourceTree:
-    """Write the package; the files that it has."""
+    """Write the package and return its files."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     devices = tuple(device.name for device in collect_device_calls(main))
@@ -56,23 +55,27 @@ def export_model(
 
 
 def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
-    """Write a project whose main() is in the C file `main` instead of our loop."""
+    """Write a project with the C file `main` in place of the generated main()."""
     try:
         text = Path(main).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the main program cannot be read: {error}.", where=str(main)) from error
+        raise UsageError(
+            f"the main program cannot be read: {error}.",
+            where=str(main),
+            hint="give the path of a C file with --main.",
+        ) from error
     write_project(use_custom_main(compiled.project(), text), Path(output))
 
 
 def _tests(compiled: Compilation) -> PackageTests:
     if compiled.source is None:
         raise UsageError(
-            "a package's tests carry the model file, and this module was not read from one.",
+            "a package's tests include the model file, which is not known for this module.",
             where=compiled.module.name,
-            hint="export the .tflite or .onnx file, or --reference-model FILE.",
+            hint="export the .tflite or .onnx file, or give --reference-model FILE.",
         )
     options = compiled.options
-    given = {
+    settings = {
         "numerics": options.numerics,
         "optimize": options.optimize,
         "planner": options.planner,
@@ -83,12 +86,12 @@ def _tests(compiled: Compilation) -> PackageTests:
         model_file=f"{compiled.module.name}.{suffix}",
         model=compiled.source,
         known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
-        options=tuple(f"{name}={value}" for name, value in given.items()),
+        options=tuple(f"{name}={value}" for name, value in settings.items()),
     )
 
 
 def known_answers(compiled: Compilation, count: int) -> bytes:
-    """An .npz of samples and the reference's outputs: keys `in/TENSOR` and `out/TENSOR`."""
+    """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and `out/TENSOR`."""
     samples = generate_samples(compiled.module.io.inputs, count).samples
     outputs = compute_reference(compiled, samples).outputs
     arrays = {
@@ -99,7 +102,7 @@ def known_answers(compiled: Compilation, count: int) -> bytes:
 
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
-    """The samples of `known_answers`: inputs and outputs by tensor name."""
+    """Return the inputs and outputs of `known_answers` by tensor name, one pair a sample."""
     archive = np.load(io.BytesIO(data), allow_pickle=False)
     inputs = {key[3:]: archive[key] for key in archive.files if key.startswith("in/")}
     outputs = {key[4:]: archive[key] for key in archive.files if key.startswith("out/")}

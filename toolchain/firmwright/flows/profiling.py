@@ -1,13 +1,11 @@
-"""What a run costs: in all, by operator, on the stack.
+"""Measure the cost of a run: in total, by operator, and on the stack.
 
-In: a `Compilation`. Out: a `Profile`. The total is of the release image: one call of the model's
-run,
-sample 0 of seed 0, second run, the counter's own cost taken away. The operators' shares come from
-the profile image, which is the same code with a probe around each; what its total is more is
-`probe_overhead`. Where nothing repeats exactly several runs are measured: the median counts, and
-the least is told beside it. The firmware counts, so what the way to the board takes is in none of
-them. With `exact` (QEMU only) shares come from counting.py instead: from the release image,
-instruction by instruction, and with the cycles that a timing table gives them.
+The total is that of the release image for sample 0 of seed 0, second run, without the counter's own
+cost. The operators' shares come from the profile image, the same code with a probe around each
+operator; `probe_overhead` is the difference of their totals. Where counts do not repeat exactly,
+several runs are measured: the median and the minimum are reported. The firmware counts, so
+communication is not included. Exact profiles (QEMU only) count the instructions of the release
+image one by one instead.
 """
 
 from __future__ import annotations
@@ -34,16 +32,15 @@ from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 RUNS = 11
-"""How many are measured where a count does not repeat exactly."""
+"""The number of runs if counts do not repeat exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """One operator's share, in the profile's unit; it is rounded to the counter's resolution.
+    """The share of one operator in the profile's unit, rounded to the counter's resolution.
 
-    `predict_instructions` is what the cost model said, in instructions. `modelled_cycles` and
-    `kinds`
-    (instructions by kind) are known of exact profiles only. `least` is that of the shortest run.
+    `predicted` is the cost model's value in instructions. `modelled_cycles` and `kinds`
+    (instructions by kind) are set in exact profiles only. `least` is the minimum over all runs.
     """
 
     name: str
@@ -59,7 +56,7 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledPool:
-    """What the plan takes of a pool at most; 0 is no limit."""
+    """The planned bytes of a pool; a `limit_bytes` of 0 means no limit."""
 
     name: str
     used_bytes: int
@@ -68,12 +65,12 @@ class ProfiledPool:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A model's cost on a board. `unit` is instructions, cycles or ns; a tick is `resolution`.
+    """The cost of a model on a board; `unit` is instructions, cycles or ns.
 
-    `stack_bytes` is the deepest use since start-up, the runtime's included; None where nobody
-    marks the stack, as on the host. `exact` has everything that was counted, if it was asked for.
-    `total` is the median of `runs` runs, `least` the shortest. `clock_hz` is what the processor ran
-    at, 0 where nobody says; `flags` are those that the model was compiled with.
+    `resolution` is one tick of the counter. `stack_bytes` is the maximum since start-up, including
+    the runtime; None where the stack is not measured, as on the host. `exact` holds the instruction
+    counts, if requested. `total` is the median of `runs` runs, `least` the minimum. `clock_hz` is
+    the processor's clock, 0 if unknown; `flags` are the compiler and its flags.
     """
 
     model: str
@@ -104,19 +101,23 @@ def profile(
     compiled: Compilation,
     *,
     open_with: Callable[..., ModelSession] = open_session,
-    exact: bool = False,
+    count_instructions: bool = False,
     compiler: Compiler | None = None,
     runs: int | None = None,
 ) -> Profile:
-    """Measure `compiled` on its board; `exact` counts instructions one by one in QEMU.
+    """Measure `compiled` on its board.
 
-    `runs` are measured: 1 where counts repeat exactly, else RUNS, unless it is said.
+    Args:
+        count_instructions: Count instructions one by one in QEMU.
+        runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
     counts = (
-        measure_instructions(compiled, open_with=open_with, compiler=compiler) if exact else None
+        measure_instructions(compiled, open_with=open_with, compiler=compiler)
+        if count_instructions
+        else None
     )
-    said = predict_instructions(compiled)
+    predictions = predict_instructions(compiled)
     (sample,) = generate_samples(compiled.module.io.inputs, 1, 0).samples
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
@@ -126,11 +127,11 @@ def profile(
         stack_bytes = device.stack_bytes() if info.stack_bytes else None
     total = median_low(totals)
     if counts is not None:
-        probed, operators = total, _counted(compiled, counts, said)
+        probed, operators = total, _counted(compiled, counts, predictions)
     else:
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
-            probed, operators = _probed(compiled, session.device, sample, runs, said)
+            probed, operators = _probed(compiled, session.device, sample, runs, predictions)
     return Profile(
         model=compiled.module.name,
         board=compiled.board.name,
@@ -154,9 +155,13 @@ def profile(
 
 
 def _probed(
-    compiled: Compilation, device: Session, sample: Tensors, runs: int, said: Mapping[int, int]
+    compiled: Compilation,
+    device: Session,
+    sample: Tensors,
+    runs: int,
+    predictions: Mapping[int, int],
 ) -> tuple[int, tuple[OperatorCost, ...]]:
-    """A run's cost with probes, and each operator's; of several runs the medians."""
+    """Return the run's cost with probes and each operator's; the medians of several runs."""
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
     for total in device.measurements(sample, runs):
@@ -164,19 +169,24 @@ def _probed(
         counts.append(device.profile())
     operators = []
     for row in _operator_rows(compiled):
-        own = [of_run[int(row["index"])].count for of_run in counts]
-        operators.append(replace(_cost(row, median_low(own), said), least=min(own)))
+        samples_of_operator = [of_run[int(row["index"])].count for of_run in counts]
+        operators.append(
+            replace(
+                _cost(row, median_low(samples_of_operator), predictions),
+                least=min(samples_of_operator),
+            )
+        )
     return median_low(totals), tuple(operators)
 
 
 def _flags(board: Board, compiler: Compiler) -> str:
-    """The compiler of the model, and what it is told."""
+    """Return the compiler of the model and its flags."""
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
 
 
 def _clock_hz(board: Board, start_up_text: str) -> int:
-    """The raised clock, unless start-up says that it did not come up."""
+    """Return the raised clock, unless the start-up message reports that it failed."""
     raised = board.clock is not None and not start_up_text
     return board.clock.hz if raised and board.clock is not None else board.clock_hz
 
@@ -185,24 +195,24 @@ def _operator_rows(compiled: Compilation) -> list[dict[str, Any]]:
     return sorted(compiled.metadata["operators"], key=lambda row: int(row["index"]))
 
 
-def _cost(row: Mapping[str, Any], count: int, said: Mapping[int, int]) -> OperatorCost:
+def _cost(row: Mapping[str, Any], count: int, predictions: Mapping[int, int]) -> OperatorCost:
     return OperatorCost(
         str(row["name"]),
         str(row["kind"]),
         int(row["macs"]),
         count,
         str(row["schedule"]),
-        said.get(int(row["index"]), 0),
+        predictions.get(int(row["index"]), 0),
     )
 
 
 def _counted(
-    compiled: Compilation, counts: InstructionCounts, said: Mapping[int, int]
+    compiled: Compilation, counts: InstructionCounts, predictions: Mapping[int, int]
 ) -> tuple[OperatorCost, ...]:
     costs = []
     for row in _operator_rows(compiled):
         share = counts.operators[int(row["index"])]
-        cost = _cost(row, share.instructions, said)
+        cost = _cost(row, share.instructions, predictions)
         costs.append(
             replace(
                 cost,

@@ -1,9 +1,8 @@
-"""The project API: how a project is made, built, flashed and spoken to, by us or by a vendor.
+"""The project API: generate, build and flash a project, and communicate with its firmware.
 
-In: a compilation and a folder. Out: firmware that runs, and a stream of bytes to it. `ProjectApi`
-is what a vendor implements for a build system of their own and offers by the entry point
-`firmwright.projects` (something that gives one when it is called); `BuiltinProject` is the first.
-Sessions run over any of them, so that outputs are verified and counted alike.
+Vendors implement `ProjectApi` for their build systems and register it under the entry point group
+`firmwright.projects`; `BuiltinProject` is the implementation for SCons projects. Sessions run over
+any implementation.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ProjectChoices = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ProjectOption:
-    """A choice that an implementation leaves to its user."""
+    """An option of an implementation."""
 
     name: str
     help: str
@@ -45,7 +44,7 @@ class ProjectOption:
 
 @dataclass(frozen=True, slots=True)
 class ProjectInfo:
-    """Who an implementation is, and what may be chosen."""
+    """The name, description and options of an implementation."""
 
     name: str
     description: str
@@ -53,68 +52,69 @@ class ProjectInfo:
 
 
 class ProjectApi(Protocol):
-    """One project at a time. Every step raises a FirmwrightError where it fails.
+    """A project API implementation, used for one project at a time.
 
-    `directory` is the project's folder; `options` are by the names that `info` tells.
+    Every method raises a FirmwrightError on failure. `directory` is the project's folder; `options`
+    has values by the names in `info`.
     """
 
     def info(self) -> ProjectInfo:
-        """Who this is. May be asked at any time."""
+        """Return the description. May be called at any time."""
 
     def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
-        """Writes the project."""
+        """Write the project."""
 
     def build(self, directory: Path, options: ProjectChoices) -> None:
-        """Makes firmware of it."""
+        """Build the firmware."""
 
     def flash(self, directory: Path, options: ProjectChoices) -> None:
-        """Puts the firmware where it runs; does nothing where that is no step of its own."""
+        """Install the firmware; do nothing if that needs no separate step."""
 
     def open_transport(self, directory: Path, options: ProjectChoices) -> None:
-        """Opens the byte stream, with the firmware running behind it."""
+        """Start the firmware and open the byte stream to it."""
 
     def close_transport(self) -> None:
-        """Gives the stream back. Closing twice is allowed."""
+        """Close the stream. Closing twice is allowed."""
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, as soon as there are any; empty if none came in time."""
+        """Return up to `limit` bytes as soon as any arrive; empty after `timeout_s`."""
 
     def write(self, data: bytes) -> None:
-        """Sends all of it."""
+        """Send all of `data`."""
 
     def reset(self) -> None:
-        """Restarts the firmware; the stream stays open."""
+        """Restart the firmware; the stream stays open."""
 
     def monitor(self, timeout_s: float) -> bytes:
-        """What the firmware says by itself in that time."""
+        """Return the unsolicited output of the firmware during `timeout_s`."""
 
 
 class ProjectTransport:
-    """The stream of an implementation as a transport, which sessions run over."""
+    """A project's byte stream as a transport for sessions."""
 
     def __init__(self, api: ProjectApi) -> None:
         self._api = api
 
     @property
     def name(self) -> str:
-        """The implementation's."""
+        """The implementation's name."""
         return f"project {self._api.info().name}"
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """As the implementation reads."""
+        """Read from the implementation."""
         return self._api.read(limit, timeout_s)
 
     def write(self, data: bytes) -> None:
-        """As the implementation writes."""
+        """Write to the implementation."""
         self._api.write(data)
 
     def close(self) -> None:
-        """Closes the implementation's stream."""
+        """Close the implementation's stream."""
         self._api.close_transport()
 
 
 class BuiltinProject:
-    """Projects of SCons, for every board there is. Options: runner, address, port, boards_dir."""
+    """SCons projects for all boards. Options: runner, address, port, boards_dir."""
 
     def __init__(self) -> None:
         self._line: Transport | None = None
@@ -125,10 +125,10 @@ class BuiltinProject:
             BUILTIN,
             "the project that compile writes, built by SCons",
             (
-                ProjectOption("runner", "what flashes the board"),
-                ProjectOption("address", "of the runner: a stub, a port, a volume"),
+                ProjectOption("runner", "the tool that flashes the board"),
+                ProjectOption("address", "the runner's address: a stub, port or volume"),
                 ProjectOption("port", "serial port or pyserial URL of the link"),
-                ProjectOption("boards_dir", "a folder of boards besides the project's own"),
+                ProjectOption("boards_dir", "an additional folder of boards"),
             ),
         )
 
@@ -170,7 +170,7 @@ class BuiltinProject:
         self._open_line().write(data)
 
     def reset(self) -> None:
-        """A process or emulator is started anew; a board is asked over its link."""
+        """Restart the process or emulator, or reset the board over its link."""
         line = self._open_line()
         if self._reopen is None:
             return
@@ -184,26 +184,26 @@ class BuiltinProject:
     def monitor(self, timeout_s: float) -> bytes:
         return self._open_line().read(1 << 16, timeout_s)
 
-    # ---- Pieces -----------------------------------------------------------------------------
+    # ---- helpers ----------------------------------------------------------------------------
 
     def _open_line(self) -> Transport:
         if self._line is None:
-            raise UsageError("the transport is not open.", hint="open_transport first.")
+            raise UsageError("the transport is not open.", hint="call open_transport first.")
         return self._line
 
     def _image(self, directory: Path, options: ProjectChoices) -> Image:
-        """Built where something changed; else what was built before."""
+        """Build the project if it has changed and return its image."""
         self._check(options)
         return build_project(directory)
 
     def _check(self, options: ProjectChoices) -> None:
-        known = [option.name for option in self.info().options]
-        unknown = sorted(options.keys() - set(known))
+        names = [option.name for option in self.info().options]
+        unknown = sorted(options.keys() - set(names))
         if unknown:
             raise UsageError(
                 f"there is no option {unknown[0]!r}.",
                 where=f"project {BUILTIN}",
-                hint=f"one of {', '.join(known)}.",
+                hint=f"use one of {', '.join(names)}.",
             )
 
 
@@ -212,24 +212,24 @@ def _folders(options: ProjectChoices) -> tuple[Path, ...]:
 
 
 def find_project_api(name: str = BUILTIN) -> ProjectApi:
-    """The implementation called `name`: ours, or one that an installed package offers."""
+    """Return the built-in implementation or one registered by an installed package."""
     if name == BUILTIN:
         return BuiltinProject()
-    offered = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in offered:
-        known = ", ".join([BUILTIN, *sorted(offered)])
-        raise UsageError(f"there is no project API {name!r}.", hint=f"one of {known}.")
-    return cast(ProjectApi, offered[name].load()())
+    registered = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in registered:
+        names = ", ".join([BUILTIN, *sorted(registered)])
+        raise UsageError(f"there is no project API {name!r}.", hint=f"use one of {names}.")
+    return cast(ProjectApi, registered[name].load()())
 
 
 def open_project(
     api: ProjectApi, compiled: Compilation, directory: Path, options: ProjectChoices | None = None
 ) -> ModelSession:
-    """Generates, builds, flashes, opens: a session with the model in that project."""
-    chosen = options or {}
-    api.generate(compiled, directory, chosen)
-    api.build(directory, chosen)
-    api.flash(directory, chosen)
-    api.open_transport(directory, chosen)
+    """Generate, build and flash the project and open a session with its model."""
+    settings = options or {}
+    api.generate(compiled, directory, settings)
+    api.build(directory, settings)
+    api.flash(directory, settings)
+    api.open_transport(directory, settings)
     session = Session(ProjectTransport(api), model_id=bytes.fromhex(compiled.model_id))
     return ModelSession(compiled, session, None)

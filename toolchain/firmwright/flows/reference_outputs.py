@@ -1,8 +1,8 @@
-"""What the outputs must be: by the profile's oracle, or for want of a model file by ourselves.
+"""Compute the reference outputs of a model.
 
-In: a `Compilation` and samples. Out: outputs by the names of the module, and who says so. The model
-file's runtime judges wherever the file is known. A graph written by hand is judged by the numpy
-references of its operators; a module that was saved after lowering, by the interpreter of its TIR.
+The model file's runtime is the reference wherever the file is available. For a graph written by
+hand the numpy references of its operators are used, and for a module saved after lowering the TIR
+interpreter.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
 MAX_RELATIVE_ROUNDING = 1e-2
-"""Of the energy of the results: what roundings of quantised layers stay well below."""
+"""The noise-to-signal energy ratio that roundings of quantized layers stay well below."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutputs:
-    """Expected outputs by sample; `layers` holds what is known of the values in between.
+    """Expected outputs by sample; `layers` has the available intermediate values.
 
-    `layers` is a sample's values by the name of their tensor; names that are not unique in the
-    model are left out. `note` says what else there is to know of it.
+    An element of `layers` maps tensor names to values; names that are not unique are left out.
+    `note` is a remark on the reference.
     """
 
     name: str
@@ -56,34 +56,36 @@ class ReferenceOutputs:
 
 
 def numerics_of(module: IRModule) -> Numerics:
-    """The module's profile."""
+    """Return the module's numerics profile."""
     return "tflm" if module.attrs.get("numerics") == "tflm" else "litert"
 
 
 def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
-    """The expected outputs of `samples`. Raises ToolMissingError, ToolFailedError."""
+    """Return the expected outputs of `samples`.
+
+    Raises ToolMissingError, ToolFailedError.
+    """
     if compiled.source is not None and not has_custom_operators(compiled.imported):
-        found = run_oracle_reference(compiled, samples, reference_runtime(compiled), layers=layers)
-        return (
-            check_against_onnx_runtime(compiled, samples, found)
-            if is_quantized_onnx(compiled)
-            else found
-        )
+        runtime = reference_runtime(compiled)
+        reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
+        if is_quantized_onnx(compiled):
+            return check_against_onnx_runtime(compiled, samples, reference)
+        return reference
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
     return run_interpreter(compiled.module, samples)
 
 
 def has_custom_operators(module: IRModule) -> bool:
-    """Whether the model has operators that no runtime knows: only the user says their meaning."""
+    """Return whether the model has custom operators, which only the user defines."""
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     return any(call.op == "custom" for func in graphs for call in func.body)
 
 
 def is_quantized_onnx(compiled: Compilation) -> bool:
-    """Whether the model is one of ONNX that has integers, which may be rounded to either side."""
+    """Return whether the model is a quantized ONNX model, for which roundings may differ."""
     entry = compiled.imported.entry
     if reference_runtime(compiled) != "onnxruntime" or not isinstance(entry, Function):
         return False
@@ -93,34 +95,34 @@ def is_quantized_onnx(compiled: Compilation) -> bool:
 def check_against_onnx_runtime(
     compiled: Compilation, samples: Sequence[Tensors], theirs: ReferenceOutputs
 ) -> ReferenceOutputs:
-    """Our references' results, bit for bit, where ONNX Runtime's are those but for roundings.
+    """Return the numpy references if they equal ONNX Runtime's but for roundings.
 
-    A step in a layer may be several further on, so the whole model is judged by how far the
-    results stand above the differences; where that is not far, ONNX Runtime's results count.
+    A rounding step in one layer may become several later, so the comparison is over the energy of
+    the whole outputs. If they differ by more, ONNX Runtime's outputs are the reference.
     """
     ours = run_numpy_reference(compiled.imported, samples)
-    found = compare(theirs.outputs, ours.outputs)
-    if not found.mismatches or not _alike(theirs.outputs, ours.outputs):
+    comparison = compare(theirs.outputs, ours.outputs)
+    if not comparison.mismatches or not _differ_by_rounding_only(theirs.outputs, ours.outputs):
         return theirs
     note = (
-        f"{theirs.name} rounds to the other side in places: {found.mismatches:,} of "
-        f"{found.values:,} values differ from that, by at most {found.max_abs_error:.3g}."
+        f"{theirs.name} rounds some values differently: {comparison.mismatches:,} of "
+        f"{comparison.values:,} values differ, by at most {comparison.max_abs_error:.3g}."
     )
     return replace(ours, note=note)
 
 
-def _alike(theirs: Sequence[Tensors], ours: Sequence[Tensors]) -> bool:
+def _differ_by_rounding_only(theirs: Sequence[Tensors], ours: Sequence[Tensors]) -> bool:
     signal = noise = 0.0
-    for wanted, got in zip(theirs, ours, strict=True):
-        for name, values in wanted.items():
+    for reference, outputs in zip(theirs, ours, strict=True):
+        for name, values in reference.items():
             real = values.astype(np.float64)
             signal += float(np.square(real).sum())
-            noise += float(np.square(got[name].astype(np.float64) - real).sum())
+            noise += float(np.square(outputs[name].astype(np.float64) - real).sum())
     return bool(noise <= MAX_RELATIVE_ROUNDING * signal)
 
 
 def reference_runtime(compiled: Compilation) -> RuntimeName:
-    """Whose results count for the compiled model file."""
+    """Return the runtime that is the reference for the compiled model file."""
     if compiled.source is not None and is_onnx(compiled.source, ""):
         return "onnxruntime"
     return numerics_of(compiled.module)
@@ -129,54 +131,61 @@ def reference_runtime(compiled: Compilation) -> RuntimeName:
 def run_oracle_reference(
     compiled: Compilation, samples: Sequence[Tensors], runtime: RuntimeName, *, layers: bool = False
 ) -> ReferenceOutputs:
-    """By one of the runtimes that run model files."""
+    """Run the model file in one of the reference runtimes."""
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
-    log.info("asking %s", RUNTIME_TITLES[runtime])
+    log.info("running %s", RUNTIME_TITLES[runtime])
     subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
-    found = run_reference(compiled.source, samples, runtime, layers=layers, subgraph=subgraph)
+    result = run_reference(compiled.source, samples, runtime, layers=layers, subgraph=subgraph)
     outputs = compiled.module.io.outputs
     return ReferenceOutputs(
-        f"{found.name} {found.version}",
-        tuple(_in_our_names(given, outputs) for given in found.outputs),
-        _named_layers(found),
+        f"{result.name} {result.version}",
+        tuple(_with_module_names(values, outputs) for values in result.outputs),
+        _named_layers(result),
     )
 
 
-def _in_our_names(given: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
-    """By position: the oracle knows tensors by the file's names, which need not be ours."""
-    if len(given) != len(outputs):
+def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
+    """Rename outputs by position; the oracle uses the file's names."""
+    if len(values) != len(outputs):
         raise ToolFailedError(
-            f"the reference gives {len(given)} outputs by name, the model has {len(outputs)}."
+            f"the reference has {len(values)} named outputs, the model {len(outputs)}."
         )
-    return {tensor.name: value for tensor, value in zip(outputs, given.values(), strict=True)}
+    return {tensor.name: value for tensor, value in zip(outputs, values.values(), strict=True)}
 
 
-def _named_layers(found: ReferenceResult) -> tuple[Tensors, ...]:
-    names = list(found.layer_names.values())
-    unique = {index: name for index, name in found.layer_names.items() if names.count(name) == 1}
-    return tuple({name: layers[index] for index, name in unique.items()} for layers in found.layers)
+def _named_layers(result: ReferenceResult) -> tuple[Tensors, ...]:
+    names = list(result.layer_names.values())
+    unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
+    return tuple(
+        {name: layers[index] for index, name in unique.items()} for layers in result.layers
+    )
 
 
 def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """By the operators' own references, or the interpreter for calls of PrimFuncs."""
+    """Evaluate a graph with its operators' numpy references.
+
+    Calls of PrimFuncs run in the TIR interpreter.
+    """
     entry = module.entry
     if not isinstance(entry, Function):
         raise InternalError("only a graph can be evaluated by reference")
     log.info("computing the reference with numpy")
-    values, kept = [], initial_state(module)
+    values, state = [], initial_state(module)
     for sample in samples:
         values.append(
-            evaluate_graph(module, sample, op_table(), collect_intrinsics(module, INTRINSICS), kept)
+            evaluate_graph(
+                module, sample, op_table(), collect_intrinsics(module, INTRINSICS), state
+            )
         )
-        kept = next_state(module, values[-1])
+        state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
-    outputs = tuple({name: found[name] for name in results} for found in values)
+    outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
     return ReferenceOutputs(NUMPY_REFERENCE, outputs, tuple(values))
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """By interpretation of a planned module's AOT main, in pools of its own."""
+    """Interpret the AOT main of a planned module."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         raise InternalError("only an AOT main can be interpreted")
@@ -189,7 +198,7 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
-    """Pools and tensors outside of them, the state at its first values."""
+    """Allocate the pools and the tensors outside of them; initialize the state."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
     for tensor in (*module.io.inputs, *module.io.outputs):
@@ -214,10 +223,10 @@ def _interpreted(
 
 
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
-    """The tensor's array: the caller's own, or a window of its pool."""
+    """Return the tensor's array: the caller's buffer, or a view of its pool."""
     if tensor.buffer in memory:
         return memory[tensor.buffer]
     assert module.plan is not None
     place = module.plan.placements[tensor.buffer]
-    window = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
-    return window.view(tensor.type.dtype.np).reshape(tensor.type.shape)
+    data = memory[place.pool][place.offset : place.offset + tensor.type.size_bytes]
+    return data.view(tensor.type.dtype.np).reshape(tensor.type.shape)

@@ -1,8 +1,6 @@
-"""The same compilation once more, and whether it writes what lies in a project's folder.
+"""Compile a project's models again and compare the result with the project's folder.
 
-In: a folder that `compile` wrote, and the model files that it was made of. Out: a
-`ReproductionResult`:
-which of the files differ, are missing, or are no part of it. Invariant: nothing is written.
+Nothing is written.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ METADATA = "metadata.json"
 
 @dataclass(frozen=True, slots=True)
 class ReproductionResult:
-    """Paths relative to the folder; `same` counts the files that are equal to the byte."""
+    """The differing and missing files by relative path; `same` counts equal files."""
 
     model: str
     same: int
@@ -46,40 +44,51 @@ def reproduce(
     tuning: Path | None = None,
     board_dirs: Sequence[Path] = (),
 ) -> ReproductionResult:
-    """Compile `models` as `folder` says that they were. Raises UsageError, ModelError."""
-    facts = _facts(folder)
+    """Compile `models` with the options recorded in `folder` and compare every file.
+
+    Raises UsageError, ModelError.
+    """
+    facts = _read_metadata(folder)
     parts = facts.get("models", [facts])
     if len(models) != len(parts):
         raise UsageError(
-            f"the folder was made of {len(parts)} models, not of {len(models)}.",
+            f"the folder was compiled from {len(parts)} models, but {len(models)} were given.",
             where=str(folder),
             hint=f"name the files of {', '.join(str(part['model']) for part in parts)}.",
         )
     log = read_tuning(tuning) if tuning else None
-    made = [
+    compilations = [
         _compiled(part, path, folder, log, tuple(board_dirs))
         for part, path in zip(parts, models, strict=True)
     ]
-    whole = made[0] if "models" not in facts else bundle(made, concurrent=facts["concurrent"])
-    return _compared(folder, whole, str(facts["model"]))
+    whole = (
+        compilations[0]
+        if "models" not in facts
+        else bundle(compilations, concurrent=facts["concurrent"])
+    )
+    return _compare(folder, whole, str(facts["model"]))
 
 
-def _facts(folder: Path) -> Mapping[str, Any]:
+def _read_metadata(folder: Path) -> Mapping[str, Any]:
     file = folder / METADATA
     if not file.is_file():
         raise UsageError(
-            "this is not a project folder.", where=str(folder), hint="one that compile -o wrote."
+            "this is not a project folder.",
+            where=str(folder),
+            hint="give a folder that compile -o wrote.",
         )
     try:
         facts = parse_json(file.read_text(encoding="utf-8"))
         version = facts.get("tool_version") or facts["models"][0]["tool_version"]
     except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
-        raise ModelError("metadata.json cannot be read.", where=str(file)) from error
+        raise ModelError(
+            "metadata.json cannot be read.", where=str(file), hint="compile the folder again."
+        ) from error
     if version != VERSION:
         raise UsageError(
-            f"the folder was written by version {version}, and this is {VERSION}.",
+            f"the folder was written by version {version}; this is version {VERSION}.",
             where=str(folder),
-            hint=f"pip install firmwright=={version}.",
+            hint=f"install that version: pip install firmwright=={version}.",
         )
     return facts  # type: ignore[no-any-return]  # plain JSON
 
@@ -95,36 +104,41 @@ def _compiled(
     name = str(facts.get("model"))
     if model.module.attrs.get("source_sha256") != facts.get("source_sha256"):
         raise UsageError(
-            f"this is not the file that {name} was made of: its SHA-256 is another.",
+            f"this is not the file that {name} was compiled from: its SHA-256 differs.",
             where=str(path),
-            hint=f"the folder's has {str(facts.get('source_sha256'))[:16]}...",
+            hint=f"give the file with SHA-256 {str(facts.get('source_sha256'))[:16]}...",
         )
-    found = recorded_options(facts, folder)
-    digest = found.get(TUNING_OPTION, "")
+    recorded = recorded_options(facts, folder)
+    digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
         raise UsageError(
             f"{name} was compiled {'with other' if digest else 'without'} measurements.",
             where=str(folder),
-            hint="--tuning with the log that compile was given."
-            if digest
-            else "leave --tuning out.",
+            hint="give the same log with --tuning." if digest else "omit --tuning.",
         )
-    given = deserialize_options(found, Options, folder / METADATA)
+    options = deserialize_options(recorded, Options, folder / METADATA)
     if log is not None:
-        given[TUNING_OPTION] = log
-    return compile_for(model, board_dirs=board_dirs, **{"board": "host", **given})
+        options[TUNING_OPTION] = log
+    return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
 
 
 def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """How the model of those facts was compiled; ModelError where they do not say so."""
-    found = facts.get("options")
-    if not isinstance(found, dict):
-        raise ModelError("metadata.json has no recipe.", where=str(folder / METADATA))
-    return found
+    """Return the options in metadata.json.
+
+    Raises ModelError if they are missing.
+    """
+    options = facts.get("options")
+    if not isinstance(options, dict):
+        raise ModelError(
+            "metadata.json has no options.",
+            where=str(folder / METADATA),
+            hint="compile the folder again.",
+        )
+    return options
 
 
-def _compared(folder: Path, made: Compilation | Bundle, model: str) -> ReproductionResult:
-    files = made.project().files
+def _compare(folder: Path, project: Compilation | Bundle, model: str) -> ReproductionResult:
+    files = project.project().files
     different, missing = [], []
     for path, content in sorted(files.items()):
         data = content.encode() if isinstance(content, str) else content

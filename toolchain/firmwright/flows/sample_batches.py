@@ -1,10 +1,8 @@
-"""What a model is fed: samples by rule, or the user's arrays by tensor name or position.
+"""Samples for a model: generated from a seed, or arrays by tensor name or position.
 
-In: the model's inputs and a count, or arrays (of an .npz file or an API call). Out: a
-`SampleBatch`.
-The keys are all tensor names, or all `input_K` counted from 1; names win when every key is one.
-An array has its tensor's shape, or one leading axis more: then every array has it, and it counts
-the samples.
+The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
+precedence. Every array has its tensor's shape, or every array has one leading axis that counts the
+samples.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from firmwright.oracle.random_samples import SampleInput, make_samples
 
 _ARCHIVE_ERRORS = (
     ValueError, EOFError, zipfile.BadZipFile, zlib.error,
-    NotImplementedError, RuntimeError,  # other methods of compression, passwords
+    NotImplementedError, RuntimeError,  # unsupported compression, encryption
 )  # fmt: skip
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
@@ -35,16 +33,18 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name; `stacked`: they came with a leading axis, and results get one."""
+    """Samples by tensor name; `stacked` means that arrays have a leading sample axis."""
 
     samples: tuple[Tensors, ...]
     stacked: bool = True
 
 
 def generate_samples(inputs: Sequence[IoTensor], count: int, seed: int = 0) -> SampleBatch:
-    """The first `count` samples of `seed` (oracle/random_samples.py has the rule)."""
+    """Return the first `count` samples of `seed`, as defined in oracle/random_samples.py."""
     if count < 1:
-        raise UsageError(f"{count} samples are none.", hint="--samples 1 or more.")
+        raise UsageError(
+            f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
+        )
     return SampleBatch(tuple(make_samples([_spec(tensor) for tensor in inputs], count, seed)))
 
 
@@ -55,12 +55,15 @@ def _spec(tensor: IoTensor) -> SampleInput:
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """The arrays of an .npz file; UsageError if it is none or holds Python objects."""
+    """Return the arrays of an .npz file.
+
+    Raises UsageError if it is not an .npz file or holds Python objects.
+    """
     try:
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array")
+                raise ValueError("it holds a single array")
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         what = error.strerror or str(error)
@@ -69,27 +72,30 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         raise UsageError(
             f"this is not an .npz file of plain arrays: {error}.",
             where=str(path),
-            hint="numpy.savez(path, input_1=array).",
+            hint="write it with numpy.savez(path, input_1=array).",
         ) from error
 
 
 def make_batch(
     arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
 ) -> SampleBatch:
-    """`arrays` as samples of `tensors`; UsageError says what does not fit."""
+    """Split `arrays` into samples of `tensors`.
+
+    Raises UsageError for missing names, wrong types or shapes, and different sample counts.
+    """
     by_name = _by_name(arrays, tensors, where, kind)
     counts: dict[int | None, str] = {}
     for tensor in tensors:
         count = _sample_count(by_name[tensor.name], tensor, where)
         counts.setdefault(count, tensor.name)
     if len(counts) > 1:
-        said = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
-        raise UsageError(f"the arrays hold different numbers of samples: {said}.", where=where)
+        listed = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
+        raise UsageError(f"the arrays hold different numbers of samples: {listed}.", where=where)
     (count,) = counts
     if count is None:
         return SampleBatch((by_name,), stacked=False)
     if count == 0:
-        raise UsageError("the arrays hold no sample.", where=where)
+        raise UsageError("the arrays hold no samples.", where=where)
     return SampleBatch(tuple({n: a[index] for n, a in by_name.items()} for index in range(count)))
 
 
@@ -104,44 +110,45 @@ def _by_name(
         by_position = zip(names, positions, strict=True)
         return {name: np.asarray(arrays[position]) for name, position in by_position}
     raise UsageError(
-        f"the keys are {_listed(sorted(arrays))}.",
+        f"the keys are {_format_list(sorted(arrays))}.",
         where=where,
-        hint=f"all tensor names ({_listed(names)}) or all positions ({_listed(positions)}).",
+        hint=f"use all tensor names ({_format_list(names)}) or all positions "
+        f"({_format_list(positions)}).",
     )
 
 
-def _listed(words: Sequence[str]) -> str:
+def _format_list(words: Sequence[str]) -> str:
     return ", ".join(words) if words else "none"
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
-    """None for a single sample without the leading axis."""
-    wanted, shape = tensor.type.dtype.np, tensor.type.shape
-    if array.dtype == wanted and array.shape == shape:
+    """Return the length of the leading axis; None for a single sample without one."""
+    dtype, shape = tensor.type.dtype.np, tensor.type.shape
+    if array.dtype == dtype and array.shape == shape:
         return None
-    if array.dtype == wanted and array.shape[1:] == shape and array.ndim == len(shape) + 1:
+    if array.dtype == dtype and array.shape[1:] == shape and array.ndim == len(shape) + 1:
         return int(array.shape[0])
     raise UsageError(
-        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model's is {wanted} "
-        f"{list(shape)}, or with one leading axis more for many samples.",
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {dtype} "
+        f"{list(shape)}, optionally with a leading axis for several samples.",
         where=where,
     )
 
 
 def stack_outputs(outputs: Sequence[Tensors], *, stacked: bool) -> dict[str, Array]:
-    """Outputs of all samples by tensor name, with a leading axis if the inputs had one."""
+    """Return the outputs by tensor name, with a leading axis if the inputs had one."""
     if not stacked:
         return dict(outputs[0])
     return {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
 
 
 def write_npz(path: str | Path, arrays: Tensors) -> None:
-    """Write arrays under their names, in order; the same arrays give the same bytes."""
+    """Write arrays to an .npz file; equal arrays give equal bytes."""
     write_file(path, npz_bytes(arrays))
 
 
 def npz_bytes(arrays: Tensors) -> bytes:
-    """An .npz of the arrays."""
+    """Return the bytes of an .npz file with `arrays`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():

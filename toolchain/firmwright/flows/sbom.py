@@ -1,7 +1,6 @@
-"""The bill of materials of a project's folder.
+"""The SBOM (software bill of materials) of a project's folder, in CycloneDX format.
 
-In: a folder that `compile` wrote, built or not. Out: a CycloneDX document. Files are those of the
-project: what a build left there is not among them, except for the release image's hash.
+It lists the project's files, without build results except for the hash of the release image.
 """
 
 from __future__ import annotations
@@ -17,21 +16,24 @@ from firmwright.base.errors import ModelError, UsageError
 from firmwright.package.sbom import SbomInput, build_sbom
 
 EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
-_PLACES: Final = ("backend", "board", "firmware", "model", "runtime")
-_SINGLE: Final = ("SConstruct", "metadata.json")
+_FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
+_TOP_LEVEL_FILES: Final = ("SConstruct", "metadata.json")
 _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
 
 
 def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The document; the time that SOURCE_DATE_EPOCH states is in it. UsageError, ModelError."""
+    """Return the document, with the time in SOURCE_DATE_EPOCH if set.
+
+    Raises UsageError, ModelError.
+    """
     metadata, board = folder / "metadata.json", folder / "board" / "board.json"
     if not metadata.is_file() or not board.is_file():
-        hint = "firmwright compile MODEL --board B -o DIR, then sbom DIR."
+        hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."
         raise UsageError("this is not a project folder.", where=str(folder), hint=hint)
-    facts, about = _json(metadata), _json(board)
+    facts, about = _read_json_object(metadata), _read_json_object(board)
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
-    said = _COMPILERS.search(image)
+    compiler_match = _COMPILERS.search(image)
     try:
         project = SbomInput(
             board=str(about["name"]),
@@ -40,27 +42,34 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
             library_flags=about["library_flags"],
             files={path: _sha256((folder / path).read_bytes()) for path in _files(folder)},
             image=_sha256(image) if image else "",
-            built_by=said[1].decode("ascii", "replace") if said else "",
+            built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
         )
         return build_sbom(project, _epoch_s(environment))
     except (KeyError, AttributeError, TypeError) as error:
-        raise ModelError("the project's facts cannot be read.", where=str(folder)) from error
+        raise ModelError(
+            "metadata.json or board.json lacks required keys.",
+            where=str(folder),
+            hint="compile the project again.",
+        ) from error
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _read_json_object(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ModelError("the file is no JSON.", where=str(file)) from error
-    if not isinstance(found, dict):
-        raise ModelError("the file is no JSON object.", where=str(file))
-    return found
+        raise ModelError(
+            "the file is not valid JSON.", where=str(file), hint="compile the project again."
+        ) from error
+    if not isinstance(document, dict):
+        raise ModelError(
+            "the file is not a JSON object.", where=str(file), hint="compile the project again."
+        )
+    return document
 
 
 def _files(folder: Path) -> list[str]:
-    """The project's files by relative path, in order."""
-    places = (file for place in _PLACES for file in (folder / place).rglob("*"))
-    single = (folder / name for name in _SINGLE)
+    places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
+    single = (folder / name for name in _TOP_LEVEL_FILES)
     return sorted(
         file.relative_to(folder).as_posix() for file in (*places, *single) if file.is_file()
     )
@@ -75,5 +84,9 @@ def _epoch_s(environment: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 11:  # seconds until the year 5138
-        raise UsageError(f"{text!r} is no number of seconds.", where=EPOCH_VARIABLE)
+        raise UsageError(
+            f"{text!r} is not a number of seconds.",
+            where=EPOCH_VARIABLE,
+            hint="set it to seconds since 1970, or unset it.",
+        )
     return int(text)

@@ -1,9 +1,8 @@
-"""Every operator's conformance cases on a board, against the operators' own numpy references.
+"""Run the operators' conformance cases on a board and compare with the numpy references.
 
-In: a board. Out: a `SelfTestResult` that says which cases ran and which of them differ. Many cases
-make
-one firmware: operators side by side that share no tensor, as many as fit into the memory given.
-`EMULATED_BOARDS` are the boards on which the project's own tests run all of them.
+Many cases share one firmware: their operators share no tensors, and a firmware holds the number of
+cases that fit into the memory budget. `EMULATED_BOARDS` are the boards on which the project's own
+tests run all cases.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from firmwright.oracle.random_samples import SampleInput, make_sample
 
 log = logging.getLogger(__name__)
 INT32_RANGE = (-(1 << 20), 1 << 20)
-"""Inputs of 32 bits are quantised sums; words beyond this stand for nothing."""
+"""The range of 32-bit inputs, which are quantized sums; larger values do not occur."""
 HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
-"""Where few are taken, one at random and an extreme."""
+"""The first sample numbers, so that few samples include a random one and an extreme one."""
 EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case: the operator, the case's name, and the first value that differs, if any does.
+    """One case and its first differing value, if any.
 
-    `builtin` is TFLite's name of the operator, `dtype` the element type that the case is about.
+    `builtin` is the operator's TFLite name, `dtype` the element type that the case tests.
     """
 
     op: str
@@ -66,7 +65,10 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class SelfTestResult:
-    """All cases that ran on `board`, in `images` firmwares; `skipped` are too large for it."""
+    """The results of the cases that ran on `board`, in `images` firmwares.
+
+    `skipped` cases are too large for the board.
+    """
 
     board: str
     numerics: str
@@ -82,7 +84,7 @@ class SelfTestResult:
 
 @dataclass(frozen=True, slots=True)
 class NamedCase:
-    """A case and the operator it belongs to."""
+    """A case with the name of its operator."""
 
     op: str
     case: ConformanceCase
@@ -97,18 +99,18 @@ def selftest(
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
 ) -> SelfTestResult:
-    """Run the cases of `ops` (all of them if empty) on a board; `given` as for a compilation.
+    """Run the cases of `ops` (by default all) on a board; `given` are compile options.
 
-    `one_each`: one case of each operator, drawn by the board's name, so that boards differ in it.
+    `one_each` runs one case of each operator, chosen by the board's name so that boards differ.
     """
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
     if unknown:
-        hint = f"one of {', '.join(op_table())}."
+        hint = f"use one of {', '.join(op_table())}."
         raise UsageError(f"there is no operator {unknown[0]!r}.", hint=hint)
     cases = cases_to_run(board_name, ops or list(op_table()), one_each=one_each)
     budget = budget_bytes(board)
-    fitting = [item for item in cases if _bytes(item.case) <= budget]
+    fitting = [item for item in cases if _tensor_bytes(item.case) <= budget]
     groups = list(grouped(fitting, budget))
     results: list[CaseResult] = []
     for number, group in enumerate(groups):
@@ -120,29 +122,30 @@ def selftest(
         samples=sample_count,
         images=len(groups),
         results=tuple(results),
-        skipped=tuple((i.op, i.case.name) for i in cases if _bytes(i.case) > budget),
+        skipped=tuple((i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget),
     )
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
-    """The cases of `ops`, in the table's order."""
+    """Return the cases of `ops` in the table's order."""
     return [
         NamedCase(name, case)
         for name, opdef in op_table().items()
         if name in ops
-        for case in (_drawn(opdef, board) if one_each else cases_of(opdef.name))
+        for case in (_one_case(opdef, board) if one_each else cases_of(opdef.name))
     ]
 
 
-def _drawn(opdef: OpDef, board: str) -> list[ConformanceCase]:
+def _one_case(opdef: OpDef, board: str) -> list[ConformanceCase]:
     cases = list(cases_of(opdef.name))
     return [cases[zlib.crc32(f"{board} {opdef.name}".encode()) % len(cases)]] if cases else []
 
 
 def budget_bytes(board: Board) -> int:
-    """Bytes of tensors that one firmware may hold: what the board has, less room for the rest.
+    """Return the bytes of tensors that one firmware may hold on `board`.
 
-    Inputs and outputs of all cases are alive at once; code and scratch take their share too.
+    Inputs and outputs of all cases are live at the same time; the rest is left for code and
+    scratch.
     """
     if board.is_host:
         return HOST_BYTES
@@ -152,21 +155,21 @@ def budget_bytes(board: Board) -> int:
 
 
 def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
-    """Consecutive cases whose tensors fit into the budget together."""
+    """Yield consecutive cases with tensors that fit into the budget together."""
     group: list[NamedCase] = []
-    used = 0
+    group_bytes = 0
     for item in cases:
-        size = _bytes(item.case)
-        if group and (used + size > budget or len(group) == CASES_PER_IMAGE):
+        size = _tensor_bytes(item.case)
+        if group and (group_bytes + size > budget or len(group) == CASES_PER_IMAGE):
             yield group
-            group, used = [], 0
+            group, group_bytes = [], 0
         group.append(item)
-        used += size
+        group_bytes += size
     if group:
         yield group
 
 
-def _bytes(case: ConformanceCase) -> int:
+def _tensor_bytes(case: ConformanceCase) -> int:
     tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
     return sum(
         int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize if t.data is None else t.data.nbytes
@@ -181,13 +184,13 @@ def _run(
     open_with: Callable[..., ModelSession],
     given: dict[str, Any],
 ) -> list[CaseResult]:
-    # All inputs and outputs are alive at once, so a search would find nothing and take long.
+    # All inputs and outputs are live at the same time, so a search would not help.
     options = {"planner": "greedy_by_size", **given}
     compiled = compile_for(Model(cases_module(group)), board, **options)
-    drawn = _samples(group, sample_count)
-    expected = run_numpy_reference(compiled.imported, drawn).outputs
+    inputs = _samples(group, sample_count)
+    expected = run_numpy_reference(compiled.imported, inputs).outputs
     with open_with(compiled) as session:
-        actual = session.run_all(drawn)
+        actual = session.run_all(inputs)
     return [
         CaseResult(
             item.op,
@@ -201,7 +204,7 @@ def _run(
 
 
 def dtype_of(case: ConformanceCase) -> str:
-    """The element type that a case is about: its data's, not that of indices or conditions."""
+    """Return the element type that a case tests: that of its data, not of indices or conditions."""
     kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.has_samples]
     data = [kind for kind in kinds if kind not in ("bool", "int32")]
     own = case.outputs[0].dtype
@@ -213,12 +216,12 @@ def dtype_of(case: ConformanceCase) -> str:
 def _first_difference(
     index: int, item: NamedCase, expected: Sequence[Tensors], actual: Sequence[Tensors]
 ) -> Difference | None:
-    for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
+    for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
         for position in range(len(item.case.outputs)):
             name = _output(index, position)
-            found = compare_tensor(number, name, wanted[name], got[name])
-            if found.first is not None:
-                return found.first
+            comparison = compare_tensor(number, name, reference[name], outputs[name])
+            if comparison.first is not None:
+                return comparison.first
     return None
 
 
@@ -228,7 +231,7 @@ def _samples(group: Sequence[NamedCase], count: int) -> tuple[Tensors, ...]:
 
 
 def case_seed(group: Sequence[NamedCase]) -> int:
-    """What samples of these cases are drawn with."""
+    """Return the seed for the samples of these cases."""
     return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
 
 
@@ -236,7 +239,7 @@ def case_seed(group: Sequence[NamedCase]) -> int:
 
 
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
-    """The module that runs every case of `group`: their operators side by side."""
+    """Return the module that runs every case of `group`, without shared tensors."""
     tensors: list[RawTensor] = []
     nodes: list[RawNode] = []
     for index, item in enumerate(group):
@@ -274,7 +277,7 @@ def _output(index: int, position: int) -> str:
 
 
 def _options(case: ConformanceCase) -> Attrs:
-    """The case's options over the schema's defaults, as a file's would be."""
+    """Return the case's options with the schema's defaults for the others."""
     table = OPTIONS_OF_OPERATOR.get(case.builtin)
     fields = TABLES[table] if table is not None else {}
     defaults = {name: field.default_value for name, field in fields.items()}
@@ -285,7 +288,7 @@ def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
     quantization = None
     if tensor.scales:
         axis = tensor.axis if len(tensor.scales) > 1 else None
-        # As a file stores them: in single precision.
+        # Single precision, as files store them.
         scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
         quantization = Quantization(scales, tensor.zero_points, axis)
     data = None if tensor.data is None else tensor.data.tobytes()
@@ -297,7 +300,7 @@ def _is_given(tensor: RawTensor) -> bool:
 
 
 def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
-    """The inputs of such a module, as samples are drawn for them."""
+    """Return the sample inputs of the module that `cases_module` builds."""
     return [
         SampleInput(
             _input(index, position),

@@ -1,8 +1,6 @@
-"""The tuning log as a file: JSON lines, appended to, mergeable by concatenation.
+"""Read a tuning log: JSON lines, appended to, mergeable by concatenation.
 
-In: a path. Out: its measurements in order, or all of them as a `TuningRecords`. A line that is
-broken (its
-writer was killed) or of another version is skipped, and one message says how many there were.
+Incomplete lines and those of other versions are skipped and counted in a warning.
 """
 
 from __future__ import annotations
@@ -18,34 +16,37 @@ log = logging.getLogger(__name__)
 
 
 def read_tuning(path: str | Path) -> TuningRecords:
-    """What the log at `path` says. Raises UsageError where there is no such file."""
+    """Return the log at `path` as a `Tuning`.
+
+    Raises UsageError if the file cannot be read.
+    """
     return TuningRecords.from_measurements(read_measurements(path))
 
 
 def read_measurements(path: str | Path) -> tuple[Measurement, ...]:
-    """The measurements in the log, in order, duplicates among them."""
+    """Return the measurements in the log in order, including duplicates."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UsageError(
             f"the tuning log cannot be read: {error.strerror}.",
             where=str(path),
-            hint="firmwright tune MODEL --board B --out LOG makes one.",
+            hint="create one with firmwright tune MODEL --board B --out LOG.",
         ) from error
     lines = [line for line in text.split("\n") if line.strip()]
-    found = tuple(_measurements(lines))
-    if len(found) < len(lines):
+    measurements = tuple(_measurements(lines))
+    if len(measurements) < len(lines):
         log.warning(
-            "%s: %d of %d lines are ignored: broken, or of another version",
+            "%s: ignored %d of %d lines: incomplete, or of another version",
             path,
-            len(lines) - len(found),
+            len(lines) - len(measurements),
             len(lines),
         )
-    return found
+    return measurements
 
 
 def _measurements(lines: list[str]) -> Iterator[Measurement]:
     for line in lines:
-        found = parse_measurement(line)
-        if found is not None:
-            yield found
+        measurement = parse_measurement(line)
+        if measurement is not None:
+            yield measurement

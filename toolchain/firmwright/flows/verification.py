@@ -1,8 +1,7 @@
-"""Does the firmware compute what the reference computes? Bit for bit, or within the tolerance.
+"""Compare the firmware's outputs with the reference: bit for bit, or within the float tolerance.
 
-In: a `Compilation`, samples, and where it runs. Out: a `Verification` with the number of differing
-values; it is a result, not an error, that they differ. With `expected` the judge is the user's own
-recording, and a known runtime that it equals is named.
+Differing values are a result, not an error. With `expected` the user's recording is the reference,
+and a known runtime that equals the recording is named.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ log = logging.getLogger(__name__)
 RECORDED_OUTPUTS = "the recorded outputs"
 EXACT_TOLERANCE = Tolerance(0.0, 0.0)
 NUMERICS_HINTS: Mapping[RuntimeName, str] = {
-    "litert": "--numerics litert computes that.",
-    "tflm": "--numerics tflm computes that.",
+    "litert": "use --numerics litert.",
+    "tflm": "use --numerics tflm.",
     "litert-xnnpack": "its kernels may differ from the reference ones by 1 in every layer.",
     "litert-optimised": "its kernels may differ from the reference ones by 1 in every layer.",
 }
@@ -41,13 +40,11 @@ NUMERICS_HINTS: Mapping[RuntimeName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How the outputs compare over all samples.
+    """The comparison of the outputs over all samples.
 
-    `mismatches` counts values that differ, or that lie outside the float tolerance, of `values`.
-    `layer` is the first operator that differs, where that was asked for and one does.
-    `explanation` says which runtime made a user's recording, where that is known, or how the
-    reference stands to the model's own runtime. `outputs` are
-    what the board gave.
+    `mismatches` of `values` differ or exceed the float tolerance. `layer` is the first diverging
+    operator, if requested and found. `explanation` names the runtime that made a recording, or
+    relates the reference to the model's own runtime. `outputs` are the board's.
     """
 
     model: str
@@ -85,27 +82,27 @@ def verify(
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference.
 
-    The reference runtime works in a process of its own while the firmware is built and run.
+    The reference runtime runs in a separate process while the firmware is built and run.
     """
     if batch is None:
         batch = generate_samples(compiled.module.io.inputs, samples, seed)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
+        reference_future = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
-        reference = asked.result()
-    found = _verification(compiled, reference, compare(reference.outputs, actual))
-    found = replace(found, outputs=actual)
+        reference = reference_future.result()
+    result = _verification(compiled, reference, compare(reference.outputs, actual))
+    result = replace(result, outputs=actual)
     if find_first_divergence:
         difference, compared = locate_first_divergence(
             compiled, batch.samples, reference, open_with
         )
-        found = replace(found, layers_compared=compared, layer=difference)
-    if expected is not None and not found.exact:
-        found = replace(
-            found, explanation=identify_recording_runtime(compiled, batch.samples, expected)
+        result = replace(result, layers_compared=compared, layer=difference)
+    if expected is not None and not result.exact:
+        result = replace(
+            result, explanation=identify_recording_runtime(compiled, batch.samples, expected)
         )
-    return found
+    return result
 
 
 def _reference(
@@ -115,11 +112,11 @@ def _reference(
         return compute_reference(compiled, batch.samples, layers=layers)
     if len(expected) != len(batch.samples):
         raise UsageError(
-            f"{len(expected)} samples are expected, {len(batch.samples)} are run.",
-            hint=f"--samples {len(expected)}, or --input with the arrays that were recorded.",
+            f"the recording has {len(expected)} samples, but {len(batch.samples)} are run.",
+            hint=f"use --samples {len(expected)}, or --input with the recorded inputs.",
         )
-    known = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
-    return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), known)
+    layer_values = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
+    return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
 
 
 def _verification(
@@ -144,15 +141,15 @@ def _verification(
 def identify_recording_runtime(
     compiled: Compilation, samples: Sequence[Tensors], expected: Sequence[Tensors]
 ) -> str:
-    """One sentence on the runtime whose outputs the recording equals; "" if none does."""
+    """Describe the runtime with outputs equal to the recording; "" if there is none."""
     if compiled.source is None or is_onnx(compiled.source, ""):
         return ""
     for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimised"):
         try:
-            known = run_oracle_reference(compiled, samples, runtime)
+            reference = run_oracle_reference(compiled, samples, runtime)
         except (ToolMissingError, ToolFailedError) as error:
-            log.info("%s cannot be asked: %s", runtime, error)
+            log.info("%s is not available: %s", runtime, error)
             continue
-        if compare(known.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
-            return f"the recording equals {known.name} exactly; {NUMERICS_HINTS[runtime]}"
+        if compare(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
+            return f"the recording equals {reference.name} exactly; {NUMERICS_HINTS[runtime]}"
     return ""

@@ -1,1 +1,1 @@
-"""The stage that tells people: everything known about a build, as one HTML page or one drawing."""
+"""Reports: the facts about a build as an HTML page, a notebook fragment or a memory map."""

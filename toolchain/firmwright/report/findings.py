@@ -1,7 +1,6 @@
-"""What in a report is worth a look: warnings with something to try.
+"""Find possible problems in a report and suggest remedies.
 
-In: a `BuildReport` without findings. Out: findings, the costliest kind first. Each is decided by
-figures of the report alone; none is an error.
+Findings are derived from the report's figures alone; none is an error.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from collections.abc import Iterable, Iterator
 from firmwright.report.model import BuildReport, OperatorReport, ReportFinding
 
 FULL_POOL_RATIO = 0.9
-"""From this share on a memory is nearly full."""
+"""From this ratio on a memory counts as nearly full."""
 FULL_STACK_RATIO = 0.75
 MIN_SHARE = 0.02
-"""Operators below this share of a run are not worth a word."""
+"""Operators below this share of a run are ignored."""
 MAX_PREDICTION_ERROR = 0.3
-"""Predictions further off than this share are told, for operators that matter."""
+"""Larger relative errors of predictions are reported."""
 MIN_PREDICTED_SHARE = 0.05
 _MOVES = {"transpose": "transposes", "quantize": "quantize", "dequantize": "dequantize"}
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
-    """Everything worth a look."""
+    """Return all findings."""
     return (
         *_slow_paths(report),
         *_moves(report),
@@ -43,22 +42,22 @@ def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
         for operator in report.operators
         if operator.schedule == "default" and _share(report, operator) >= MIN_SHARE
     ]
-    for called, several in _by_kind(slow):
-        share = 100 * sum(_share(report, operator) for operator in several)
+    for label, operators in _by_kind(slow):
+        share = 100 * sum(_share(report, operator) for operator in operators)
         yield ReportFinding(
-            f"{called} run as default loops, {share:.1f} % of the run: no faster schedule takes "
-            "them.",
-            "firmwright ops says which types and shapes have a schedule for this core.",
+            f"{label} use the default loops ({share:.1f} % of the run): no optimized schedule "
+            "applies.",
+            "see firmwright ops for the types and shapes with schedules for this core.",
         )
     if report.library_floats:
         yield ReportFinding(
-            "floats are computed by the compiler's library: the core has no unit for them.",
-            "firmwright quantize, or a board with such a unit.",
+            "the compiler's library computes floats, since the core has no floating-point unit.",
+            "use firmwright quantize, or a board with a floating-point unit.",
         )
 
 
 def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
-    """Operators of a kind together, with words for them."""
+    """Group operators by kind, with a label for each group."""
     kinds: dict[str, list[OperatorReport]] = {}
     for operator in operators:
         kinds.setdefault(operator.kind, []).append(operator)
@@ -68,28 +67,29 @@ def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[Op
 
 def _moves(report: BuildReport) -> Iterator[ReportFinding]:
     for kind, word in _MOVES.items():
-        left = [operator for operator in report.operators if operator.kind == kind]
-        if left:
-            count = sum(operator.count for operator in left)
+        remaining = [operator for operator in report.operators if operator.kind == kind]
+        if remaining:
+            count = sum(operator.count for operator in remaining)
             yield ReportFinding(
-                f"{len(left)} {word} left: {count:,} {report.unit}, "
+                f"{len(remaining)} {word} remain: {count:,} {report.unit}, "
                 f"{100 * count / max(report.total, 1):.1f} % of the run.",
-                "export the model with its data in the order (or type) that its operators take.",
+                "export the model with data in the layout (or type) of its operators.",
             )
 
 
 def _full_memories(report: BuildReport) -> Iterator[ReportFinding]:
-    less_ram = "the table of programs with less RAM, or --ram BYTES."
-    less_flash = "the largest owners of flash, --optimize size, or --const-pool."
+    less_ram = "see the table of programs with less RAM, or use --ram BYTES."
+    less_flash = "see the largest owners of flash, or use --optimize size or --const-pool."
     memories = [
         *(("pool", p.name, p.used_bytes, p.limit_bytes, less_ram) for p in report.pools),
         *(("region", r.name, r.used_bytes, r.size_bytes, less_flash) for r in report.regions),
     ]
-    for what, name, used, size, hint in memories:
-        if size and used >= FULL_POOL_RATIO * size:
-            share = 100 * used / size
+    for kind, name, used_bytes, size, hint in memories:
+        if size and used_bytes >= FULL_POOL_RATIO * size:
+            share = 100 * used_bytes / size
             yield ReportFinding(
-                f"{what} {name} is nearly full: {used:,} of {size:,} bytes ({share:.1f} %).", hint
+                f"{kind} {name} is nearly full: {used_bytes:,} of {size:,} bytes ({share:.1f} %).",
+                hint,
             )
 
 
@@ -97,9 +97,9 @@ def _stack(report: BuildReport) -> Iterator[ReportFinding]:
     stack = report.stack
     if stack.reserve_bytes and stack.firmware_bytes >= FULL_STACK_RATIO * stack.reserve_bytes:
         yield ReportFinding(
-            f"the worst path takes {stack.firmware_bytes:,} of the {stack.reserve_bytes:,} bytes "
-            "that are kept for the stack.",
-            "a larger stack in the board's [limits].",
+            f"the worst path needs {stack.firmware_bytes:,} of {stack.reserve_bytes:,} bytes "
+            "reserved for the stack.",
+            "increase the stack in the board's [limits].",
         )
 
 
@@ -107,8 +107,8 @@ def _plan(report: BuildReport) -> Iterator[ReportFinding]:
     gap = report.workspace_bytes - report.lower_bound_bytes
     if gap > 0:
         yield ReportFinding(
-            f"the plan is {gap:,} bytes above what the worst moment needs.",
-            "--planner exact or cpsat, which search longer.",
+            f"the plan is {gap:,} bytes above the lower bound.",
+            "use --planner exact, which searches longer.",
         )
 
 
@@ -120,16 +120,16 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
         for operator in report.operators
         if _share(report, operator) >= MIN_PREDICTED_SHARE
         and operator.predicted
-        and abs(_off(operator)) > MAX_PREDICTION_ERROR
+        and abs(_relative_error(operator)) > MAX_PREDICTION_ERROR
     ]
-    for called, several in _by_kind(wrong):
-        least, most = min(map(_off, several)), max(map(_off, several))
-        told = f"{100 * least:+.0f} %" + (f" to {100 * most:+.0f} %" if most > least else "")
+    for label, operators in _by_kind(wrong):
+        low, high = min(map(_relative_error, operators)), max(map(_relative_error, operators))
+        error = f"{100 * low:+.0f} %" + (f" to {100 * high:+.0f} %" if high > low else "")
         yield ReportFinding(
-            f"the prediction for {called} is off: measured {told}.",
-            "firmwright tune measures what the choice of kernels goes by.",
+            f"the prediction for {label} is inaccurate: measured {error}.",
+            "run firmwright tune, so that kernels are chosen by measurements.",
         )
 
 
-def _off(operator: OperatorReport) -> float:
+def _relative_error(operator: OperatorReport) -> float:
     return operator.count / operator.predicted - 1

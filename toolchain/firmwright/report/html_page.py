@@ -1,9 +1,7 @@
-"""One HTML page about a build: no network, no framework, the same bytes for the same figures.
+"""Render a report as one HTML page without network access or frameworks.
 
-In: a `BuildReport`, and the facts of an earlier one to compare with. Out: the page's text. Style
-and
-script stand in it, and so do the facts, as one JSON object that a later report reads again. Without
-the script the page says the same, but for what the pointer shows.
+Style, script and the report's JSON are embedded; a later report reads the JSON as its baseline.
+Without the script the page has the same contents except for tooltips.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.memory_map import (
     KIND_LABELS,
     MemoryMap,
@@ -28,7 +27,6 @@ from firmwright.report.memory_map import (
 from firmwright.report.model import (
     BuildReport,
     OperatorReport,
-    PlannedBuffer,
     occupied_bytes_by_time,
     peak_time,
 )
@@ -36,7 +34,7 @@ from firmwright.report.model import (
 EMBEDDED_JSON: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
 )
-"""Where the page keeps its figures."""
+"""The report's JSON in a page."""
 _LARGEST = 12
 _SECTION_WORDS: Final[Mapping[str, str]] = {
     "text": "code",
@@ -47,7 +45,7 @@ _SECTION_WORDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SummaryCard:
-    """A figure on top of the page; `change` against the earlier report, None without one."""
+    """A main figure of the page; `change` is the difference from the baseline, if any."""
 
     label: str
     value: int
@@ -58,7 +56,7 @@ class SummaryCard:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """One line of the operators' table: shares are percents of the widest bar or of the whole."""
+    """A row of the operator table; shares are percentages of the widest bar or of the total."""
 
     operator: OperatorReport
     share: float
@@ -73,7 +71,7 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A stretch of a bar that shows how a whole is made up."""
+    """A segment of a stacked bar."""
 
     label: str
     size_bytes: int
@@ -82,7 +80,7 @@ class BarSegment:
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
-    """The whole page."""
+    """Render the page."""
     environment = Environment(
         loader=PackageLoader("firmwright.report", "templates"),
         autoescape=True,
@@ -93,7 +91,7 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
     )
     environment.filters["n"] = lambda value: f"{value:,}"
     environment.filters["signed"] = lambda value: f"{value:+,}"
-    used, peak = occupied_bytes_by_time(report), peak_time(report)
+    occupied, peak = occupied_bytes_by_time(report), peak_time(report)
     return environment.get_template("report.html.j2").render(
         report=report,
         earlier=earlier,
@@ -101,9 +99,9 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
         kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
         peak=peak,
-        peak_bytes=used[peak] if used else 0,
+        peak_bytes=occupied[peak] if occupied else 0,
         alive=_alive(report, peak),
-        next_peaks=list(_next_peaks(report, used, peak)),
+        next_peaks=list(_next_peaks(report, occupied, peak)),
         rows=list(_rows(report, earlier)),
         widest=max((operator.count for operator in report.operators), default=0),
         flash=_flash(report),
@@ -121,7 +119,7 @@ def _file(name: str) -> str:
 
 
 def _embedded(report: BuildReport) -> str:
-    """The facts as JSON that no browser takes for markup."""
+    """Return the report's JSON, escaped for a script element."""
     facts = {**report.as_json(), "occupied_bytes": occupied_bytes_by_time(report)}
     return json.dumps(facts, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -147,24 +145,28 @@ def _cards(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[S
         f"firmware {stack.firmware_bytes:,}{seen}",
         stack.model_bytes - before if isinstance(before, int) else None,
     )
-    of = f"of {report.flash_bytes:,} in the image"
-    yield card("flash of the model", "model_flash_bytes", report.model_flash_bytes, "bytes", of)
-    each = f"{report.total / report.macs:.2f} a multiply-add" if report.macs else "no multiply-adds"
+    image_note = f"of {report.flash_bytes:,} in the image"
+    yield card(
+        "flash of the model", "model_flash_bytes", report.model_flash_bytes, "bytes", image_note
+    )
+    each = (
+        f"{report.total / report.macs:.2f} per multiply-add" if report.macs else "no multiply-adds"
+    )
     yield card("one run", "total", report.total, report.unit, each)
 
 
 def _map(report: BuildReport, pool: str) -> str:
     number = {buffer.name: index for index, buffer in enumerate(report.buffers)}
-    used = next(p.used_bytes for p in report.pools if p.name == pool)
+    used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
-    drawn = MemoryMap(
+    memory_map = MemoryMap(
         title="",
         buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
         kinds=tuple(report.kind_at(time) for time in range(len(report.operator_by_time))),
-        used_bytes=used,
-        bound_label=format_bound(used, bound),
+        used_bytes=used_bytes,
+        bound_label=format_bound(used_bytes, bound),
     )
-    return render_svg(drawn, page_theme([p.name for p in report.pools], number))
+    return render_svg(memory_map, page_theme([p.name for p in report.pools], number))
 
 
 def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
@@ -173,7 +175,7 @@ def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
 
 
 def _next_peaks(report: BuildReport, used: tuple[int, ...], peak: int) -> Iterator[tuple[int, int]]:
-    """The times of the next lower peaks: what is left to win when the peak is taken down."""
+    """Yield the times of the highest occupancy, which limit savings at the peak."""
     order = sorted(range(len(used)), key=lambda time: (-used[time], time))
     yield from ((time, used[time]) for time in order[:5])
 
@@ -186,13 +188,13 @@ def _rows(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[Op
     heaviest = max((operator.flash_bytes for operator in report.operators), default=0) or 1
     for operator in report.operators:
         was = before.get(operator.name)
-        known = bool(operator.predicted) and _same_unit(report)
+        has_prediction = bool(operator.predicted) and _same_unit(report)
         yield OperatorRow(
             operator,
             share=100 * operator.count / max(report.total, 1),
             bar=100 * operator.count / widest,
-            predicted_at=100 * operator.predicted / widest if known else None,
-            off=100 * (operator.count / operator.predicted - 1) if known else None,
+            predicted_at=100 * operator.predicted / widest if has_prediction else None,
+            off=100 * (operator.count / operator.predicted - 1) if has_prediction else None,
             per_mac=operator.count / operator.macs if operator.macs else None,
             flash_bar=100 * operator.flash_bytes / heaviest,
             code_bar=100 * operator.code_bytes / heaviest,
@@ -205,7 +207,7 @@ def _same_unit(report: BuildReport) -> bool:
 
 
 def _flash(report: BuildReport) -> list[BarSegment]:
-    """The image's flash by kind of section."""
+    """Return the image's flash by kind of section."""
     whole = max(report.flash_bytes, 1)
     sizes = [
         (words, sum(s.size_bytes for s in report.sections if s.kind == kind))
@@ -219,7 +221,7 @@ def _flash(report: BuildReport) -> list[BarSegment]:
 
 
 def _largest(report: BuildReport) -> list[BarSegment]:
-    """The image's flash by owner: operators, the rest of the model, the firmware around it."""
+    """Return the image's flash by owner: operators, the rest of the model, other firmware."""
     whole = max(report.flash_bytes, 1)
     owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
     parts = [

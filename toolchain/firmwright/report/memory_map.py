@@ -1,9 +1,7 @@
-"""Draws a memory plan as it changes over a run: time to the right, bytes upwards.
+"""Draw a memory plan as SVG: time to the right, bytes upwards.
 
-In: the buffers of one pool and what runs at each time. Out: one SVG, the same bytes for the same
-plan. Every buffer is a rectangle: as wide as the calls during which it lives, as high as its size,
-at its offset. A buffer with several live ranges is drawn once for each. A `MapTheme` says how
-things look: on paper, one colour a kind; in a page, the page's own colours, one a pool.
+Each buffer is a rectangle from its first to its last call, with its size as height, at its offset.
+A buffer with several live ranges has one rectangle for each. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from firmwright.report.model import PlannedBuffer
+from firmwright.compilation_summary import PlannedBuffer
 
 LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
 HEIGHT = 330
 LETTER = 6.1
-"""Width of a character of 11 px text, roughly: enough to know what fits."""
+"""The approximate width of a character of 11 px text."""
 
 KIND_LABELS: Final[Mapping[str, str]] = {
     "activation": "activation",
@@ -42,9 +40,9 @@ KIND_COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """What is drawn: one pool's buffers, the kind of operator at each time, the pool's height.
+    """The contents of a map: a pool's buffers, the operator kind at each time, the pool's height.
 
-    `format_bound` stand at the line on top.
+    `bound_label` is the text at the line on top.
     """
 
     title: str
@@ -56,10 +54,10 @@ class MemoryMap:
 
 @dataclass(frozen=True, slots=True)
 class MapTheme:
-    """How a map looks. `fill` and `marks` give a rectangle's colour and further attributes.
+    """The style of a map; `fill` and `marks` return a rectangle's color and extra attributes.
 
-    `unit` stands behind a size. With `columns` a pointer finds the time that it is at, and sizes
-    stand above all rectangles.
+    `unit` follows a size. With `columns` pointer positions map to times, and sizes are drawn on top
+    of all rectangles.
     """
 
     ink: str
@@ -92,12 +90,12 @@ PRINT_THEME: Final = MapTheme(
     width_min=800.0,
     columns=False,
 )
-"""For a file of its own: fixed colours, one a kind."""
+"""The theme for separate files: fixed colors by kind of buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapScale:
-    """From time and byte offset to the drawing's coordinates."""
+    """The mapping from times and byte offsets to coordinates."""
 
     operator_by_time: int
     top_bytes: int
@@ -120,7 +118,7 @@ class MapScale:
 
 
 def make_memory_map(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
-    """The map of one pool, from the `metadata.json` that `compile` writes."""
+    """Return the map of one pool."""
     plan = metadata["plan"]
     kinds = {row["index"]: str(row["kind"]) for row in metadata["operators"]}
     used = int(metadata["pools"][pool]["bytes"])
@@ -144,23 +142,24 @@ def planned_buffers(metadata: Mapping[str, Any]) -> tuple[PlannedBuffer, ...]:
             pool=str(row["pool"]),
             offset=int(row["offset"]),
             size_bytes=int(row["size_bytes"]),
+            alignment=int(row["alignment"]),
             live=tuple((int(first), int(end)) for first, end in row["live"]),
         )
         for row in metadata["plan"]["buffers"]
     )
 
 
-def format_bound(used: int, bound: int | None) -> str:
-    """What stands at the top of a pool; with one pool it is the workspace, which has a bound."""
-    words = f"{used:,} bytes"
+def format_bound(used_bytes: int, bound: int | None) -> str:
+    """Format the size of a pool; a single pool is the workspace, which has a lower bound."""
+    label = f"{used_bytes:,} bytes"
     if bound is None:
-        return words
-    told = "= lower bound" if used == bound else f"(lower bound {bound:,})"
-    return f"workspace {words} {told}"
+        return label
+    relation = "= lower bound" if used_bytes == bound else f"(lower bound {bound:,})"
+    return f"workspace {label} {relation}"
 
 
 def render_svg(drawn: MemoryMap, theme: MapTheme = PRINT_THEME) -> str:
-    """The whole SVG."""
+    """Render the map as SVG."""
     top = TOP if drawn.title else TOP - 56
     steps = max(len(drawn.kinds), 1)
     step = max(theme.step_min, theme.width_min / steps)
@@ -193,8 +192,8 @@ def _legend(kinds: set[str]) -> Iterator[str]:
     x = float(LEFT)
     for kind, words in KIND_LABELS.items():
         if kind in kinds:
-            colour = KIND_COLORS[kind]
-            yield f'<rect x="{x:.1f}" y="43" width="11" height="11" fill="{colour}"/>'
+            color = KIND_COLORS[kind]
+            yield f'<rect x="{x:.1f}" y="43" width="11" height="11" fill="{color}"/>'
             yield f'<text x="{x + 16:.1f}" y="53">{words}</text>'
             x += 34 + LETTER * len(words)
 
@@ -228,7 +227,7 @@ def _ticks(used: int) -> range:
 
 
 def _column(time: int, scale: MapScale) -> str:
-    """What a pointer meets between buffers: the whole height at one time."""
+    """Return the invisible rectangle that reports the pointer's time."""
     return (
         f'<rect class="column" data-time="{time}" x="{scale.x(time):.1f}" y="{scale.top}" '
         f'width="{scale.step:.1f}" height="{HEIGHT}"/>'
@@ -251,7 +250,7 @@ def _buffers(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str
 def _box(
     buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale
 ) -> tuple[float, float, float, float]:
-    """Left, top, width, height."""
+    """Return left, top, width and height."""
     x, y = scale.x(live[0]) + 1, scale.y(buffer.end)
     return x, y, scale.x(live[1]) - scale.x(live[0]) - 2, max(scale.y(buffer.offset) - y, 2.0)
 
@@ -260,8 +259,8 @@ def _rectangle(
     buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme: MapTheme
 ) -> str:
     x, y, width, height = _box(buffer, live, scale)
-    said = f"{buffer.name}: {buffer.size_bytes:,} bytes at {buffer.offset:,}"
-    inside = f"<title>{escape(said)}</title>" if theme.tooltips else ""
+    tooltip = f"{buffer.name}: {buffer.size_bytes:,} bytes at {buffer.offset:,}"
+    inside = f"<title>{escape(tooltip)}</title>" if theme.tooltips else ""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" '
         f'fill="{theme.fill(buffer)}" stroke="{theme.edge}" stroke-width="0.75"'
@@ -270,7 +269,7 @@ def _rectangle(
 
 
 def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme: MapTheme) -> str:
-    """The size, where there is room for it."""
+    """Return the size label, or "" if it does not fit."""
     x, y, width, height = _box(buffer, live, scale)
     label = f"{buffer.size_bytes:,}{theme.unit}"
     if height < 15 or width < LETTER * len(label):
@@ -280,7 +279,7 @@ def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme:
 
 
 def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
-    """A line at the top of the pool."""
+    """Yield the line at the top of the pool."""
     y, right = scale.y(drawn.used_bytes), LEFT + scale.width
     yield (
         f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.line}" stroke-width="1.5" '
@@ -291,9 +290,9 @@ def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
 
 
 def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> MapTheme:
-    """For a page: its colours, and on each rectangle the buffer's `number`.
+    """Return the theme of a page, in which rectangles carry the buffer's `number`.
 
-    Of several pools each has its colour; of one, each kind of buffer.
+    Several pools have one color each; a single pool has one for each kind of buffer.
     """
 
     def fill(buffer: PlannedBuffer) -> str:

@@ -11,27 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-NO_OPERATOR = -1
-"""The operator of a step that belongs to none: rows moved on, a condition looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedBuffer:
-    """A place in a pool and the times at which it holds something."""
-
-    name: str
-    kind: str
-    pool: str
-    offset: int
-    size_bytes: int
-    live: tuple[tuple[int, int], ...]
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size_bytes
-
-    def lives_at(self, time: int) -> bool:
-        return any(first <= time < end for first, end in self.live)
+from firmwright.compilation_summary import PlannedBuffer
 
 
 @dataclass(frozen=True, slots=True)

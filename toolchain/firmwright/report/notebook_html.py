@@ -1,7 +1,4 @@
-"""What a compilation is, for a notebook: facts, its kernels, and a map of each pool.
-
-In: the `metadata.json` of a compilation. Out: one HTML fragment.
-"""
+"""Render a compilation for notebooks: facts, operators, and a map of each pool."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from firmwright.report.memory_map import make_memory_map, render_svg
 
 
 def compilation_html(metadata: Mapping[str, Any]) -> str:
-    """Everything a reader wants to see first."""
+    """Render the compilation."""
     target = ", ".join(str(value) for value in metadata["target"].values())
     return render_section(
         f"{metadata['model']} for {metadata['board']}",
@@ -39,15 +36,17 @@ def compilation_html(metadata: Mapping[str, Any]) -> str:
 
 
 def memory_html(metadata: Mapping[str, Any], pool: str) -> Markup:
-    """One pool over a run."""
+    """Render the map of one pool."""
     title = f"{metadata['model']} on {metadata['board']}, pool {pool}"
     return Markup(render_svg(make_memory_map(metadata, pool, title)))
 
 
 def _workspace(metadata: Mapping[str, Any]) -> str:
-    """The bytes, and how far they are from what no plan can go below."""
-    used, gap = metadata["workspace_bytes"], metadata["optimality_gap_bytes"]
-    return f"{used:,} bytes, " + ("the least possible" if not gap else f"{gap:,} above the bound")
+    """Format the workspace and its distance from the lower bound."""
+    used_bytes, gap = metadata["workspace_bytes"], metadata["optimality_gap_bytes"]
+    return f"{used_bytes:,} bytes, " + (
+        "the lower bound" if not gap else f"{gap:,} above the bound"
+    )
 
 
 def _tensors(rows: list[Mapping[str, Any]]) -> str:

@@ -225,7 +225,7 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
 
     if setup.method == EXACT:
         exact = measure_instructions(
-            compiled, open_with=session_opener(setup), sample=sample, behind=read
+            compiled, open_with=session_opener(setup), sample=sample, after_run=read
         )
         counts, unit = [exact.operators[i].instructions for i in exact.operators], "instructions"
     else:

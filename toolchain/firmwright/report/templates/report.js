@@ -5,7 +5,7 @@
   const number = (value) => value.toLocaleString("en-US");
   const operators = new Map(facts.operators.map((row) => [row.index, row]));
   const peak = Math.max(0, facts.occupied_bytes.indexOf(Math.max(...facts.occupied_bytes)));
-  const kindAt = (time) => operators.get(facts.steps[time])?.kind ?? "rows moved on";
+  const kindAt = (time) => operators.get(facts.operator_by_time[time])?.kind ?? "moved rows";
   const livesAt = (buffer, time) => buffer.live.some(([first, end]) => first <= time && time < end);
   const calls = (buffer) => buffer.live.map(([first, end]) => `${first}–${end - 1}`).join(" ");
 
@@ -17,7 +17,7 @@
     tip.style.top = `${below ? y + 18 : Math.max(8, y - box.height - 12)}px`;
   }
 
-  function say(text, x, y) {
+  function showTip(text, x, y) {
     tip.textContent = text;
     tip.hidden = false;
     place(x, y);
@@ -29,14 +29,14 @@
       buffer.name,
       `${buffer.kind}, ${number(buffer.size_bytes)} bytes`,
       `pool ${buffer.pool}, bytes ${range}`,
-      `lives during calls ${calls(buffer)}`,
+      `live during calls ${calls(buffer)}`,
     ].join("\n");
   }
 
   function cell(row, text, kind) {
-    const made = row.insertCell();
-    made.textContent = text;
-    made.className = kind;
+    const tableCell = row.insertCell();
+    tableCell.textContent = text;
+    tableCell.className = kind;
   }
 
   function showTime(time) {
@@ -60,7 +60,7 @@
       column.classList.toggle("now", Number(column.dataset.time) === time);
     }
     for (const row of document.querySelectorAll("tr[data-operator]")) {
-      row.classList.toggle("now", Number(row.dataset.operator) === facts.steps[time]);
+      row.classList.toggle("now", Number(row.dataset.operator) === facts.operator_by_time[time]);
     }
   }
 
@@ -78,21 +78,21 @@
     return element.dataset.tip ?? null;
   }
 
-  const told = (event) => event.target.closest?.("[data-buffer], [data-tip]");
+  const tipTarget = (event) => event.target.closest?.("[data-buffer], [data-tip]");
   let shown = peak;
   document.addEventListener("mousemove", (event) => {
-    const element = told(event);
-    if (element) say(about(element), event.clientX, event.clientY);
+    const element = tipTarget(event);
+    if (element) showTip(about(element), event.clientX, event.clientY);
     else tip.hidden = true;
     const inMap = event.target.closest?.(".map");
     const time = inMap ? timeUnder(event) : null;
     if (time !== null && time !== shown) showTime((shown = time));
   });
   document.addEventListener("focusin", (event) => {
-    const element = told(event);
+    const element = tipTarget(event);
     if (!element) return;
     const box = element.getBoundingClientRect();
-    say(about(element), box.left, box.bottom - 12);
+    showTip(about(element), box.left, box.bottom - 12);
     if (element.dataset.buffer === undefined) return;
     showTime((shown = facts.buffers[Number(element.dataset.buffer)].live[0][0]));
   });
@@ -101,5 +101,5 @@
   for (const map of document.querySelectorAll(".map")) {
     map.addEventListener("mouseleave", () => showTime((shown = peak)));
   }
-  if (facts.steps.length) showTime(peak);
+  if (facts.operator_by_time.length) showTime(peak);
 })();

@@ -1,0 +1,153 @@
+"""Parsers for the values of options; each raises ArgumentTypeError for an invalid text."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+
+CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
+"""Access modes of constant pools on the command line, and the memory scopes of the pools."""
+
+
+def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse NAME=1,3,32,32."""
+    name, equals, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+    except ValueError:
+        shape = (0,)
+    if not equals or not name or any(size < 1 for size in shape):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=SIZE,SIZE,...")
+    return name, shape
+
+
+def input_values(text: str) -> tuple[str, Any]:
+    """Parse NAME=1,2,3 or NAME=FILE.npy."""
+    name, equals, values = text.partition("=")
+    try:
+        if values.endswith(".npy"):
+            return name, np.load(values, allow_pickle=False)
+        numbers = tuple(float(value) for value in values.split(",")) if values else ()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUES")
+    return name, numbers
+
+
+def pool(text: str) -> PoolInfo:
+    """Parse NAME[=BYTES][,SPEED=N...]."""
+    head, *speed_texts = text.split(",")
+    name, equals, size = head.partition("=")
+    try:
+        limit = int(size, 0) if equals else None
+    except ValueError:
+        limit = -1
+    if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
+    speeds: dict[str, Any] = {}
+    for speed_text in speed_texts:
+        speeds |= _pool_speed(speed_text)
+    return replace(PoolInfo(name, limit), **speeds)
+
+
+def _pool_speed(text: str) -> dict[str, float | int]:
+    """Parse `bandwidth=4` or `read_latency=2` to fields of a pool."""
+    name, _, number = text.partition("=")
+    names = [n for n in POOL_SPEEDS if name in (n, n.partition("_")[2])]
+    if not names:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a speed of the pool ([read_|write_]bandwidth=N or latency=N); "
+            "repeat the option to name another pool"
+        )
+    try:
+        value = int(number) if name.endswith("latency") else float(number)
+    except ValueError:
+        value = -1
+    if not 0 <= value < float("inf") or (value == 0 and "bandwidth" in name):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {name}=N")
+    return dict.fromkeys(names, value)
+
+
+def const_pool(text: str) -> PoolInfo:
+    """Parse NAME[=BYTES][:MODE]."""
+    head, colon, mode = text.partition(":")
+    if colon and mode not in CONSTANT_SCOPES:
+        modes = ", ".join(CONSTANT_SCOPES)
+        raise argparse.ArgumentTypeError(f"unknown access mode {mode!r} (choose from {modes})")
+    return replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
+
+
+def pool_assignment(text: str) -> tuple[str, str]:
+    """Parse TENSOR=POOL."""
+    tensor, _, pool_name = text.rpartition("=")
+    if not tensor or not pool_name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=POOL")
+    return tensor, pool_name
+
+
+def device_assignment(text: str) -> tuple[str, str, str]:
+    """Parse TENSOR=DEVICE[:POOL]."""
+    tensor, _, target = text.rpartition("=")
+    device, _, pool_name = target.partition(":")
+    if not tensor or not device:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=DEVICE or TENSOR=DEVICE:POOL")
+    return tensor, device, pool_name
+
+
+def device_names(text: str) -> tuple[str, ...]:
+    """Parse NAME,NAME,..."""
+    return tuple(text.split(","))
+
+
+def linker_section(text: str) -> tuple[str, str]:
+    """Parse KIND=SECTION; the compilation checks both."""
+    kind, _, section = text.partition("=")
+    return kind, section
+
+
+def byte_count(text: str) -> int:
+    """Parse a positive number of bytes, also hexadecimal."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes >= 1")
+    return value
+
+
+def positive_seconds(text: str) -> float:
+    """Parse a positive, finite number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds > 0")
+    return value
+
+
+def positive_int(text: str) -> int:
+    """Parse an integer >= 1."""
+    return _integer(text, 1)
+
+
+def non_negative_int(text: str) -> int:
+    """Parse an integer >= 0."""
+    return _integer(text, 0)
+
+
+def _integer(text: str, minimum: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = minimum - 1
+    if value < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer >= {minimum}")
+    return value

@@ -1,0 +1,47 @@
+"""The interface of a verb: its module, its parser and its outcome.
+
+A verb is a module of this package with NAME, HELP, `add_arguments(parser)` and `run(args)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+from firmwright.base.errors import FirmwrightError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a verb: `data` for `--json`, `text` (without final newline) for terminals.
+
+    `error` is a failure that is itself a result, such as differing outputs. Other failures are
+    raised.
+    """
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    error: FirmwrightError | None = None
+
+
+class Verb(Protocol):
+    """A verb's module."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's arguments."""
+
+    def run(self, args: argparse.Namespace) -> Outcome:
+        """Run the verb."""
+
+
+class CliParser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError."""
+
+    def error(self, message: str) -> NoReturn:
+        verb = self.prog.partition(" ")[2]
+        raise UsageError(f"{message}.", where=verb, hint=f"run {self.prog} --help.")

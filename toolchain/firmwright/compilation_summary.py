@@ -1,0 +1,188 @@
+"""The summary of a compilation: the record behind `compile --json`, metadata.json and reports.
+
+Sizes and offsets are bytes. A live range [first, end) counts the steps of the AOT main.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+NO_OPERATOR = -1
+"""The operator of a step that belongs to none: moved rows, a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSummary:
+    """An input, output or state tensor; `field` is its member of the C struct."""
+
+    name: str
+    field: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    scales: tuple[float, ...] | None
+    zero_points: tuple[int, ...] | None
+    pool: str | None
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IoSummary:
+    """The tensors at the model's interface and the buffers that hold them."""
+
+    mode: str
+    preserve_input: bool
+    stream_input_rows: bool
+    inputs: tuple[TensorSummary, ...]
+    outputs: tuple[TensorSummary, ...]
+    state: tuple[TensorSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSummary:
+    """A pool and its planned bytes; `scope` is set for pools of constants only."""
+
+    bytes: int
+    limit_bytes: int | None
+    access: str
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSummary:
+    """A constant in the generated code; equal constants have one entry."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    sha256: str
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSummary:
+    """An operator with code; `index` is its number in the model, `kernel` its C function."""
+
+    index: int
+    name: str
+    kind: str
+    macs: int
+    schedule: str
+    kernel: str
+    span: str
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBuffer:
+    """A buffer of the memory plan with its pool, offset and live ranges."""
+
+    name: str
+    kind: str
+    pool: str
+    offset: int
+    size_bytes: int
+    alignment: int
+    live: tuple[tuple[int, int], ...]
+
+    @property
+    def end(self) -> int:
+        """The offset of the first byte after the buffer."""
+        return self.offset + self.size_bytes
+
+    def lives_at(self, time: int) -> bool:
+        """Return whether the buffer is live at step `time`."""
+        return any(first <= time < end for first, end in self.live)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """The memory plan; `operator_by_time` has the operator of each step, or NO_OPERATOR."""
+
+    planner: str
+    operator_by_time: tuple[int, ...]
+    buffers: tuple[PlannedBuffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationSummary:
+    """The facts about the compilation of one model; `options` are those that are not defaults."""
+
+    schema: int
+    abi: int
+    tool_version: str
+    model: str
+    model_id: str
+    source_sha256: str
+    board: str
+    compiler: Mapping[str, Any]
+    target: Mapping[str, str]
+    numerics: str
+    options: Mapping[str, Any]
+    io: IoSummary
+    workspace_bytes: int
+    lower_bound_bytes: int
+    optimality_gap_bytes: int
+    scratch_bytes: int
+    pools: Mapping[str, PoolSummary]
+    constants_bytes: int
+    constants: tuple[ConstantSummary, ...]
+    operators: tuple[OperatorSummary, ...]
+    operator_count: int
+    plan: PlanSummary | None
+
+    def operator(self, index: int) -> OperatorSummary | None:
+        """Return the operator with that number; None for a number without code."""
+        return next((item for item in self.operators if item.index == index), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values with the keys of `compile --json`."""
+        data = asdict(self)
+        if not self.io.state:
+            del data["io"]["state"]
+        for pool in data["pools"].values():
+            if pool["scope"] is None:
+                del pool["scope"]
+        return _plain(data)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSummary:
+    """The facts about several models in one firmware; `run_order` has the models' names."""
+
+    schema: int
+    model: str
+    model_id: str
+    board: str
+    target: Mapping[str, str]
+    models: tuple[CompilationSummary, ...]
+    run_order: tuple[str, ...]
+    concurrent: bool
+    workspace_bytes: int
+    lower_bound_bytes: int
+    pools: Mapping[str, PoolSummary]
+    constants_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values with the keys of `compile --json`."""
+        data = asdict(replace(self, models=()))
+        for pool in data["pools"].values():
+            if pool["scope"] is None:
+                del pool["scope"]
+        plain = _plain(data)
+        plain["models"] = [model.to_json() for model in self.models]
+        return plain  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, as JSON has them."""
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
