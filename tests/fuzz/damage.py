@@ -1,4 +1,4 @@
-"""Seeded damage to files: the same seed gives the same mutants on every machine."""
+"""Seeded damage to files; the same seed gives the same mutants on every machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _set_word(data: bytearray, places: Sequence[int], rng: random.Random) -> Non
 
 
 def _splice(data: bytearray, places: Sequence[int], rng: random.Random) -> None:
-    """Copies one field, or a run of fields, over another: plausible values at wrong places."""
+    """Copy one or more fields over others: plausible values at wrong places."""
     size = rng.choice((1, 2, 4, 4, 8, 16, 64))
     source, target = (min(rng.choice(places) & ~3, len(data) - size) for _ in range(2))
     data[target : target + size] = data[source : source + size]
@@ -47,9 +47,9 @@ _DAMAGES = (_flip, _flip, _set_word, _set_word, _splice, _splice, _cut, _shift)
 def mutants(
     data: bytes, places: Sequence[int], seed: int, count: int
 ) -> Iterator[tuple[str, bytes]]:
-    """(label, damaged file) `count` times.
+    """Yield `count` pairs (label, damaged file).
 
-    `places` are the bytes worth damaging; the label says how to make that mutant again.
+    `places` are the bytes to damage; the label tells how to reproduce the mutant.
     """
     for index in range(count):
         rng = random.Random(f"{seed}/{index}")
@@ -60,7 +60,7 @@ def mutants(
 
 
 def structure_places(data: bytes) -> list[int]:
-    """Every byte that is no weight: headers, tables, vectors, names."""
+    """Return every byte that is not a weight: headers, tables, vectors and names."""
     is_weight = bytearray(len(data))
     for tensor in read_tflite(data, "whole.tflite").subgraphs[0].tensors:
         if tensor.buffer is not None and len(tensor.buffer) >= WEIGHTS_BYTES:

@@ -1,7 +1,7 @@
-"""Small random networks: what a planner meets in branches, views, borders and skip connections.
+"""Small random networks with branches, views, borders and skip connections.
 
-A network is determined by its seed. Layers read any earlier tensor, so lives overlap in every way;
-tensors are a few hundred bytes, so that a plan can be executed one access at a time.
+A seed determines the network. Layers read any earlier tensor, so live ranges overlap in many ways;
+tensors have a few hundred bytes, so that a plan can be executed access by access.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ TARGETS = (
 ACTIVATIONS = ("none", "relu", "relu6")
 KINDS = ["conv", "conv", "depthwise", "pool", "sum", "one", "join", "pad"]
 PARTED = 3000
-"""Networks from that seed on have slices too."""
+"""Networks from this seed on contain slices."""
 
 
 def random_network(seed: int) -> IRModule:
-    """The network of that seed, as a graph."""
+    """Return the network of that seed as a graph."""
     return _Network(seed).module()
 
 
 def random_options(seed: int) -> Options:
-    """How it is compiled: for whom, to what end, into which pools."""
+    """Return random compile options: target, goal and pools."""
     rng = random.Random(f"options {seed}")
     pools = rng.choice([
         (PoolInfo("sram"),),
@@ -75,7 +75,7 @@ class _Network:
     # ---- layers --------------------------------------------------------------------------------
 
     def _any(self) -> Value:
-        """Mostly the newest feature map, sometimes an older one: a branch."""
+        """Return mostly the newest feature map, sometimes an older one."""
         return self.maps[-1] if self.rng.random() < 0.7 else self.rng.choice(self.maps)
 
     def _layer(self, x: Value) -> Value:
@@ -139,7 +139,7 @@ class _Network:
         return self._call("concatenation", *parts, axis=axis)
 
     def _part(self, x: Value) -> Value:
-        """Some of the rows."""
+        """Return some of the rows."""
         _, height, width, channels = x.type.shape
         first = self.rng.randrange(height)
         counts = (1, self.rng.randint(1, height - first), width, channels)
@@ -149,7 +149,7 @@ class _Network:
         )  # fmt: skip
 
     def _end(self, x: Value) -> Value:
-        """The feature map itself, or a classifier."""
+        """Return the feature map itself, or a classifier."""
         if self.rng.random() < 0.4:
             return x
         flat = self._call("reshape", x, shape=(1, x.type.elements))

@@ -1,7 +1,7 @@
-"""What reads files that others wrote: sound files, how they are bent, and the reader of each.
+"""Readers of external files, with their seed files and mutators.
 
-A reader takes bytes and returns, or raises an error of ours that is no InternalError. What it
-accepts it also judges where there is a judge: a module goes through the verifier.
+A reader takes bytes and returns, or raises one of our errors other than InternalError. Accepted
+modules also go through the verifier.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from bending import Bend, by_bytes, by_flatbuffer, by_protobuf, by_tokens, by_values, few
 from onnx_models import Net
 from random_networks import random_network
 from replayed import answers_of_a_session, replay
+from structured_mutator import Bend, by_bytes, by_flatbuffer, by_protobuf, by_tokens, by_values, few
 from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
@@ -59,7 +59,7 @@ _SOC = b"\n#### soc\n"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`share` of all cases go to it; at least `LEAST_CASES` of a million do."""
+    """A reader under test; `share` of all cases go to it, at least `LEAST_CASES` of a million."""
 
     name: str
     seeds: Callable[[], Sequence[bytes]]
@@ -90,7 +90,7 @@ def _read_text(data: bytes) -> object:
 
 
 def _read_fragment(data: bytes) -> object:
-    """Without the first line, as parts of texts are written by hand."""
+    """Parse module text without its first line, as written by hand."""
     text = "firmwright ir 1\nmodule @hostile\n" + data.decode("utf-8", "replace")
     return _verified(parse_module(text, "hostile.fwir"))
 
@@ -132,7 +132,7 @@ def _graph_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _lowered_seeds() -> tuple[bytes, ...]:
-    """Small modules behind selection and behind planning."""
+    """Return small modules after selection and after planning."""
     seen: list[bytes] = []
 
     def watch(step: str, module: IRModule) -> None:
@@ -155,7 +155,7 @@ def _filetest_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _folder() -> Path:
-    """A folder of this process's own."""
+    """Return a folder private to this process."""
     base = MEMORY_DISK if MEMORY_DISK.is_dir() else None
     return Path(tempfile.mkdtemp(prefix="firmwright-hostile-", dir=base))
 
@@ -168,7 +168,7 @@ def _file(data: bytes, name: str) -> Path:
 
 
 def _read_board(data: bytes) -> object:
-    """A board's file, behind the mark the one of its chip."""
+    """Read a board file; after a marker follows the file of its chip."""
     board, _, soc = data.partition(_SOC)
     _file(soc, "soc/hostile.toml")
     return read_board_file(_file(board, "hostile/board.toml"), (_folder(),))
@@ -222,7 +222,7 @@ def _read_part_log(data: bytes) -> object:
 
 
 def _read_facts(data: bytes) -> object:
-    """A project's metadata.json, by all that read one."""
+    """Read a project's metadata.json by all of its readers."""
     place = _file(data, "project/metadata.json").parent
     _tried(lambda: owned_paths(place))
     _tried(lambda: bootloader_flashing.slot_firmware_from_folder(place))
@@ -249,7 +249,7 @@ def _facts_seeds() -> tuple[bytes, ...]:
 
 
 def _read_earlier(data: bytes) -> object:
-    """Reports and profiles that are compared with new ones."""
+    """Read reports and profiles that serve as baselines."""
     path = _file(data, "earlier.json")
     _tried(lambda: read_profile(str(path)))
     return read_report(path)

@@ -1,7 +1,7 @@
-"""A session with a device that says what it likes: the frames are whole, their content is bent.
+"""A session with a device whose frames are intact but whose payloads are mutated.
 
-In: answers of a sound device, each as kind, status, length and payload. Out: a session that is
-greeted, fed and read, each request answered by the next one of them, in virtual time.
+Each request is answered by the next recorded answer (kind, status, length, payload), in virtual
+time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _unpacked(data: bytes) -> list[tuple[int, int, bytes]]:
 
 @dataclass
 class Replay:
-    """The transport: the n-th request gets the n-th answer, under the request's own numbers."""
+    """A transport: the n-th request gets the n-th answer, under the request's own numbers."""
 
     answers: list[tuple[int, int, bytes]]
 
@@ -75,7 +75,7 @@ class Replay:
 
 
 def replay(data: bytes) -> object:
-    """Greeted, written to, run, read: an error of the link, or results."""
+    """Connect, write, run and read; return a link error or results."""
     device = Replay(_unpacked(data))
     with Session(device, clock=device.clock) as session:
         inputs = {t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs}
@@ -90,7 +90,7 @@ def _zeros(dtype: str, size_bytes: int) -> np.ndarray:
 
 
 class _Recorded(SimulatedLine):
-    """Remembers the answers of a sound device."""
+    """Records the answers of a device."""
 
     frames: list[Frame]
 
@@ -102,7 +102,7 @@ class _Recorded(SimulatedLine):
 
 @cache
 def answers_of_a_session() -> tuple[bytes, ...]:
-    """What the runtime's own C answers to a greeting, its inputs and a run."""
+    """Return the answers of the C runtime to a greeting, inputs and a run."""
     with tempfile.TemporaryDirectory(prefix="firmwright-replayed-") as folder:
         line = _Recorded(build(Path(folder)), Line(says_bytes=0), 0)
         line.frames, line.reader = [], FrameReader()

@@ -1,7 +1,6 @@
-"""Names from a model stay names: no path leaves its folder, no template or C runs them.
+"""Tests that names from a model stay names in paths, templates, C, shells and HTML.
 
-A model's graph, tensors and entry point, and the model itself, are called what would do harm as a
-path, a template, a comment, a string, a directive, a shell's word or a page's element.
+A model's graph, tensors, entry point and file have names that would be harmful if interpreted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from firmwright.pipeline import Compilation, Options, compile_model, load_module
 from firmwright.report.html_page import render_page
 
 SUM, RAN = "{{ 1234567 + 1 }}", "1234568"
-"""What a template would make of the name."""
+"""The result that a template would compute from the name."""
 NAMES = {
     "way up": "../../../planted",
     "way from the root": "/tmp/planted",
@@ -57,11 +56,11 @@ NAMES = {
 }
 STRICT = ("-std=c99", "-trigraphs", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SHARED = ["end of a comment", "expression", "way up"]
-"""Those that every format of packages is tried with."""
+"""Names that every package format is tested with."""
 
 
 def hostile_file(name: str) -> bytes:
-    """A model whose graph, tensors and entry point bear the name."""
+    """Return a model whose graph, tensors and entry point have the name."""
     file = ModelFile()
     graph = file.graph(name)
     x = graph.input(name, "int8", (1, 4), 0.5, 3)
@@ -97,7 +96,7 @@ def assert_inside(paths: list[str]) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("kind", NAMES)
-def test_c_with_the_name_compiles_and_does_nothing_of_it(kind: str, tmp_path: Path) -> None:
+def test_c_sources_with_a_hostile_name_compile_safely(kind: str, tmp_path: Path) -> None:
     project = compiled(kind).project()
     assert_inside(list(project.files))
     assert RAN not in texts_of(dict(project.files))
@@ -116,7 +115,7 @@ def test_c_with_the_name_compiles_and_does_nothing_of_it(kind: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_text_with_the_name_reads_back_to_the_same_module(kind: str) -> None:
+def test_module_text_with_a_hostile_name_round_trips(kind: str) -> None:
     module = compiled(kind).module
     text = print_module(module)
     assert print_module(parse_module(text, "again.fwir")) == text
@@ -124,7 +123,7 @@ def test_a_text_with_the_name_reads_back_to_the_same_module(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SHARED)
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_package_stays_in_its_folder_or_archive(form: str, kind: str, tmp_path: Path) -> None:
+def test_a_package_cannot_escape_its_folder(form: str, kind: str, tmp_path: Path) -> None:
     output = tmp_path / "inner" / "package"
     output.parent.mkdir()
     tree = export_model(compiled(kind), form, output)
@@ -143,7 +142,7 @@ def test_a_package_stays_in_its_folder_or_archive(form: str, kind: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_prefix_becomes_an_identifier_or_is_refused(kind: str) -> None:
+def test_a_hostile_prefix_becomes_an_identifier_or_an_error(kind: str) -> None:
     try:
         done = compile_model(compiled("foreign").imported, Options(name=NAMES[kind]))
     except FirmwrightError:
@@ -153,7 +152,7 @@ def test_a_prefix_becomes_an_identifier_or_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_page_shows_the_name_and_runs_nothing_of_it(kind: str) -> None:
+def test_html_escapes_hostile_names(kind: str) -> None:
     name = NAMES[kind]
     report = made(
         model=name,
@@ -167,7 +166,7 @@ def test_a_page_shows_the_name_and_runs_nothing_of_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_arrays_with_the_name_are_written_into_the_archive_alone(kind: str, tmp_path: Path) -> None:
+def test_array_archives_contain_hostile_names_safely(kind: str, tmp_path: Path) -> None:
     name = NAMES[kind]
     data = npz_bytes({f"in/{name}": np.zeros(3, np.int8)})
     (tmp_path / "x.npz").write_bytes(data)
@@ -177,13 +176,13 @@ def test_arrays_with_the_name_are_written_into_the_archive_alone(kind: str, tmp_
     assert [path.name for path in tmp_path.rglob("*")] == ["x.npz"]
 
 
-def test_files_that_a_module_brings_must_lie_in_its_project() -> None:
+def test_module_files_must_be_inside_the_project() -> None:
     module = replace(compiled("keyword").module, files={"../planted.c": b"int planted;"})
     with pytest.raises(FirmwrightError):
         compile_model(module, Options())
 
 
-def test_a_recipe_names_no_file_outside(tmp_path: Path) -> None:
+def test_options_cannot_name_files_outside_the_project(tmp_path: Path) -> None:
     done = compiled("keyword")
     folder = tmp_path / "project"
     done.save(folder)

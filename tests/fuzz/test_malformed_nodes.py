@@ -1,7 +1,7 @@
-"""Nodes with the wrong operands: sound containers, ill-formed operators.
+"""Tests of valid containers with malformed operators.
 
-Every conformance case of every operator, with tensors dropped, absent, constant or not, of another
-rank, size, type or quantisation, is refused as such or compiled; nothing else may come out.
+Every conformance case of every operator, with tensors dropped, absent, constant or not, or of
+another rank, size, type or quantization, must be rejected or compiled.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def other_shape(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 def _reshaped(graph: RawSubgraph, tensor: RawTensor, shape: tuple[int, ...]) -> RawSubgraph:
-    """Keeps the promises of the reader: buffer and scales fit the shape."""
+    """Keep the guarantees of the reader: buffer and scales fit the shape."""
     changes: dict[str, object] = {"shape": shape, "shape_signature": ()}
     if tensor.buffer is not None:
         before = max(1, math.prod(tensor.shape))
@@ -127,7 +127,7 @@ def other_dtype(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 def not_constant(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
-    """A constant becomes an input: a reader lets nothing be read that nothing has written."""
+    """Turn a constant into an input, since a reader rejects uses of undefined tensors."""
     tensor = _any(graph, rng)
     if tensor.buffer is None:
         return graph
@@ -152,14 +152,14 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 SOME = 5
-"""Without --deep one case in so many."""
+"""Without --deep, every n-th case is tested."""
 
 
 def all_cases() -> list[tuple[str, ConformanceCase]]:
     return [(name, case) for name in op_table() for case in cases_of(name)]
 
 
-def test_ill_formed_nodes_are_refused_or_compiled(deep: bool) -> None:
+def test_malformed_nodes_are_rejected_or_compiled(deep: bool) -> None:
     ends = {"refused": 0, "compiled": 0}
     for number, (name, case) in enumerate(all_cases()):
         if number % SOME and not deep:

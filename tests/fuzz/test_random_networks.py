@@ -1,7 +1,7 @@
-"""Random networks, planned for every family: executed in one array a pool, they compute the graph.
+"""Tests of random networks, planned for every target family, against their graphs.
 
-The interpreter runs the planned module one step after another where buffers overlap, so a plan that
-lets something be overwritten too early changes what it computes; deeper grids also watch the C.
+The interpreter runs the planned module serially where buffers overlap, so memory that is
+overwritten too early changes the result; deeper grids also trace the accesses of the C.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ONCE_WRONG = (123,)
 
 
 def blocks(count: int, deep_count: int) -> list[object]:
-    """Seeds by the dozen: the first `count` always, the rest with --deep."""
+    """Return blocks of a dozen seeds: the first `count` always, the rest with --deep."""
     seeds = [*range(0, deep_count, BLOCK), *range(PARTED, PARTED + deep_count // 10, BLOCK)]
     return [
         pytest.param(first, marks=[pytest.mark.deep] if first >= count else []) for first in seeds
@@ -41,7 +41,7 @@ def planned(seed: int) -> Compilation:
 
 
 def differs(compiled: Compilation) -> bool:
-    """Whether the planned module computes anything but the graph's outputs."""
+    """Return whether the planned module differs from the graph's outputs."""
     samples = generate_samples(compiled.module.io.inputs, 1).samples
     (expected,) = run_numpy_reference(compiled.imported, samples).outputs
     (actual,) = run_interpreter(compiled.module, samples).outputs
@@ -49,7 +49,7 @@ def differs(compiled: Compilation) -> bool:
 
 
 @pytest.mark.parametrize("first", blocks(NETWORKS, DEEP_NETWORKS))
-def test_a_planned_network_computes_what_its_graph_says(first: int) -> None:
+def test_a_planned_network_equals_its_graph(first: int) -> None:
     shared = 0
     for seed in range(first, first + BLOCK):
         compiled = planned(seed)
@@ -62,12 +62,12 @@ def test_a_planned_network_computes_what_its_graph_says(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", ONCE_WRONG)
-def test_a_network_that_once_went_wrong_does_no_more(seed: int) -> None:
+def test_past_failures_stay_fixed(seed: int) -> None:
     assert not differs(planned(seed))
 
 
-def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutation: nothing is forbidden of any input and output that meet in one call."""
+def test_missing_offset_constraints_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a mutation, no input and output of a call have an offset constraint."""
 
     def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[Forbidden, ...]:
         return ()
@@ -79,7 +79,7 @@ def test_what_is_wrongly_allowed_to_share_is_seen(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("first", blocks(1, DEEP_WATCHED))
-def test_the_c_of_a_planned_network_reads_only_what_is_its_own(first: int, deep: bool) -> None:
+def test_generated_c_accesses_only_its_own_buffers(first: int, deep: bool) -> None:
     for seed in range(first, first + (BLOCK if deep else WATCHED)):
         found = verify(planned(seed), samples=2, open_with=open_checked_session)
         assert found.mismatches == 0, seed

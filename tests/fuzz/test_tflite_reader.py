@@ -1,4 +1,4 @@
-"""Damaged .tflite files end in a ModelError or in a model, within memory linear in their size."""
+"""Tests that damaged .tflite files yield a model or a ModelError, in memory linear in size."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MODELS = (
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
-def test_damaged_mlperf_models_end_well(
+def test_damaged_mlperf_models_yield_a_value_or_an_error(
     name: str, model_path: Callable[[str], Path], deep: bool
 ) -> None:
     data = model_path(name).read_bytes()
     check_mutants(data, MODELS.index(name), MUTANTS_PER_MODEL * (50 if deep else 1))
 
 
-def test_damaged_digits_models_end_well(digits_path: Path, deep: bool) -> None:
+def test_damaged_digits_models_yield_a_value_or_an_error(digits_path: Path, deep: bool) -> None:
     check_mutants(digits_path.read_bytes(), 1000, 4000 if deep else 200)
 
 

@@ -1,9 +1,9 @@
-"""What a planted defect is, what becomes of it, and the table of many.
+"""Mutants, their outcomes and the result table.
 
-In: mutants. Out: one `Outcome` for each. A mutant is planted at run time, on values in memory or on
-a copy of a source, never in the checkout. `caught` names the checker that refused it. `same` is for
-a mutant that makes no difference, and says why that is proved: the same bytes come out, or every
-reachable value is the same. Whatever is neither has survived: a checker has a hole.
+A mutant is planted at run time, on values in memory or on a copy of a source, never in the
+checkout. `caught` names the checker that rejected it. `same` explains why a mutant provably has no
+effect: equal bytes, or equal values for every reachable input. Any other mutant has survived, which
+reveals a gap in the checkers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of: the checker that caught the mutant with what it said, or why it is none."""
+    """The checker that caught the mutant with its message, or the reason why it has no effect."""
 
     checker: str = ""
     said: str = ""
@@ -35,7 +35,7 @@ SURVIVED = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A defect of a kind at a site, and how it is planted and judged."""
+    """A defect of a kind at a site, with the functions to plant and judge it."""
 
     kind: str
     site: str
@@ -44,7 +44,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A judged mutant: its kind, its site, what became of it."""
+    """A judged mutant: kind, site and outcome."""
 
     kind: str
     site: str
@@ -52,18 +52,18 @@ class Row:
 
 
 def judged(mutants: Iterable[Mutant]) -> list[Row]:
-    """All of them, in order."""
+    """Judge all mutants in order."""
     return [Row(mutant.kind, mutant.site, mutant.judge()) for mutant in mutants]
 
 
 def caught(checker: str, error: object) -> Outcome:
-    """By an error's first line."""
+    """Return the outcome for an error, described by its first line."""
     text = str(error).strip()
     return Outcome(checker, text.splitlines()[0] if text else type(error).__name__)
 
 
 def drawn(items: Sequence[Item], count: int, seed: str) -> list[Item]:
-    """`count` of the items, the same ones on every machine, in their order."""
+    """Draw `count` items in order, the same on every machine."""
     if len(items) <= count:
         return list(items)
     places = random.Random(seed).sample(range(len(items)), count)
@@ -71,7 +71,7 @@ def drawn(items: Sequence[Item], count: int, seed: str) -> list[Item]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Kinds down, checkers beside them, and what survived by name."""
+    """Return kinds by checkers, followed by the survivors."""
     lines = [f"{'kind of defect':46} planted caught same  checkers"]
     for kind in dict.fromkeys(row.kind for row in rows):
         mine = [row for row in rows if row.kind == kind]

@@ -1,9 +1,7 @@
-"""Whether a requantisation of other numbers gives other results, for any sum that a layer can have.
+"""Proof that changed requantization parameters give equal results for every reachable sum.
 
-In: a lowered module, its graph, and the table `NAME.requant` of a kernel as it is and changed. Out:
-why the results are the same, "" where they are not or where that is not known. The sums of a
-channel lie between those that the least and the greatest inputs for each weight's sign give; each
-of them is tried.
+The sums of a channel are bounded by the extreme inputs for the sign of each weight; every sum in
+that range is tried with the table `NAME.requant` as it is and as changed.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from firmwright.ir.tir.traversal import walk
 
 MOST_SUMS = 60_000_000
 LEAST, GREATEST = -128, 127
-"""What an input may be, quantised."""
+"""Range of a quantized input."""
 
 
 def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant) -> str:
-    """Why every sum gives the result that it gave; "" if one does not, or nobody knows."""
+    """Return the reason why every sum gives the same result, or "" if that is false or unknown."""
     kernel = module.functions.get(name.removesuffix(".requant"))
     ranges = _ranges(graph, kernel) if isinstance(kernel, tir.PrimFunc) else []
     steps = _steps(kernel) if isinstance(kernel, tir.PrimFunc) else set()
@@ -46,14 +44,14 @@ def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant
 
 @dataclass(frozen=True)
 class _Step:
-    """A sum's way to a result; None is what the row of the table says, in its columns 1 and 2."""
+    """The steps from a sum to a result; None means columns 1 and 2 of the table row."""
 
     left: int | None
     addend: int | None
     shift: int
 
     def of(self, sums: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """As the kernel has it: the upper word of a product and an addend, shifted, saturated."""
+        """Apply the steps: upper word of a product plus addend, shifted and saturated."""
         left = int(row[2]) if self.left is None else self.left
         addend = int(row[1]) if self.addend is None else self.addend
         product = (sums << left) * int(row[0]) + (addend << 32)
@@ -61,7 +59,7 @@ class _Step:
 
 
 def _steps(kernel: tir.PrimFunc) -> set[_Step]:
-    """What is done with sums; empty if any product is used otherwise than as `_Step` says."""
+    """Return the steps applied to sums; empty if a product is used in an unknown way."""
     products, found = 0, set[_Step]()
     for node in walk(kernel.body):
         products += isinstance(node, tir.IntrinsicCall) and node.name == "smmla"
@@ -77,7 +75,7 @@ def _steps(kernel: tir.PrimFunc) -> set[_Step]:
 
 
 def _left(value: tir.Expr) -> int | None:
-    """By how much a sum is shifted before it is multiplied."""
+    """Return the left shift of a sum before the multiplication."""
     match value:
         case tir.Binary("shl", _, amount):
             return _number(amount)
@@ -90,7 +88,7 @@ def _number(value: tir.Expr) -> int | None:
 
 
 def _ranges(graph: IRModule, kernel: tir.PrimFunc) -> list[tuple[int, int]]:
-    """The least and the greatest sum of each channel of the call that the kernel is of."""
+    """Return the least and the greatest sum of each channel of the kernel's call."""
     main = graph.entry
     assert isinstance(main, Function)
     for call in main.body:

@@ -1,9 +1,8 @@
-"""Finds the sample at which a rare defect shows, so that the reference can be asked about it.
+"""Search for an input that exposes a rare defect.
 
-In: the C of a sound and of a defective model. Out: an input on which any layer differs, or None
-after `TRIES` of them. Both programs draw the same inputs, of four kinds, and print a hash of all
-that each run wrote; this tells where to look, and judges nothing: what is found is then held
-against the reference runtime like any other sample.
+The original and the mutated program draw the same inputs, of four kinds, and print a hash of all
+values written. The first difference gives a sample, which is then compared with the reference
+runtime like any other.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ static void dump(uint32_t index, uint32_t phase, const void *data, uint32_t byte
 
 
 def differing(subject: Subject, sound: SourceTree, mutant: SourceTree) -> Tensors | None:
-    """The first sample on which the two do not write the same."""
+    """Return the first sample on which the two programs differ."""
     if library_model(subject.compiled).state:
         return None
     macs = sum(int(row["macs"]) for row in subject.compiled.metadata["operators"])

@@ -1,9 +1,9 @@
-"""The models that defects are planted in, and the judgement of their C by the reference runtime.
+"""Models in which defects are planted, and the check of their C against the reference runtime.
 
-In: a name (`digits`, `kws`, `net SEED`) and a target. Out: the compilation, its module before the
-planner, samples, and what the reference says of every layer. `judged` builds a module's C under
-AddressSanitizer and UBSan with a harness that prints what each operator wrote, and compares all of
-it; that the sound module passes is checked when a subject is made.
+A subject is a model (`digits`, `kws`, `net SEED`) compiled for a target, with samples and the
+reference values of every layer. `judged` builds a module's C under AddressSanitizer and UBSan with
+a harness that prints every operator's output, and compares all of it. The unmodified module is
+checked when a subject is created.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ static void dump(uint32_t index, uint32_t phase, const void *data, uint32_t byte
 
 @dataclass(frozen=True)
 class Subject:
-    """A sound compilation and all that is known of it."""
+    """An unmodified compilation with its samples and reference values."""
 
     name: str
     compiled: Compilation
@@ -73,12 +73,12 @@ class Subject:
         return tuple(_comparable_operators(self.compiled, self.reference.layers[0]))
 
     def emitted(self, module: IRModule) -> SourceTree:
-        """The module's C, as the compiler writes it."""
+        """Return the module's generated C."""
         table = collect_intrinsics(module, INTRINSICS)
         return emit_model(module, table, EmitOptions(prefix="mutant", tool_version="0"))
 
     def planned(self, module: IRModule) -> IRModule:
-        """What the rest of the passes makes of a module that was not planned, unchecked."""
+        """Run the remaining passes on an unplanned module, without checks."""
         for step in remaining_passes(module, self.compiled.options):
             module = step(module).with_attrs(stage=step.name)
         return module
@@ -88,7 +88,7 @@ class Subject:
         return judge_tree(self, tree)
 
     def with_sample(self, sample: Tensors) -> Subject:
-        """The same, judged by one sample that was not among them."""
+        """Return the subject judged by one new sample."""
         return replace(self, samples=(sample,))
 
 
@@ -101,7 +101,7 @@ def subject(
     devices: tuple[str, ...] = (),
     pools: tuple[PoolInfo, ...] = (),
 ) -> Subject:
-    """A model by its name, compiled for the host with the kernels of `target`, or for `devices`."""
+    """Return a model compiled for the host with the kernels of `target`, or for `devices`."""
     options, source = Options(target=target, devices=devices, pools=pools), None
     if name.startswith("net "):
         module = _drawn_network(int(name.removeprefix("net ")))
@@ -124,14 +124,14 @@ def subject(
 
 
 def check_sound(subject: Subject) -> None:
-    """That the subject passes everything that its mutants are held against."""
+    """Check that the subject passes everything that its mutants are judged by."""
     module = subject.compiled.module
     for found in (checked(subject, module), subject.judged(subject.emitted(module))):
         assert found.survived, f"the sound {subject.name} is refused: {found}"
 
 
 def _drawn_network(seed: int) -> IRModule:
-    """Of those that planners are tried on; a script does not find that folder by itself."""
+    """Return a random network; scripts cannot import that folder without help."""
     sys.path.append(str(ROOT / "tests" / "fuzz"))
     from random_networks import random_network
 
@@ -144,13 +144,13 @@ def _written_digits(count: int) -> tuple[Tensors, ...]:
 
 
 def models_file(name: str) -> Path:
-    """An MLPerf Tiny model, where the tests look for it."""
+    """Return the path of an MLPerf Tiny model in the test model folder."""
     folder = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
     return folder / {"kws": "kws_ref_model.tflite", "ww": "str_ww_ref_model.tflite"}[name]
 
 
 def judge_tree(subject: Subject, tree: SourceTree) -> Outcome:
-    """The C compiler, the sanitizers, then every value of every layer."""
+    """Run the C compiler and the sanitizers, then compare every value of every layer."""
     tree.write(subject.folder)
     program = subject.folder / "mutant"
     (subject.folder / "probe.h").write_text(PROBE + "#define MUTANT_PROBE dump\n")
@@ -202,7 +202,7 @@ def _by(subject: Subject) -> str:
 
 
 def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
-    """What each operator wrote, where the next sample begins, and the outputs."""
+    """Return the outputs of each operator, the start of the next sample, and the model outputs."""
     seen: dict[int, bytes] = {}
     while at < len(stdout):
         index, size = (int.from_bytes(stdout[p : p + 4], "little") for p in (at, at + 4))
@@ -215,7 +215,7 @@ def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
 
 
 def _harness(subject: Subject) -> str:
-    """Reads samples, runs them one after another, writes the outputs behind what probes wrote."""
+    """Return a C program that runs all samples and writes the outputs after the probe data."""
     model = library_model(subject.compiled)
     total = sum(tensor.size_bytes for tensor in model.outputs)
     reads = [
@@ -237,7 +237,7 @@ def _harness(subject: Subject) -> str:
 
 
 def pools_of(subject: Subject) -> str:
-    """C lines that give a `struct mutant_workspace_pools` its memory."""
+    """Return C lines that give a `struct mutant_workspace_pools` its memory."""
     return "\n".join(
         f"    static uint8_t {pool}[MUTANT_{pool.upper()}_SIZE] __attribute__((aligned(64)));\n"
         f"    pools.{pool} = {pool};"
@@ -246,7 +246,7 @@ def pools_of(subject: Subject) -> str:
 
 
 def checked(subject: Subject, module: IRModule) -> Outcome:
-    """By the IR's verifier alone, which judges every compilation."""
+    """Judge by the IR verifier, which runs in every compilation."""
     try:
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
     except FirmwrightError as error:
@@ -255,5 +255,5 @@ def checked(subject: Subject, module: IRModule) -> Outcome:
 
 
 def with_module(compiled: Compilation, module: IRModule) -> Compilation:
-    """The compilation of another module."""
+    """Return the compilation with another module."""
     return replace(compiled, module=module)

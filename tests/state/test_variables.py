@@ -202,9 +202,11 @@ def _checked(text: str) -> IRModule:
 
 def test_a_state_must_be_of_one_type_and_begin_as_a_constant() -> None:
     assert _checked(STATEFUL)
-    with pytest.raises(ModelError, match=r"the state b begins as the unknown 'ones'"):
+    with pytest.raises(ModelError, match=r"the state b has the unknown initial constant 'ones'"):
         _checked(STATEFUL.replace("%b: i8[4] = @zeros", "%b: i8[4] = @ones"))
-    with pytest.raises(ModelError, match=r"the state b is i8\[2\], it begins as i8\[4\]"):
+    with pytest.raises(
+        ModelError, match=r"the state b is i8\[2\], its initial constant is i8\[4\]"
+    ):
         _checked(STATEFUL.replace("%b: i8[4]", "%b: i8[2]"))
 
 

@@ -1,4 +1,4 @@
-"""Runs what a builder made, with lanes and without; intrinsics to call."""
+"""Helpers that run built functions in lanes and serially, and test intrinsics."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ TABLE = {item.name: item for item in (SMLAD, DOT4, FILL4)}
 
 
 def run(b: Builder, both: bool = True, **args: Any) -> None:
-    """Interprets what `b` built with lanes, and checks that serial execution does the same."""
+    """Interpret the function that `b` built in lanes and check that serial execution agrees."""
     func = b.build()
     copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
     interpret(func, args, TABLE, constants=b.constants)

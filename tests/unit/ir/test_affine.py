@@ -1,4 +1,4 @@
-"""Linear forms and intervals are exact where they can be and sound everywhere."""
+"""Tests of affine forms and intervals: exact where possible and always sound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Y, K, P = (ArithExpr(tir.Var(name, INT64)) for name in ("y", "k", "p"))
 
 
 def at(expr: tir.Expr, values: dict[str, int]) -> int:
-    """Evaluates `expr` by definition."""
+    """Evaluate `expr` by definition."""
     match expr:
         case tir.IntImm(value):
             return value
@@ -41,7 +41,7 @@ def test_a_linear_form_gathers_coefficients_and_the_constant() -> None:
     assert (form.coefficient(Y.expr), form.coefficient(K.expr)) == (15, 8)
 
 
-def test_widening_casts_are_looked_through_and_narrowing_ones_are_not() -> None:
+def test_widening_casts_are_transparent_and_narrowing_ones_are_not() -> None:
     y = tir.Var("y", INT32)
     form = linearize(tir.Cast(INT64, y))
     assert form is not None
@@ -49,14 +49,14 @@ def test_widening_casts_are_looked_through_and_narrowing_ones_are_not() -> None:
     assert linearize(tir.Cast(UINT8, y)) is None
 
 
-def test_what_is_not_affine_is_an_atom_only_if_asked_for() -> None:
+def test_non_affine_parts_become_atoms_only_with_opaque() -> None:
     assert linearize((Y * K).expr) is None
     form = linearize((Y * K * 3 + 1).expr, opaque=True)
     assert form is not None
     assert form.coefficient((Y * K).expr) == 3
 
 
-def test_quotient_and_remainder_of_one_number_join_again() -> None:
+def test_quotient_and_remainder_recombine() -> None:
     form = linearize(((P + 3) / 5 * 40 + (P + 3) % 5 * 8).expr)
     assert form is not None
     assert (form.coefficient(P.expr), form.constant) == (8, 24)
@@ -94,7 +94,7 @@ def test_a_tail_loop_stays_inside_through_its_extent() -> None:
     assert not known.within((Y * 4 + ArithExpr(i)).expr, 0, 8)
 
 
-def test_a_let_is_the_same_as_its_definition() -> None:
+def test_a_let_variable_has_the_bounds_of_its_definition() -> None:
     row = tir.Var("row", INT64)
     known = Bounds({"y": (0, 4), "k": (0, 2)}).with_let(row, (Y * 2 + K - 1).expr)
     assert known.of(row) == (-1, 9)

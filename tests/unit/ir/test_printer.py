@@ -1,4 +1,4 @@
-"""Every module reads back from its text as the same module; every broken text is a named error."""
+"""Tests of module text: every module round-trips, and every malformed text is a located error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def whole() -> IRModule:
     )  # fmt: skip
 
 
-def test_a_module_with_everything_reads_back_equal() -> None:
+def test_a_module_with_every_feature_round_trips() -> None:
     module = whole()
     text = print_module(module)
     assert parse_module(text) == module
@@ -115,7 +115,7 @@ def test_equal_constants_are_written_once() -> None:
     assert text.count(f"sha256.{digest}") == 3  # two entries of the table, one of the data
 
 
-def test_elided_constants_read_back_as_structure_or_as_a_clear_error() -> None:
+def test_elided_constants_need_structure_only() -> None:
     text = print_module(whole(), elide_constants=True)
     shape = parse_module(text, structure_only=True)
     assert shape.functions == whole().functions
@@ -124,13 +124,13 @@ def test_elided_constants_read_back_as_structure_or_as_a_clear_error() -> None:
         parse_module(text, "m.fwir")
 
 
-def test_wrong_bytes_in_the_data_section_are_found_by_their_hash() -> None:
+def test_corrupt_data_fails_the_hash_check() -> None:
     text = print_module(whole())
-    with pytest.raises(ModelError, match="another hash"):
+    with pytest.raises(ModelError, match="do not match their hash"):
         parse_module(text.replace("AAECAwQF", "AAECAwQG"))
 
 
-def test_a_text_of_another_version_is_refused() -> None:
+def test_another_format_version_is_rejected() -> None:
     with pytest.raises(ModelError, match="f:1:15: this is version 2 of the format, expected 1"):
         parse_module("firmwright ir 2\nmodule @m\n", "f")
 
@@ -148,7 +148,7 @@ SCALAR = tir.Buffer("op", FLOAT32, ())
 
 
 def random_expr(rng: random.Random, depth: int) -> tir.Expr:
-    """Any tree, well typed or not: text must not lose what the verifier is to refuse."""
+    """Return a random tree, well typed or not, since text must preserve invalid trees."""
     dtype = rng.choice(DTYPES)
     if depth == 0 or rng.random() < 0.15:
         leaves: list[tir.Expr] = [
@@ -212,8 +212,8 @@ def random_stmt(rng: random.Random, depth: int) -> tir.Stmt:
             return tir.Seq((body, other)[: rng.choice([1, 2, 2])])
 
 
-def test_random_functions_read_back_equal() -> None:
-    """Variables are bound once outside, with the one dtype that expressions use them with."""
+def test_random_functions_round_trip() -> None:
+    """Variables are bound once outside, with the dtype that expressions use."""
     rng = random.Random(7)
     params = (
         *(tir.Param(b, "inout") for b in (X, ACC, SCALAR)),
@@ -229,7 +229,7 @@ def test_random_functions_read_back_equal() -> None:
 
 
 def _with_bound_types(stmt: tir.Stmt) -> tir.Stmt:
-    """Binders renamed so that they do not shadow the parameters the expressions mean."""
+    """Rename binders so that they do not shadow the parameters used by expressions."""
     match stmt:
         case tir.For(var, start, extent, body, kind):
             return tir.For(replace(var, name="loop"), start, extent, _with_bound_types(body), kind)
@@ -273,10 +273,10 @@ WRONG = [
     ("func @f(foo x: i8[1]) {}", "expected one of in, out, inout, scratch, const, pool, scalar."),
     ("func @f(x: i8[1]) { for i in 2..x[0] {} }", "t:1:30: a range from here needs a count"),
     ("func @f(x: i8[1]) { x[0] = 1 < 2 < 3 }", "comparisons do not chain"),
-    ("func @f(x: i8[1]) { x[0] = f(1) }", "expected the dtype of what f gives"),
+    ("func @f(x: i8[1]) { x[0] = f(1) }", "expected the result dtype of f"),
     ("func @f() {} func @f() {}", "t:1:19: function 'f' is defined twice."),
-    ("graph @f() -> (%y) {}", "t:1:16: the result %y is not made in this function."),
-    ("graph @f() -> () { %y: i8[1] = neg(%x) }", "t:1:36: %x is used before it is made."),
+    ("graph @f() -> (%y) {}", "t:1:16: the result %y is not defined in this function."),
+    ("graph @f() -> () { %y: i8[1] = neg(%x) }", "t:1:36: %x is used before its definition."),
     ("const @c = i8[2] [1, 2, 3]", "constant 'c' has 3 bytes, its type needs 2."),
     ("const @c = i8[2] [1, 300]", "not all of these values are of type i8."),
     ("pool @p {size=3}", "pool p has the unknown field 'size'."),
@@ -287,7 +287,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])
-def test_a_broken_text_names_the_place_and_what_was_expected(text: str, message: str) -> None:
+def test_a_syntax_error_reports_position_and_expected_token(text: str, message: str) -> None:
     with pytest.raises(ModelError) as caught:
         parse_module(text, "t", fragment=True)
     assert message in str(caught.value)
@@ -309,12 +309,12 @@ DEEP = [
 
 
 @pytest.mark.parametrize("text", DEEP, ids=[text[:40] for text in DEEP])
-def test_hostile_nesting_is_an_error_and_not_a_crash(text: str) -> None:
-    with pytest.raises(ModelError, match=r"deeper than|inside one another|arms follow"):
+def test_hostile_nesting_is_an_error(text: str) -> None:
+    with pytest.raises(ModelError, match=r"deeper than|nested scopes|branches follow"):
         parse_module(text, fragment=True)
 
 
-def test_damaged_texts_are_read_or_refused_and_nothing_else() -> None:
+def test_damaged_text_is_parsed_or_rejected() -> None:
     rng = random.Random(3)
     text = print_module(whole())
     refused = read = 0

@@ -1,4 +1,4 @@
-"""Walking and rewriting: order, identity of what is untouched, substitution."""
+"""Tests of traversal and rewriting: order, identity of unchanged nodes, substitution."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from firmwright.ir.tir.traversal import (
 
 
 def one_of_each() -> tir.PrimFunc:
-    """A kernel with every kind of node but CallPrim."""
+    """Return a kernel with every kind of node except PrimFuncCall."""
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (16,), "in"), b.buffer_param("y", INT8, (16,), "out")
     w = b.constant("w", np.arange(16), INT8)
@@ -52,7 +52,7 @@ def test_a_rule_that_changes_nothing_returns_the_identical_tree() -> None:
     assert rewrite_func(func, lambda node: None) is func
 
 
-def test_every_node_is_offered_to_the_rule_after_its_parts() -> None:
+def test_the_rule_sees_every_node_after_its_children() -> None:
     func = one_of_each()
     seen: list[Node] = []
 
@@ -96,7 +96,7 @@ def test_expressions_are_rewritten_innermost_first() -> None:
     )
 
 
-def test_a_dropped_statement_leaves_its_sequence() -> None:
+def test_a_dropped_statement_is_removed_from_its_sequence() -> None:
     x = tir.Buffer("x", INT32, (4,))
     stores = [tir.BufferStore(x, (tir.IntImm(n, INT64),), tir.IntImm(n, INT32)) for n in range(3)]
 
@@ -106,7 +106,7 @@ def test_a_dropped_statement_leaves_its_sequence() -> None:
     assert rewrite_stmt(tir.Seq(tuple(stores)), rule) == tir.Seq((stores[0], stores[2]))
 
 
-def test_sequences_are_opened_up() -> None:
+def test_nested_sequences_are_flattened() -> None:
     x = tir.Buffer("x", INT32, (4,))
     store = tir.BufferStore(x, (tir.IntImm(0, INT64),), tir.IntImm(0, INT32))
     assert make_sequence([tir.Seq((store, store)), EMPTY_STMT, store]) == tir.Seq(
@@ -131,26 +131,26 @@ def test_substitution_replaces_variables_and_buffers() -> None:
     assert substitute_expr(tir.Binary("add", i, i), {"i": three}) == tir.Binary("add", three, three)
 
 
-def test_walking_goes_in_the_order_of_execution() -> None:
+def test_walk_yields_nodes_in_execution_order() -> None:
     func = one_of_each()
     loop = next(node for node in walk(func.body) if isinstance(node, tir.For))
     assert list(walk(loop))[:4] == [loop, loop.start, loop.extent, loop.body]
 
 
-def test_statements_come_without_their_expressions_in_the_same_order() -> None:
+def test_statements_yields_no_expressions() -> None:
     body = one_of_each().body
     among_all = [id(node) for node in walk(body) if isinstance(node, tir.Stmt)]
     assert [id(node) for node in statements(body)] == among_all
 
 
-def test_an_expression_names_its_variables() -> None:
+def test_free_vars_of_an_expression() -> None:
     index = tir.Binary(
         "add", tir.Binary("mul", tir.Var("i", INT32), tir.IntImm(3, INT32)), tir.Var("j", INT32)
     )
     assert free_vars(index) == {"i", "j"}
 
 
-def test_what_a_kernel_uses_is_listed_in_order() -> None:
+def test_used_buffers_and_constants_are_listed_in_order() -> None:
     func = one_of_each()
     assert list(used_buffers(func.body)) == ["x", "acc", "row", "w", "y"]
     assert set(declared_buffers(func.body)) == {"w", "row", "acc"}

@@ -1,4 +1,4 @@
-"""Layers and kernels are known by what they are; records survive any order, copy and damage."""
+"""Tests of tuning records: digests of layers and kernels, and robust parsing."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_the_digest_of_a_layer_is_the_same_on_every_machine() -> None:
     assert layer_digest(layer(), M4) == "4903e96598a73f13c5f37bda"
 
 
-def test_a_layer_trained_again_is_the_same_layer() -> None:
+def test_a_retrained_layer_has_the_same_digest() -> None:
     again = layer(scale=0.25, zero_point=7, weight=5)
     assert layer_digest(again, M4) == layer_digest(layer(), M4)
 
@@ -68,24 +68,24 @@ def test_a_layer_trained_again_is_the_same_layer() -> None:
         replace(layer(), constants=(None, None)),
     ],
 )
-def test_what_kernels_depend_on_makes_another_layer(other: OpCall) -> None:
+def test_layer_properties_change_the_digest(other: OpCall) -> None:
     assert layer_digest(other, M4) != layer_digest(layer(), M4)
 
 
-def test_another_core_makes_another_layer() -> None:
+def test_another_core_changes_the_layer_digest() -> None:
     assert layer_digest(layer(), Target("cortex-m")) != layer_digest(layer(), M4)
 
 
-def test_names_and_values_of_data_make_no_other_kernel() -> None:
+def test_names_and_data_values_do_not_change_the_kernel_digest() -> None:
     assert kernel_digest(kernel("other", addend=9)) == kernel_digest(kernel())
 
 
-def test_another_loop_or_constant_makes_another_kernel() -> None:
+def test_another_loop_or_constant_changes_the_kernel_digest() -> None:
     assert len({kernel_digest(k) for k in (kernel(), kernel(extent=9), kernel(constant="v"))}) == 3
     assert INDEX != INT32, "indices would be blanked like data"
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_a_record_round_trips() -> None:
     for item in (record(), record(status="wrong", count=0), record(choice=("default", ()))):
         assert parse_measurement(item.line()) == item
 
@@ -104,7 +104,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         record().line().replace('"board": "mps2-an386", ', ""),
     ],
 )
-def test_a_line_that_is_no_record_is_none(text: str) -> None:
+def test_an_invalid_line_is_ignored(text: str) -> None:
     assert parse_measurement(text) is None
 
 
@@ -117,7 +117,7 @@ def test_order_and_duplicates_do_not_matter() -> None:
     assert TuningRecords.from_measurements([]).digest == ""
 
 
-def test_counts_of_one_kind_are_compared_those_of_the_own_board_first() -> None:
+def test_measurements_of_the_own_board_are_preferred() -> None:
     here, elsewhere = record(), replace(record(), at=replace(AT, board="stm32"), count=7)
     cycles = replace(elsewhere, unit="cycles")
     assert TuningRecords.from_measurements([here, elsewhere]).measurements_for_layer(

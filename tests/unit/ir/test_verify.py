@@ -1,4 +1,4 @@
-"""What text cannot say, or says awkwardly: trees that are wrong in themselves, and limits."""
+"""Verifier tests that text cannot express: trees that are invalid in themselves, and limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_names_used_without_declaration_are_reported_with_the_function_and_its_s
     ]
 
 
-def test_a_name_is_gone_after_its_scope() -> None:
+def test_a_name_is_undefined_after_its_scope() -> None:
     text = "func @f(out y: i8[4]) { for i in 0..4 { let k = i y[k] = 0 } y[0] = 1 }"
     func = parse_module(text, fragment=True).functions["f"]
     assert isinstance(func, tir.PrimFunc)
@@ -57,14 +57,14 @@ def test_a_name_is_gone_after_its_scope() -> None:
         verify_prim_func(late, IRModule("m"), {})
 
 
-def test_long_reports_are_cut() -> None:
+def test_long_reports_are_truncated() -> None:
     stores = tuple(tir.BufferStore(Y, (tir.IntImm(4 + i, INT64),), ZERO) for i in range(30))
     lines = problems(tir.Seq(stores))
     assert len(lines) == 21
     assert lines[-1] == "and 11 more"
 
 
-def test_an_index_too_deep_to_reason_about_is_an_error() -> None:
+def test_a_deeply_nested_index_is_an_error() -> None:
     index: tir.Expr = tir.Var("n", INT64)
     for _ in range(150):
         index = tir.Binary("max", index, ZERO)
@@ -74,7 +74,7 @@ def test_an_index_too_deep_to_reason_about_is_an_error() -> None:
     assert "deeper than 100 operators: bind parts of it by let" in lines[0]
 
 
-def test_conditions_inside_conditions_are_judged_in_bounded_time() -> None:
+def test_nested_conditions_are_verified_in_bounded_time() -> None:
     n: tir.Expr = tir.Var("n", INT64)
     for _ in range(40):
         n = tir.Select(tir.Binary("lt", n, tir.IntImm(3, INT64)), ZERO, tir.IntImm(2, INT64))
@@ -84,7 +84,7 @@ def test_conditions_inside_conditions_are_judged_in_bounded_time() -> None:
 
 
 def padded_conv(size: int) -> tir.PrimFunc:
-    """A convolution with padding, as the verifier meets it 31 times in a vision model."""
+    """Return a convolution with padding, as it occurs 31 times in a vision model."""
     b = Builder("conv")
     x = b.buffer_param("x", INT8, (1, size, size, 8), "in")
     y = b.buffer_param("y", INT8, (1, size, size, 8), "out")
@@ -107,7 +107,7 @@ def test_a_padded_convolution_is_in_bounds_and_one_without_its_guard_is_not() ->
     constant = Constant.from_array("conv.w", np.ones((8, 3, 3, 8)), INT8)
     module = IRModule("m", {"conv": func}, {"conv.w": constant})
     verify_module(module, {}, {})
-    with pytest.raises(ModelError, match=r"x.0, oy . ky - 1, ox . kx - 1, c.: index 1 lies in"):
+    with pytest.raises(ModelError, match=r"x.0, oy . ky - 1, ox . kx - 1, c.: index 1 is in"):
         verify_module(module.with_function(without_guards(func)), {}, {})
 
 
@@ -119,20 +119,20 @@ def without_guards(func: tir.PrimFunc) -> tir.PrimFunc:
     return result
 
 
-def test_tables_know_entries_under_their_own_names_and_sizes() -> None:
+def test_table_entries_must_match_their_names_and_sizes() -> None:
     func = tir.PrimFunc("f", (), tir.Seq(()))
     wrong = Constant("c", INT8, (4,), b"abc")
     module = IRModule("m", {"g": func}, {"c": wrong}, attrs={"entry": "main"})
     with pytest.raises(ModelError) as caught:
         verify_module(module, {}, {})
     assert caught.value.what.splitlines() == [
-        "function 'f' is known under the name 'g'",
+        "function 'f' is stored under the name 'g'",
         "constant c has 3 bytes",
-        "the entry 'main' is no function of the module",
+        "the entry 'main' is not a function of the module",
     ]
 
 
-def test_a_shape_rule_that_misses_an_attribute_is_a_finding_and_not_a_crash() -> None:
+def test_a_missing_attribute_is_a_diagnostic() -> None:
     x = Value("x", TensorType((1,), INT8))
     func = Function("main", (x,), (OpCall("pad", (x,), (replace(x, name="y"),)),), ())
     rule = type("Rule", (), {"infer": staticmethod(lambda call: call.attrs["pads"])})

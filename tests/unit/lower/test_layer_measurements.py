@@ -1,4 +1,4 @@
-"""Measurements are prices: the best measured kernel comes first, stale ones change nothing."""
+"""Tests of measurements as costs: the best measured kernel comes first, stale ones are ignored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from firmwright.targets.registry import target_features
 BOARD = "mps2-an386"
 AT = MeasurementContext(BOARD, "exact", "gcc 12", "-O2", "0.1.0")
 CALL = 2
-"""The call of the digits example that is tuned here: a pointwise convolution."""
+"""The pointwise convolution of the digits example that these tests tune."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_without_measurements_nothing_changes(lowering: Lowering) -> None:
     assert offered(lowering, TuningRecords.from_measurements([elsewhere])) == offered(lowering)
 
 
-def test_what_is_measured_best_comes_first_at_its_count(lowering: Lowering) -> None:
+def test_the_best_measured_candidate_comes_first_with_its_count(lowering: Lowering) -> None:
     plain = offered(lowering)
     log = [record(lowering, item, 100 - i) for i, item in enumerate(plain)]
     tuned = offered(lowering, TuningRecords.from_measurements(log))
@@ -73,7 +73,7 @@ def test_what_is_measured_best_comes_first_at_its_count(lowering: Lowering) -> N
     assert [item.instructions for item in tuned] == list(range(100 - len(plain) + 1, 101))
 
 
-def test_a_prediction_is_corrected_by_how_wrong_that_of_the_best_measured_is(
+def test_predictions_are_corrected_by_the_error_of_the_best_measurement(
     lowering: Lowering,
 ) -> None:
     first, second, *_ = plain = offered(lowering)
@@ -85,7 +85,7 @@ def test_a_prediction_is_corrected_by_how_wrong_that_of_the_best_measured_is(
     assert tuned[0].instructions == 3 * first.instructions
 
 
-def test_counts_that_hardly_differ_leave_the_order_as_it_was(lowering: Lowering) -> None:
+def test_nearly_equal_counts_keep_the_order(lowering: Lowering) -> None:
     first, second, third, *_ = offered(lowering)
     counts = ((first, 100_100), (second, 100_000), (third, 99_000))
     tuned = offered(
@@ -98,7 +98,7 @@ def test_counts_that_hardly_differ_leave_the_order_as_it_was(lowering: Lowering)
 
 
 @pytest.mark.parametrize("status", ["wrong", "failed"])
-def test_a_kernel_that_is_wrong_or_failed_is_never_offered(lowering: Lowering, status: str) -> None:
+def test_wrong_or_failed_kernels_are_not_candidates(lowering: Lowering, status: str) -> None:
     first = offered(lowering)[0]
     bad = record(lowering, first, 0, status=status)
     good = record(lowering, first, 1)
@@ -135,7 +135,7 @@ def test_stale_measurements_are_counted_and_ignored(
     ]
 
 
-def test_the_best_of_a_larger_space_is_offered_beside_the_rule_s_own(lowering: Lowering) -> None:
+def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Lowering) -> None:
     def widened(rule: Schedule) -> Schedule:
         if rule.name != "dsp.conv2d.columns":
             return rule
@@ -157,7 +157,7 @@ def test_the_best_of_a_larger_space_is_offered_beside_the_rule_s_own(lowering: L
     assert schedules(again[CALL].candidates) == schedules(offered(narrow))
 
 
-def test_a_compilation_takes_what_the_log_says(lowering: Lowering, digits_path: Path) -> None:
+def test_compilation_uses_the_tuning_log(lowering: Lowering, digits_path: Path) -> None:
     plain = compile_for(load_model(digits_path), BOARD)
     *fast, slow = offered(lowering)
     log = [record(lowering, slow, 1), *(record(lowering, item, 100) for item in fast)]

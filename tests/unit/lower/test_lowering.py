@@ -1,4 +1,4 @@
-"""Lowering offers alternatives in order of cost and refuses all that it cannot take at once."""
+"""Tests of lowering: candidates sorted by cost, and one report of all unsupported calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _lowered(module: IRModule, ops=None) -> tuple[LoweredCall, ...]:
     return lower_module(module, ops or op_table(), RULES, INTRINSICS, target_features)
 
 
-def test_alternatives_come_cheapest_first_and_end_in_a_default(digits: IRModule) -> None:
+def test_candidates_are_sorted_by_cost_and_include_the_default(digits: IRModule) -> None:
     for lowered in _lowered(digits):
         costs = [item.instructions for item in lowered.candidates]
         assert costs == sorted(costs)
@@ -50,13 +50,13 @@ def test_a_view_needs_no_kernel_unless_it_is_a_result(digits: IRModule) -> None:
     assert copied[0].candidates
 
 
-def test_a_target_without_the_feature_is_offered_no_rule_that_requires_it(digits: IRModule) -> None:
+def test_schedules_require_their_target_features(digits: IRModule) -> None:
     plain = replace(digits, targets={"cpu": parse_target("cortex-m -mcpu=cortex-m0")})
     rules = {item.rule for lowered in _lowered(plain) for item in lowered.candidates}
     assert not [name for name in rules if name.startswith(("dsp", "helium"))]
 
 
-def test_everything_that_no_lowering_takes_is_named_at_once(digits: IRModule) -> None:
+def test_all_unsupported_calls_are_reported_at_once(digits: IRModule) -> None:
     def refuse(call, kernel) -> None:
         raise NotSupportedError("not today")
 
@@ -75,8 +75,8 @@ def test_everything_that_no_lowering_takes_is_named_at_once(digits: IRModule) ->
     assert {item.why for item in caught.value.items} == {"not today"}
 
 
-def test_a_rule_may_ask_where_tensors_lie(digits: IRModule) -> None:
-    """One for sources in fast memory is offered for the call whose input is pinned there alone."""
+def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
+    """A schedule for fast memory applies only to the call whose input is assigned there."""
 
     def configs(call: OpCall) -> list[dict[str, int]]:
         return [{}] if call.input_scope(0) == "fast" else []

@@ -1,4 +1,4 @@
-"""Which models make a step of a float's last bit."""
+"""Tests of the detection of rounding-sensitive models."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def calling(op: str, x: DType, y: DType, weights: Value | None = None) -> Functi
         ("add", INT8, INT8, False),
     ],
 )
-def test_a_step_is_where_floats_become_something_else(
+def test_float_to_integer_conversions_are_discontinuous(
     op: str, x: DType, y: DType, *, expected: bool
 ) -> None:
     assert has_discontinuity(calling(op, x, y)) is expected
 
 
-def test_a_hybrid_layer_is_a_step() -> None:
+def test_a_hybrid_layer_is_discontinuous() -> None:
     kind = TensorType((4, 4), INT8, Quantization((0.1,), (0,)))
     assert has_discontinuity(calling("fc", FLOAT32, FLOAT32, Value("w", kind, constant="w")))

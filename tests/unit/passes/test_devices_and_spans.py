@@ -1,4 +1,4 @@
-"""No pass over graphs changes the device of a value or forgets where a call comes from."""
+"""Tests that graph passes preserve the devices of values and the spans of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST = "plan-scopes"
 
 
 def graph_passes(options: Options) -> tuple[Pass, ...]:
-    """Those of the pipeline, in order."""
+    """Return the graph passes of the pipeline in order."""
     steps = passes_for(options)
     names = [step.name for step in steps]
     assert {step.name for step in PASSES} <= set(names[: names.index(LAST)])
@@ -40,13 +40,13 @@ def entry(module: IRModule) -> Function:
 
 
 def devices(module: IRModule) -> dict[str, VirtualDevice]:
-    """Every value that is made or given, and where."""
+    """Return every value with its device."""
     values = (*entry(module).sources, *(v for call in entry(module).body for v in call.outputs))
     return {value.name: value.virtual_device for value in values}
 
 
 def spread(module: IRModule) -> IRModule:
-    """Values take turns between two cores."""
+    """Assign values to two cores alternately."""
     numbers = count()
     known: dict[str, Value] = {}
 
@@ -67,7 +67,7 @@ def has_span(call: Call) -> bool:
 @pytest.mark.models
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("placed_before", [True, False])
-def test_devices_and_spans_outlive_every_pass(
+def test_every_pass_preserves_devices_and_spans(
     file: str, placed_before: bool, model_path: Callable[[str], Path]
 ) -> None:
     options = Options(board="host", devices=("cpu0", "cpu1"))

@@ -1,4 +1,4 @@
-"""TIR passes: meaning is kept, no-ops are the identical module, names are deterministic."""
+"""Tests of TIR passes: they preserve semantics, identity of unchanged modules and determinism."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -69,7 +69,7 @@ EXPRESSIONS = st.recursive(leaves(), compound, max_leaves=8)
 
 
 def evaluated(func: tir.PrimFunc, values: np.ndarray[tuple[int], np.dtype[np.int8]]) -> list[int]:
-    """What `func` stores, the same with lanes and one step after the other."""
+    """Return the values that `func` stores, checked in lanes and serially."""
     out, serial = np.zeros((6, 8), np.int64), np.zeros((6, 8), np.int64)
     interpret(func, {"x": values, "y": out}, {})
     Interpreter({"f": func}, {}, {}, lanes_max=1).run("f", {"x": values, "y": serial})
@@ -78,7 +78,7 @@ def evaluated(func: tir.PrimFunc, values: np.ndarray[tuple[int], np.dtype[np.int
 
 
 def tabulated(value: tir.Expr) -> tir.PrimFunc:
-    """A kernel that stores `value` for every i and j."""
+    """Return a kernel that stores `value` for every i and j."""
     y = tir.Buffer("y", INT64, (6, 8))
     store = tir.BufferStore(y, (ROW, tir.Binary("add", COLUMN, tir.IntImm(3, INT64))), value)
     inner = tir.For(COLUMN, tir.IntImm(-3, INT64), tir.IntImm(8, INT64), store)
@@ -91,7 +91,7 @@ def tabulated(value: tir.Expr) -> tir.PrimFunc:
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(value=EXPRESSIONS)
-def test_random_expressions_keep_their_value(
+def test_simplification_preserves_random_expressions(
     change: Callable[[tir.PrimFunc], tir.PrimFunc], value: tir.Expr
 ) -> None:
     func = tabulated(value)
@@ -101,7 +101,7 @@ def test_random_expressions_keep_their_value(
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(value=EXPRESSIONS)
-def test_simplifying_twice_changes_nothing_more(value: tir.Expr) -> None:
+def test_simplification_is_idempotent(value: tir.Expr) -> None:
     once = simplify(tabulated(value))
     assert simplify(once) == once
 
@@ -145,7 +145,7 @@ TRUE, FALSE = tir.IntImm(1, BOOL), tir.IntImm(0, BOOL)
         (tir.Binary("or", tir.Binary("lt", A, B), TRUE), TRUE),
     ],
 )
-def test_rules_of_algebra(before: tir.Expr, after: tir.Expr) -> None:
+def test_algebraic_identities(before: tir.Expr, after: tir.Expr) -> None:
     assert simplify_expr(before, Bounds()) == after
 
 
@@ -159,11 +159,11 @@ def test_rules_of_algebra(before: tir.Expr, after: tir.Expr) -> None:
         tir.Binary("mul", A, i32(2)),
     ],
 )
-def test_what_has_no_exact_answer_stays_the_same_object(kept: tir.Expr) -> None:
+def test_undecidable_expressions_stay_identical(kept: tir.Expr) -> None:
     assert simplify_expr(kept, Bounds()) is kept
 
 
-def test_a_branch_does_not_assume_what_it_changes_itself() -> None:
+def test_a_branch_does_not_assume_memory_that_it_writes() -> None:
     """The inner guard reads memory that the outer branch has just written."""
     b = Builder("f")
     y = b.buffer_param("y", INT32, (1,), "inout")
@@ -187,7 +187,7 @@ def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
     assert sum(isinstance(node, tir.For) for node in walk(body)) == 1
 
 
-def test_unrolled_copies_have_names_of_their_own() -> None:
+def test_unrolled_copies_have_unique_names() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (12,), "in"), b.buffer_param("y", INT32, (3,), "out")
     with b.for_("r", 3, kind="unrolled") as r, b.view("row", x, r * 4, (4,)) as row:
@@ -227,7 +227,7 @@ def test_indices_become_32_bit_and_wide_values_stay() -> None:
 
 
 def kernel(name: str, seed: int, zero_point: int, channels: int = 6, row: bool = True) -> Builder:
-    """A pointwise convolution with requantisation; an unrolled schedule with a packed column."""
+    """Return a requantized pointwise convolution: an unrolled schedule with a packed column."""
     rng = np.random.default_rng(seed)
     b = Builder(name, Span("m.tflite", 0, seed, name))
     x = b.buffer_param("x", INT8, (6, 4), "in")
@@ -254,7 +254,7 @@ def kernel(name: str, seed: int, zero_point: int, channels: int = 6, row: bool =
 
 
 def chain(specs: list[tuple[int, int]]) -> IRModule:
-    """A module whose main runs kernels of one shape one after the other: (seed, zero point)."""
+    """Return a module whose main runs kernels of one shape in sequence, as (seed, zero point)."""
     functions: dict[str, tir.PrimFunc] = {}
     constants: dict[str, Constant] = {}
     buffers = [tir.Buffer(f"t{n}", INT8, (6, 4), alignment=4) for n in range(len(specs) + 1)]
@@ -306,14 +306,14 @@ def test_every_pass_keeps_the_outputs_and_leaves_a_valid_module() -> None:
         verify_module(after, {}, BASE_INTRINSICS)
 
 
-def test_a_pass_that_finds_nothing_to_do_returns_the_identical_module() -> None:
+def test_an_idle_pass_returns_the_identical_module() -> None:
     module = chain([(1, 3), (2, 3)])
     for step in ALL:
         module = step(module)
         assert step(module) is module, step.name
 
 
-def test_passes_share_what_they_do_not_change() -> None:
+def test_passes_share_unchanged_nodes() -> None:
     module = chain([(1, 3), (2, 3)])
     tidy = BY_NAME["simplify"](BY_NAME["unroll"](module))
     touched = tidy.with_function(kernel("extra", 5, 0, channels=4).build())
@@ -339,7 +339,7 @@ def merged(module: IRModule) -> IRModule:
     return dedupe_functions.PASS(BY_NAME["merge-constants"](module))
 
 
-def test_kernels_equal_but_for_constants_become_one() -> None:
+def test_kernels_that_differ_in_constants_are_merged() -> None:
     module = chain([(1, 3), (2, 3), (3, 3)])
     after = merged(module)
     assert set(after.functions) == {"conv_0", "run"}
@@ -365,7 +365,7 @@ def test_differing_immediates_become_scalar_parameters() -> None:
     assert outputs(after) == outputs(module)
 
 
-def test_kernels_of_another_schedule_or_operator_stay_apart() -> None:
+def test_kernels_of_different_schedules_or_operators_are_not_merged() -> None:
     module = chain([(1, 3), (2, 3)])
     other = module.functions["conv_1"]
     assert isinstance(other, tir.PrimFunc)
@@ -390,7 +390,7 @@ def stored(name: str, values: list[int], dtype: DType = INT32) -> tir.PrimFunc:
     )
 
 
-def test_kernels_with_too_many_different_numbers_stay_apart_but_equal_ones_merge() -> None:
+def test_kernels_with_too_many_differing_numbers_are_not_merged() -> None:
     limit = dedupe_functions.SCALARS_MAX
     many, more = list(range(limit + 1)), [n + 50 for n in range(limit + 1)]
     module = chain([(1, 3), (2, 3), (3, 3)])
@@ -419,7 +419,7 @@ def test_indices_and_loop_bounds_are_never_passed_as_scalars() -> None:
 # ---- parameters instead of linked constants ----------------------------------------------------
 
 
-def test_hoisting_leaves_no_constant_in_a_kernel_and_names_each_once() -> None:
+def test_externalized_constants_are_declared_once_in_the_main() -> None:
     module = BY_NAME["merge-constants"](chain([(1, 3), (2, 3), (1, 3)]))
     after = externalize_constants.PASS(module)
     for name, func in after.functions.items():
@@ -430,7 +430,7 @@ def test_hoisting_leaves_no_constant_in_a_kernel_and_names_each_once() -> None:
     assert outputs(after) == outputs(module)
 
 
-def test_a_hoisted_constant_is_as_aligned_as_its_strictest_user_wants() -> None:
+def test_an_externalized_constant_has_the_strictest_alignment() -> None:
     module = BY_NAME["merge-constants"](BY_NAME["unroll"](chain([(1, 3), (1, 3)])))
     func = module.functions["conv_1"]
     assert isinstance(func, tir.PrimFunc)

@@ -1,5 +1,5 @@
-"""The one intermediate representation: nouns only, no stage.
+"""The intermediate representation used from import to code generation.
 
-`core` holds the small shared values, `graph` the operator level, `tir` the loop level, `module`
-the container that carries both from import to code generation, `text` its exact written form.
+`graph` is the operator level, `tir` the loop level, `core` the values both share, `module` the
+container, and `printer`/`parser` the exact text form.
 """

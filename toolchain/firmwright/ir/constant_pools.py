@@ -1,8 +1,7 @@
-"""Where constants lie in memory that the program's image does not hold.
+"""Layout of constants in read-only pools that are not part of the program image.
 
-In: a module whose constants name their pools. Out: the image of a pool: its constants one behind
-the other, in the order of the module's table, each at a multiple of `IMAGE_ALIGNMENT`. The pool's
-file, the offsets in generated C and the sizes in reports all come from here.
+A pool's image holds its constants in module order, each aligned to `IMAGE_ALIGNMENT`. The pool
+file, the offsets in generated C and the sizes in reports are all derived from this layout.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from firmwright.ir.module import IRModule
 
 IMAGE_ALIGNMENT = 16
 UNLINKED_SCOPES = ("external", "port", "async")
-"""Scopes of read-only pools whose bytes are no part of the program's image."""
+"""Scopes of read-only pools whose bytes are not part of the program image."""
 UNADDRESSABLE_SCOPES = ("port", "async")
-"""Those that the core cannot address: constants are read into RAM before they are used."""
+"""Scopes that the core cannot address; constants are copied to RAM before use."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolImage:
-    """The bytes of a read-only pool, and the offset of each constant in them."""
+    """The bytes of a read-only pool and the offset of each constant in them."""
 
     pool: PoolInfo
     data: bytes
@@ -31,29 +30,29 @@ class PoolImage:
 
 
 def constant_pools(module: IRModule) -> tuple[PoolInfo, ...]:
-    """The read-only pools, in the order in which constants are to fill them."""
+    """Return the read-only pools in the order in which they are filled."""
     return tuple(pool for pool in module.pools if pool.access == "ro")
 
 
 def pool_of_constant(module: IRModule, constant: str) -> PoolInfo | None:
-    """The read-only pool that holds `constant`; None: the program's own memory does."""
+    """Return the read-only pool of `constant`, or None if the program image holds it."""
     name = module.constants[constant].pool
     if not name:
         return None
     for pool in constant_pools(module):
         if pool.name == name:
             return pool
-    raise InternalError(f"constant {constant} lies in the pool {name}, which is none for constants")
+    raise InternalError(f"constant {constant} is in pool {name}, which is not a constant pool")
 
 
 def is_linked(module: IRModule, constant: str) -> bool:
-    """Whether the program's image holds `constant`."""
+    """Return whether `constant` is linked into the program image."""
     pool = pool_of_constant(module, constant)
     return pool is None or pool.scope not in UNLINKED_SCOPES
 
 
 def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
-    """What `pool` has to contain."""
+    """Build the image of `pool` from the constants assigned to it."""
     offsets: dict[str, int] = {}
     data = bytearray()
     for name, constant in module.constants.items():
@@ -65,7 +64,7 @@ def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
 
 
 def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:
-    """The images of the pools in use that the program's image does not hold."""
+    """Build the images of all non-empty pools that are not part of the program image."""
     images = (
         build_pool_image(module, p) for p in constant_pools(module) if p.scope in UNLINKED_SCOPES
     )

@@ -1,6 +1,6 @@
-"""Values that both levels of the IR share: spans, targets, virtual devices, pools, constants.
+"""Values shared by both IR levels: spans, targets, virtual devices, pools and constants.
 
-All are frozen. Sizes and offsets are bytes; shapes are tuples of positive ints.
+All are frozen. Sizes and offsets are in bytes; shapes are tuples of positive ints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Attrs: TypeAlias = Mapping[str, Attr]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a node comes from in the user's model: shown by errors, C comments and profiles."""
+    """The source location of a node in the user's model, for errors, C comments and profiles."""
 
     file: str
     subgraph: int = 0
@@ -68,12 +68,12 @@ UNCONSTRAINED = VirtualDevice()
 
 @dataclass(frozen=True, slots=True)
 class PoolInfo:
-    """A region of memory the planner may place buffers in.
+    """A memory region in which the planner may place buffers.
 
-    `size_bytes` None means unlimited; `targets` empty means every target may use it; bandwidths
-    are bytes per cycle and latencies cycles, None where unknown. `scope` of a read-only pool says
-    how the code gets at its constants: `global` (linked into `section`), `external` (addressable,
-    but the user puts the bytes there), `port` and `async` (read into RAM through a function).
+    `size_bytes` None means unlimited; empty `targets` means that every target may use the pool.
+    Bandwidths are in bytes per cycle, latencies in cycles, None if unknown. The `scope` of a
+    read-only pool selects the access to its constants: `global` (linked into `section`), `external`
+    (addressable, programmed by the user), `port` and `async` (read into RAM by a function).
     """
 
     name: str
@@ -89,14 +89,14 @@ class PoolInfo:
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
-"""The fields of a pool that say how fast it is."""
+"""The fields of a pool that describe its speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """An immutable tensor of the program: little-endian C-order bytes.
+    """An immutable tensor of the program: little-endian bytes in C order.
 
-    `pool` is the read-only pool that holds it, "" where the program's own memory does.
+    `pool` names the read-only pool that holds it; "" means the program's own memory.
     """
 
     name: str
@@ -107,12 +107,12 @@ class Constant:
 
     @staticmethod
     def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:
-        """Take `array` (any shape, converted to `dtype`'s width) as a constant."""
+        """Create a constant from `array`, converted to the width of `dtype`."""
         exact = np.ascontiguousarray(array, dtype=dtype.np)
         return Constant(name, dtype, tuple(int(n) for n in array.shape), exact.tobytes())
 
     def array(self) -> npt.NDArray[np.generic]:
-        """The values as a read-only array of `shape`."""
+        """Return the values as a read-only array of `shape`."""
         flat: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype.np)
         return flat.reshape(self.shape)
 
@@ -122,5 +122,5 @@ class Constant:
 
     @property
     def digest(self) -> str:
-        """sha256 of the bytes: constants with equal bytes may share one place in the image."""
+        """The SHA-256 of the bytes; constants with equal bytes may be merged."""
         return hashlib.sha256(self.data).hexdigest()

@@ -1,7 +1,6 @@
-"""The module: everything about a compilation in one value, from import to code generation.
+"""The IR module, which holds the complete state of a compilation.
 
-There is no other state. A module can be written out after any pass, read back elsewhere and
-compiled to the same bytes (`ir/printer.py`).
+A module can be printed after any pass, parsed again and compiled to the same bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ AnyFunction: TypeAlias = Function | tir.PrimFunc
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """An input or output of the model: its tensor name there, its buffer in the AOT main, type.
+    """An input or output of the model: its tensor name, its buffer in the AOT main and its type.
 
-    `buffer` is a C identifier: the field of `struct NAME_inputs` / `_outputs` too.
+    `buffer` is a C identifier and also the field name in `struct NAME_inputs` or `NAME_outputs`.
     """
 
     name: str
@@ -32,19 +31,19 @@ class IoTensor:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor(IoTensor):
-    """A tensor that the model keeps between runs; `initial` names the constant it is reset to."""
+    """A tensor that persists between runs; `initial` names the constant that resets it."""
 
     initial: str
 
 
 @dataclass(frozen=True, slots=True)
 class IoBinding:
-    """Who owns the model's inputs and outputs.
+    """Ownership of the model's inputs and outputs.
 
-    `workspace`: they lie in the pools and may share memory, so a run consumes its input unless
-    `preserve_input`. `caller`: the caller's buffers, in no pool. With `stream_input_rows` the one
-    input is in
-    no pool in either mode: the caller feeds it row by row. State lies in the pools in both.
+    `workspace`: inputs and outputs are planned in the pools and may share memory, so a run
+    overwrites its input unless `keep_input` is set. `caller`: the caller provides the buffers. With
+    `input_rows` the caller feeds the single input row by row and no pool holds it. State is always
+    in the pools.
     """
 
     mode: Literal["arena", "caller"] = "arena"
@@ -65,12 +64,12 @@ class IoBinding:
 
 @dataclass(frozen=True, slots=True)
 class IRModule:
-    """Functions of both levels, constants, targets, pools, I/O binding, plan, attributes.
+    """Functions of both levels, constants, targets, pools, I/O binding, plan and attributes.
 
-    Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced),
-    `link_params` (bool), `planner`, `entry` (name of the graph function or AOT main to run),
-    `source_sha256` (of the model file), `partitioned` (its operators have been given to targets).
-    `files` are C sources that backends and custom operators brought, by their path in the project.
+    Known attributes: `numerics` (litert|tflm), `optimize` (speed|size|ram|balanced), `link_params`
+    (bool), `planner`, `entry` (name of the graph function or AOT main to run), `source_sha256`
+    (hash of the model file), `partitioned` (operators are assigned to targets). `files` maps
+    project paths to C sources contributed by backends and custom operators.
     """
 
     name: str
@@ -88,11 +87,11 @@ class IRModule:
         return self.functions[str(self.attrs.get("entry", "main"))]
 
     def callee(self, op: str) -> AnyFunction | None:
-        """The function that a call of `op` calls, `@name`; None where it is an operator."""
+        """Return the function called by `op` (`@name`), or None if `op` is an operator."""
         return self.functions.get(op[1:]) if op.startswith("@") else None
 
     def with_function(self, function: AnyFunction) -> IRModule:
-        """This module with `function` added, or put in the place of the one of its name."""
+        """Return this module with `function` added, replacing one of the same name."""
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:
@@ -101,7 +100,7 @@ class IRModule:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named step `IRModule -> IRModule`; the driver verifies the module after it."""
+    """A named transformation `IRModule -> IRModule`."""
 
     name: str
     run: Callable[[IRModule], IRModule]

@@ -1,7 +1,6 @@
-"""Reads whole modules; `ir/printer.py` describes the format.
+"""Parser of module text; `ir/printer.py` describes the format.
 
-In: text with the name of its file. Out: an IRModule, or a ModelError that names the place. The data
-section is cut off first and read line by line; its hashes are checked.
+The data section is split off first and read line by line; its hashes are verified.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ T = TypeVar("T")
 
 
 def parse_sections(text: str, file: str, *, structure_only: bool, fragment: bool) -> IRModule:
-    """See `parse_module` in `ir/printer.py`."""
     cut = _DATA.search(text)
     data = _read_data(text, cut.end(), file) if cut else {}
     tokens = Tokenizer(text[: cut.start()] if cut else text, file)
@@ -59,8 +57,8 @@ def parse_sections(text: str, file: str, *, structure_only: bool, fragment: bool
 
 
 def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
-    """The section after `data {`: bytes by hash."""
-    found: dict[str, bytes] = {}
+    """Read the section after `data {` and return its bytes by hash."""
+    data: dict[str, bytes] = {}
     chunks: dict[str, list[str]] = {}
     digest, closed = "", False
     first = text.count("\n", 0, start) + 1
@@ -83,8 +81,8 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
     if not closed:
         raise ModelError("the data section has no end.", where=f"{file}:{first}:1")
     for digest, lines in chunks.items():
-        found[digest] = _decode_data(digest, "".join(lines), file)
-    return found
+        data[digest] = _decode_data(digest, "".join(lines), file)
+    return data
 
 
 def _decode_data(digest: str, text: str, file: str) -> bytes:
@@ -92,15 +90,15 @@ def _decode_data(digest: str, text: str, file: str) -> bytes:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ModelError(
-            f"the bytes of sha256.{digest} are no base64: {error}.", where=file
+            f"the bytes of sha256.{digest} are not base64: {error}.", where=file
         ) from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ModelError(f"the bytes of sha256.{digest} have another hash.", where=file)
+        raise ModelError(f"the bytes of sha256.{digest} do not match their hash.", where=file)
     return data
 
 
 class _ModuleParser(SyntaxParser):
-    """Reads sections in any order; each name once."""
+    """Parser of sections, which may come in any order."""
 
     __slots__ = ("_data", "_graphs", "_prims", "_structure_only")
 
@@ -179,11 +177,11 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         attrs = self.attrs() if self.tokens.at("{") else {}
         for field, value in attrs.items():
-            wanted = _POOL_FIELDS.get(field)
-            if wanted is None:
+            types = _POOL_FIELDS.get(field)
+            if types is None:
                 raise self.tokens.error(f"pool {name} has the unknown field {field!r}.", token)
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                kinds = " or ".join(kind.__name__ for kind in wanted)
+            if not isinstance(value, types) or isinstance(value, bool):
+                kinds = " or ".join(kind.__name__ for kind in types)
                 raise self.tokens.error(f"{field} of pool {name} must be {kinds}.", token)
         if attrs.get("access", "rw") not in ("rw", "ro"):
             raise self.tokens.error(f"access of pool {name} must be rw or ro.", token)
@@ -202,12 +200,12 @@ class _ModuleParser(SyntaxParser):
             self.tokens.expect("=")
             name = self.tokens.string()
             self.tokens.expect(":")
-            found = self.tensor_type()
+            tensor_type = self.tensor_type()
             if kind == "state":
                 self.tokens.expect("=")
-                state.append(StateTensor(name, buffer, found, self.tokens.global_()))
+                state.append(StateTensor(name, buffer, tensor_type, self.tokens.global_()))
             else:
-                tensors[kind].append(IoTensor(name, buffer, found))
+                tensors[kind].append(IoTensor(name, buffer, tensor_type))
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
         return IoBinding(mode, keep, inputs, outputs, rows, tuple(state))
 
@@ -219,7 +217,7 @@ class _ModuleParser(SyntaxParser):
         dtype, shape = self.dtype(), self.shape()
         size_bytes = math.prod(shape) * (dtype.bits // 8)
         if not dtype.bits or any(n < 0 for n in shape) or size_bytes > _CONSTANT_BYTES_MAX:
-            raise self.tokens.error(f"constant {name!r} has an impossible type.", token)
+            raise self.tokens.error(f"constant {name!r} has an invalid type.", token)
         pool = self._constant_pool()
         if self.tokens.at("["):
             data = self._listed(dtype)
@@ -240,7 +238,7 @@ class _ModuleParser(SyntaxParser):
         return pool
 
     def _listed(self, dtype: DType) -> bytes:
-        """Values written out by hand."""
+        """Parse values written out by hand."""
         token = self.tokens.peek
         read = self.tokens.float_ if dtype.is_float else self.tokens.int_
         values = self.items("[", "]", read)
@@ -259,7 +257,7 @@ class _ModuleParser(SyntaxParser):
         if self._structure_only:
             return bytes(size_bytes)
         raise ModelError(
-            f"the bytes of {what} {name!r} are left out of this text.",
+            f"the bytes of {what} {name!r} are elided in this text.",
             where=self.tokens.where(token),
             hint="a text printed without eliding constants.",
         )

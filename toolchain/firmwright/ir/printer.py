@@ -1,26 +1,25 @@
-"""The text of whole modules: one format for every stage, from import to code generation.
+"""Printer of module text, the exact written form of a module at any stage.
 
-In: an IRModule, or text with the name of its file. Out: text, or the module. Invariant:
-`parse_module(print_module(m)) == m`, to the last bit of every float and constant.
+`parse_module(print_module(m)) == m`, down to the last bit of every float and constant.
 
     firmwright ir 1
     module @NAME
     attrs {...}
     target @NAME = "KIND" {...}
     pool @NAME {...}
-    io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
+    io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ...
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
-    file "PATH" sha256.HEX                  (a C source that came with a function)
+    file "PATH" sha256.HEX                  (a C source that a function needs)
     graph @NAME(...) ...                    graph/printer.py
     func @NAME(...) ...                     tir/printer.py
     plan "PLANNER" {...}
     data { sha256.HEX: base64 lines }
 
-Each constant's bytes stand once in the data section, under their hash, which the reader checks.
-Without the section (`elide_constants`) the text shows structure only; reading it back needs
-`structure_only`, which fills constants with zeros. A fragment is a module without its first line.
+The data section holds the bytes of each constant once, under their hash. With `elide_constants` it
+is omitted and the text can only be parsed with `structure_only`, which fills constants with zeros.
+A fragment is a module without the first line.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _DATA_COLUMNS = 96
 
 
 def print_module(module: IRModule, elide_constants: bool = False, *, fragment: bool = False) -> str:
-    """`module` as text; `fragment` leaves out the line that names format and version."""
+    """Return `module` as text; `fragment` omits the version line."""
     page = IRWriter()
     if not fragment:
         page.line(f"firmwright ir {FORMAT_VERSION}")
@@ -73,7 +72,7 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
 
 def _check_key(key: str, name: str) -> None:
     if key != name:
-        raise InternalError(f"the module knows {name!r} under the name {key!r}")
+        raise InternalError(f"the entry {name!r} is stored under the name {key!r}")
 
 
 def _print_head(module: IRModule, page: IRWriter) -> None:
@@ -89,12 +88,12 @@ def _print_head(module: IRModule, page: IRWriter) -> None:
 
 def _target_attrs(target: Target) -> str:
     if len(dict(target.attrs)) != len(target.attrs):
-        raise InternalError(f"target {target} has an attribute twice")
+        raise InternalError(f"target {target} has a duplicate attribute")
     return format_attrs(dict(target.attrs))
 
 
 def _pool_attrs(pool: PoolInfo) -> dict[str, Attr]:
-    """What differs from a pool's defaults."""
+    """Return the fields of `pool` that differ from the defaults."""
     default = PoolInfo(pool.name)
     fields: dict[str, Attr | None] = {
         "size_bytes": pool.size_bytes,
@@ -164,9 +163,9 @@ def _print_data(module: IRModule, page: IRWriter) -> None:
 def parse_module(
     text: str, file: str = "<text>", *, structure_only: bool = False, fragment: bool = False
 ) -> IRModule:
-    """The module that `text` (of `file`, for messages) describes.
+    """Parse module text; `file` names it in error messages.
 
-    `structure_only` fills constants whose bytes are left out with zeros; without it they are an
-    error. `fragment` takes a text without its first line.
+    `structure_only` fills constants whose bytes were elided with zeros; otherwise they are an
+    error. `fragment` accepts text without the version line. Raises ModelError with the position.
     """
     return parse_sections(text, file, structure_only=structure_only, fragment=fragment)

@@ -1,11 +1,9 @@
-"""A model file as decoded, before any meaning is given to it: what frontends hand to operators.
+"""The decoded form of a model file that frontends pass to the operator importers.
 
-Frozen values. Tensors are named by their index in the subgraph, as the file names them. A frontend
-promises of a `RawModel`: every index is in range; nodes are in an order in which each input is a
-graph input, a constant, a variable or the output of an earlier node; no tensor is defined twice;
-constants have exactly the bytes that shape and element type ask for; quantisations fit their
-tensor. It promises nothing about operators: names, options, types and shapes may be unknown, absurd
-or dynamic; the operator files judge those.
+Tensors are identified by their index in the subgraph. A frontend guarantees that indices are in
+range; that nodes are in an executable order; that no tensor is defined twice; that constants have
+the size implied by shape and element type; and that quantizations fit their tensors. Operator
+names, options, types and shapes are not validated: importers must check them.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ NO_TENSOR = -1
 class RawTensor:
     """A tensor of a subgraph.
 
-    `dtype` is a name that base/dtypes.py may know (`int8`) or not (`float16`, `string`). `buffer`
-    holds a constant's bytes (little-endian, C order), None if the tensor is not constant.
-    `shape_signature` is empty or has the rank of `shape`, -1 where the size is only known at run
-    time; `shape` then says which size the exporter assumed. A dimension of `shape` itself is -1
-    only if the exporter knew none.
+    `dtype` may be a name that `base/dtypes.py` does not know (`float16`, `string`). `buffer` holds
+    the bytes of a constant (little-endian, C order), else None. `shape_signature` is empty or has
+    the rank of `shape`, with -1 for sizes known only at run time; `shape` then holds the sizes
+    assumed by the exporter. A dimension of `shape` is -1 only if the exporter did not know it.
     """
 
     index: int
@@ -42,7 +39,7 @@ class RawTensor:
 
     @property
     def dynamic_axes(self) -> tuple[int, ...]:
-        """The axes of unknown size; a batch axis that the exporter fixed at 1 is not among them."""
+        """The axes of unknown size, except a batch axis that the exporter fixed at 1."""
         marked = self.shape_signature or self.shape
         return tuple(
             axis
@@ -53,11 +50,10 @@ class RawTensor:
 
 @dataclass(frozen=True, slots=True)
 class RawNode:
-    """An operator call: `op` is the format's name for it (`CONV_2D`, `custom:NAME`).
+    """An operator call; `op` is the name in the source format (`CONV_2D`, `custom:NAME`).
 
-    Inputs and outputs are tensor indices; an input left out is NO_TENSOR. `options` holds every
-    option of the operator, those absent from the file at the format's default; enumerations are
-    names.
+    Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options` holds every
+    option, with the format's default for those absent from the file; enumerations are names.
     """
 
     op: str
@@ -72,7 +68,7 @@ class RawNode:
 
 @dataclass(frozen=True, slots=True)
 class RawSubgraph:
-    """Tensors, the indices of inputs and outputs, and nodes in an executable order."""
+    """Tensors, input and output indices, and nodes in an executable order."""
 
     name: str
     tensors: tuple[RawTensor, ...]
@@ -83,7 +79,7 @@ class RawSubgraph:
 
 @dataclass(frozen=True, slots=True)
 class RawSignature:
-    """A named entry point: pairs (name, tensor index) for inputs and outputs of a subgraph."""
+    """A named entry point: (name, tensor index) pairs for the inputs and outputs of a subgraph."""
 
     key: str
     subgraph: int
@@ -93,7 +89,7 @@ class RawSignature:
 
 @dataclass(frozen=True, slots=True)
 class RawModel:
-    """A decoded model file; subgraph 0 is the one that runs."""
+    """A decoded model file; subgraph 0 is the main one."""
 
     file: str
     description: str

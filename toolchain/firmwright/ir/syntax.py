@@ -1,11 +1,8 @@
-"""What both levels of the IR share in text: names, attributes, types, spans, line breaking.
+"""Text syntax shared by both IR levels: names, attributes, types, spans and line breaking.
 
-In: values of `ir/core.py` and `TensorType`, or tokens. Out: text, or the values again. Invariant:
-what a `format_*` function gives, the `SyntaxParser` method of the same noun reads back to an equal
-value.
-
-A newline inside a formatted string is a place where a long line may be broken; `IRWriter.put`
-turns it into a blank otherwise. (Quoted strings never hold a newline, so nothing else is touched.)
+Each `format_*` function is the inverse of the `SyntaxParser` method of the same noun. A newline in
+a formatted string marks a permitted line break; `IRWriter.put` prints it as a space unless the line
+is too long. Quoted strings never contain newlines.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from firmwright.ir.graph.nodes import TensorType
 
 COLUMNS = 100
 NESTING_MAX = 150
-"""Open brackets and operands a reader follows at once before it calls a text hostile."""
+"""Limit of open brackets and operands, which protects against hostile input."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 _NOT_WORDS = frozenset({"inf", "nan", "true", "false"})  # these are other tokens or values
@@ -31,12 +28,12 @@ T = TypeVar("T")
 
 
 class IRWriter(IndentedWriter):
-    """A writer that breaks long lines where their text allows it."""
+    """A text writer that breaks long lines at the permitted places."""
 
     __slots__ = ()
 
     def put(self, text: str) -> None:
-        """One line, continued four columns further in if it would pass column 100."""
+        """Write one line, broken with a four-column indent if it would exceed column 100."""
         room = COLUMNS - len(self._step) * self._indent
         flat = text.replace("\n", " ")
         if len(flat) <= room:
@@ -53,7 +50,7 @@ class IRWriter(IndentedWriter):
 
 
 def format_word(text: str) -> str:
-    """`text` bare where it is an identifier, else quoted."""
+    """Return `text` bare if it is an identifier, else quoted."""
     return text if _WORD.match(text) and text not in _NOT_WORDS else quote(text)
 
 
@@ -74,7 +71,7 @@ def format_attr(value: Attr) -> str:
 
 
 def format_attrs(attrs: Attrs) -> str:
-    """`{name=value, ...}`."""
+    """Format attributes as `{name=value, ...}`."""
     return "{" + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items()) + "}"
 
 
@@ -88,7 +85,7 @@ def format_span(span: Span) -> str:
 
 
 def format_quantization(quantization: Quantization) -> str:
-    """`quant(SCALES, ZEROS)`: a list per channel; equal zero points are written once."""
+    """Format as `quant(SCALES, ZEROS)`: per-channel lists; equal zero points are written once."""
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:
         return f"quant({format_float(scales[0])}, {zeros[0]})"
@@ -114,7 +111,7 @@ def format_device(device: VirtualDevice) -> str:
 
 
 class SyntaxParser:
-    """The shared grammar over a tokenizer."""
+    """The shared grammar on top of a tokenizer."""
 
     __slots__ = ("_nesting", "tokens")
 
@@ -123,7 +120,7 @@ class SyntaxParser:
         self._nesting = 0
 
     def deeper(self) -> None:
-        """One more open bracket; every call is paired with `shallower`."""
+        """Enter a bracket; pair every call with `shallower`."""
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise self.tokens.error(f"the text is nested deeper than {NESTING_MAX} levels.")
@@ -132,32 +129,32 @@ class SyntaxParser:
         self._nesting -= 1
 
     def items(self, opening: str, closing: str, item: Callable[[], T]) -> list[T]:
-        """`opening item, item, ... closing`; a comma before the end is allowed."""
+        """Parse `opening item, item, ... closing`; a trailing comma is allowed."""
         self.tokens.expect(opening)
         self.deeper()
-        found: list[T] = []
+        parsed: list[T] = []
         while not self.tokens.at(closing):
-            found.append(item())
+            parsed.append(item())
             if not self.tokens.accept(","):
                 break
         self.tokens.expect(closing)
         self.shallower()
-        return found
+        return parsed
 
     def expected(self, what: str) -> ModelError:
-        """The error that something else than `what` stands here."""
+        """Return the error that `what` was expected at this position."""
         token = self.tokens.peek
         shown = "the end of the text" if token.kind is TokenKind.END else repr(token.text[:40])
         return self.tokens.error(f"found {shown}, expected {what}.")
 
-    def unique(self, name: str, known: Mapping[str, object], what: str, token: Token) -> str:
-        """`name`, which must not be in `known` yet."""
-        if name in known:
+    def unique(self, name: str, defined: Mapping[str, object], what: str, token: Token) -> str:
+        """Return `name`, or raise an error if it is already defined."""
+        if name in defined:
             raise self.tokens.error(f"{what} {name!r} is defined twice.", token)
         return name
 
     def word(self) -> str:
-        """An identifier or a string."""
+        """Parse an identifier or a string."""
         if self.tokens.peek.kind is TokenKind.STRING:
             return self.tokens.string()
         return self.tokens.ident()
@@ -185,23 +182,23 @@ class SyntaxParser:
         raise self.expected("a number, a string, true, false or a list")
 
     def attrs(self) -> dict[str, Attr]:
-        found: dict[str, Attr] = {}
+        attrs: dict[str, Attr] = {}
 
         def item() -> None:
             token = self.tokens.peek
-            name = self.unique(self.word(), found, "attribute", token)
+            name = self.unique(self.word(), attrs, "attribute", token)
             self.tokens.expect("=")
-            found[name] = self.attr()
+            attrs[name] = self.attr()
 
         self.items("{", "}", item)
-        return found
+        return attrs
 
     def maybe_attrs(self) -> dict[str, Attr]:
-        """`attrs {...}` or nothing."""
+        """Parse an optional `attrs {...}`."""
         return self.attrs() if self.tokens.accept("attrs") else {}
 
     def span(self) -> Span:
-        """`span(FILE, SUBGRAPH, OPERATOR[, TENSOR])` or nothing."""
+        """Parse an optional `span(FILE, SUBGRAPH, OPERATOR[, TENSOR])`."""
         if not self.tokens.accept("span"):
             return Span("")
         self.tokens.expect("(")
@@ -216,17 +213,17 @@ class SyntaxParser:
 
     def dtype(self) -> DType:
         token = self.tokens.peek
-        found = find_dtype(token.text) if token.kind is TokenKind.IDENT else None
-        if found is None:
+        dtype = find_dtype(token.text) if token.kind is TokenKind.IDENT else None
+        if dtype is None:
             raise self.expected("an element type such as i8 or f32")
         self.tokens.next()
-        return found
+        return dtype
 
     def shape(self) -> tuple[int, ...]:
         return tuple(self.items("[", "]", self.tokens.int_))
 
     def quantization(self) -> Quantization | None:
-        """`quant(...)` or nothing."""
+        """Parse an optional `quant(...)`."""
         token = self.tokens.peek
         if not self.tokens.accept("quant"):
             return None
@@ -256,20 +253,20 @@ class SyntaxParser:
         return TensorType(shape, dtype, self.quantization())
 
     def device(self) -> VirtualDevice:
-        """`on(...)` or nothing."""
+        """Parse an optional `on(...)`."""
         if not self.tokens.accept("on"):
             return UNCONSTRAINED
-        found: dict[str, str | int] = {}
+        fields: dict[str, str | int] = {}
 
         def item() -> None:
             name = self.one_of(("type", "id", "target", "scope"))
             self.tokens.expect("=")
-            found[name] = self.tokens.int_() if name == "id" else self.tokens.string()
+            fields[name] = self.tokens.int_() if name == "id" else self.tokens.string()
 
         self.items("(", ")", item)
         return VirtualDevice(
-            str(found.get("type", "")),
-            int(found.get("id", UNCONSTRAINED.device_id)),
-            str(found.get("target", "")),
-            str(found.get("scope", "")),
+            str(fields.get("type", "")),
+            int(fields.get("id", UNCONSTRAINED.device_id)),
+            str(fields.get("target", "")),
+            str(fields.get("scope", "")),
         )

@@ -1,10 +1,8 @@
-"""What measurements say of kernels: the records of a tuning log, and what layers are known by.
+"""Tuning records: measurements of kernels, and the digests that identify layers and kernels.
 
-In: measurements, and calls and kernels as lowering has them. Out: records as JSON lines, digests,
-and for a layer those records that may be compared with each other. A layer is known by its
-structure (`layer_digest`), a kernel by its code without the values of its data (`kernel_digest`):
-neither depends on names, and a network that was trained again finds its layers as long as its
-kernels have the same form. Nothing here reads files.
+A layer is identified by its structure (`layer_digest`), a kernel by its code without data values
+(`kernel_digest`). Neither depends on names, so records of a retrained network still apply while its
+kernels have the same form. This module does not access files.
 """
 
 from __future__ import annotations
@@ -35,19 +33,19 @@ _STATUSES = ("ok", "wrong", "failed")
 
 Status: TypeAlias = Literal["ok", "wrong", "failed"]
 ConfiguredSchedule: TypeAlias = tuple[str, tuple[tuple[str, int | str], ...]]
-"""A rule's name and its configuration, sorted."""
+"""The name of a schedule and its sorted configuration."""
 MeasurementKey: TypeAlias = "tuple[str, str, ConfiguredSchedule, MeasurementContext]"
-"""Digests of layer and kernel, choice, circumstances."""
+"""Layer digest, kernel digest, configured schedule and context."""
 
 
 def configured_schedule(rule: str, config: Config) -> ConfiguredSchedule:
-    """That rule in that configuration, as a key."""
+    """Return a hashable key for a schedule and its configuration."""
     return rule, tuple(sorted(config.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """What a count depends on beside the kernel. `method` is exact or timer."""
+    """The conditions that affect a count. `method` is `exact` or `timer`."""
 
     board: str
     method: str
@@ -58,10 +56,10 @@ class MeasurementContext:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One kernel, measured once: a line of the log.
+    """One measurement of a kernel: one line of the tuning log.
 
-    A `wrong` kernel differs from the reference, a `failed` one did not build, fit or end; `count`
-    is 0 for both. `what` tells a reader which layer it was; nothing else depends on it.
+    `wrong` marks a kernel that differs from the reference, `failed` one that did not build, fit or
+    terminate; `count` is 0 for both. `what` describes the layer for the reader of the log.
     """
 
     layer: str
@@ -75,11 +73,11 @@ class Measurement:
 
     @property
     def key(self) -> MeasurementKey:
-        """What need not be measured again."""
+        """The key under which the measurement need not be repeated."""
         return self.layer, self.kernel, self.choice, self.at
 
     def line(self) -> str:
-        """As JSON, the same text on every machine."""
+        """Return the record as JSON, identical on every machine."""
         rule, config = self.choice
         data = {
             "schema": SCHEMA,
@@ -97,7 +95,7 @@ class Measurement:
 
 
 def parse_measurement(text: str) -> Measurement | None:
-    """The measurement in a line of a log; None where it is none that this version knows."""
+    """Parse a line of a log; return None if this version does not understand it."""
     try:
         data = parse_json(text)
     except ValueError:
@@ -132,10 +130,10 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
 
 
 def layer_digest(call: OpCall, target: Target) -> str:
-    """The structure of a layer on a target: operator, attributes, shapes, types, profile.
+    """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
 
-    Of quantisation and weights only their granularity counts: what kernels make of the values
-    shows in their code.
+    Quantization enters only by granularity: its values, like those of weights, show in the kernel
+    code.
     """
     data = {
         "op": call.op,
@@ -152,7 +150,7 @@ def layer_digest(call: OpCall, target: Target) -> str:
 
 
 def kernel_digest(function: tir.PrimFunc) -> str:
-    """The form of a kernel: its code without names of its own and the values of its data."""
+    """Return a hash of a kernel's code without its names and data values."""
 
     def rule(node: Node) -> Node | None:
         match node:
@@ -170,8 +168,10 @@ def kernel_digest(function: tir.PrimFunc) -> str:
 
 
 def _structure(kind: TensorType) -> list[object]:
-    found = kind.quantization
-    granularity = "none" if found is None else "tensor" if len(found.scales) == 1 else "channel"
+    quantization = kind.quantization
+    granularity = (
+        "none" if quantization is None else "tensor" if len(quantization.scales) == 1 else "channel"
+    )
     return [list(kind.shape), kind.dtype.name, granularity]
 
 
@@ -188,14 +188,14 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TuningRecords:
-    """What a log says, by layer. `digest` is of its content, in any order; "" without content."""
+    """Measurements by layer; `digest` hashes them independently of their order ("" if empty)."""
 
     layers: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
     digest: str = ""
 
     @staticmethod
     def from_measurements(measurements: Iterable[Measurement]) -> TuningRecords:
-        """The same from any order of `measurements`, duplicates among them or not."""
+        """Index `measurements`; order and duplicates do not matter."""
         unique = {item.line(): item for item in measurements}
         layers: dict[str, tuple[Measurement, ...]] = {}
         for line in sorted(unique):
@@ -204,10 +204,9 @@ class TuningRecords:
         return TuningRecords(layers, _digest("\n".join(sorted(unique))) if unique else "")
 
     def measurements_for_layer(self, layer: str, board: str) -> tuple[Measurement, ...]:
-        """What is known of a layer, all counted in one way.
+        """Return the measurements of a layer that share one unit and context.
 
-        Of several circumstances those of `board` come first, then cycles, then those with most
-        measurements.
+        Prefers the context of `board`, then cycles, then the context with the most measurements.
         """
         groups: dict[tuple[str, MeasurementContext], list[Measurement]] = {}
         for item in self.layers.get(layer, ()):
@@ -222,4 +221,4 @@ class TuningRecords:
 
 
 NO_TUNING_RECORDS = TuningRecords()
-"""What is known without a log."""
+"""The records of an empty log."""

@@ -1,1 +1,1 @@
-"""Stage: graph Functions to PrimFuncs, a short list of alternatives a call."""
+"""Lowering of graph functions to PrimFuncs, with a list of candidates per call."""

@@ -1,8 +1,7 @@
-"""What a tuning log changes about the alternatives of one call: which there are, what they cost.
+"""Application of tuning measurements to the candidates of one layer.
 
-In: the measurements of the call's layer, and alternatives as built. Out: the same alternatives with
-counts instead of predictions as price. Without measurements nothing changes. A measurement counts
-for a kernel of the same form only, so one of an earlier version of a rule is stale, not wrong.
+Measured counts replace predicted costs. A measurement applies only to a kernel of the same form, so
+one of an earlier version of a schedule is stale rather than wrong.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from firmwright.ir.tuning_records import (
 )
 
 _EQUAL_RATIO = 1.002
-"""A kernel's count may differ by that much with what else is in the firmware."""
+"""Counts within this ratio are equal, since other code in the firmware affects them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerMeasurements:
-    """The measurements of one layer, all counted in one way, by rule and configuration."""
+    """The measurements of one layer in one unit and context, by configured schedule."""
 
     measured: Mapping[ConfiguredSchedule, tuple[Measurement, ...]]
 
     @staticmethod
     def of(measurements: Sequence[Measurement]) -> LayerMeasurements:
-        found: dict[ConfiguredSchedule, tuple[Measurement, ...]] = {}
+        by_choice: dict[ConfiguredSchedule, tuple[Measurement, ...]] = {}
         for item in measurements:
-            found[item.choice] = (*found.get(item.choice, ()), item)
-        return LayerMeasurements(found)
+            by_choice[item.choice] = (*by_choice.get(item.choice, ()), item)
+        return LayerMeasurements(by_choice)
 
     def configs(self, rule: Schedule, call: OpCall) -> tuple[Config, ...]:
-        """The configurations of `rule` to offer: its own, and the best one that was measured."""
+        """Return the schedule's own configurations and the best one measured."""
         own = tuple(rule.configs(call))
         counts = [
-            (min(item.count for item in found if item.status == "ok"), choice)
-            for choice, found in self.measured.items()
-            if choice[0] == rule.name and any(item.status == "ok" for item in found)
+            (min(item.count for item in items if item.status == "ok"), choice)
+            for choice, items in self.measured.items()
+            if choice[0] == rule.name and any(item.status == "ok" for item in items)
         ]
         if not counts:
             return own
@@ -55,12 +54,12 @@ class LayerMeasurements:
         return own + tuple(more)
 
     def priced(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
-        """`offered` at the prices that were measured, without those that are wrong or failed.
+        """Return the candidates with measured costs, without those measured as wrong or failed.
 
-        What nobody measured costs its prediction, corrected by how wrong that of the best measured
-        one is. Counts that are not instructions are scaled such that the best kernel costs what is
-        predicted for it, so that the prices of all layers are of one kind. Prices that hardly
-        differ are equal, so that the order of the offer stands where a measurement has no opinion.
+        Unmeasured candidates keep their prediction, corrected by the prediction error of the best
+        measured one. Counts in other units are scaled so that the best kernel costs its prediction,
+        which keeps the costs of all layers comparable. Nearly equal costs become equal, so that the
+        original order decides.
         """
         known = [(item, self._of(item)) for item in offered]
         kept = [(item, found) for item, found in known if found is None or found.status == "ok"]
@@ -78,30 +77,30 @@ class LayerMeasurements:
     def stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
-        """How many measurements are of kernels that are not made any more."""
+        """Count the measurements whose kernels are no longer built."""
         built = {configured_schedule(item.rule, item.config): item for item in offered}
         possible = {
             configured_schedule(rule.name, c) for rule in rules for c in rule.tunable_configs(call)
         }
         possible.add((DEFAULT_SCHEDULE, ()))
         return sum(
-            len(found)
-            for choice, found in self.measured.items()
+            len(items)
+            for choice, items in self.measured.items()
             if (choice in built and self._of(built[choice]) is None) or choice not in possible
         )
 
     def _of(self, item: LoweringCandidate) -> Measurement | None:
-        """The measurement that counts for this kernel; one that says it is bad comes first."""
-        found = self.measured.get(configured_schedule(item.rule, item.config), ())
-        if not found:
+        """Return the measurement of this kernel, preferring one with an error status."""
+        items = self.measured.get(configured_schedule(item.rule, item.config), ())
+        if not items:
             return None
         kernel = kernel_digest(item.function)
-        mine = [measurement for measurement in found if measurement.kernel == kernel]
+        mine = [measurement for measurement in items if measurement.kernel == kernel]
         return min(mine, key=lambda m: (m.status == "ok", m.count), default=None)
 
 
 def _equalize_similar(prices: Sequence[float]) -> list[float]:
-    """`prices`, those that are alike as low as the lowest of them."""
+    """Lower each price to the lowest price that is nearly equal to it."""
     levels: dict[float, float] = {}
     least = -1.0
     for price in sorted(prices):

@@ -1,9 +1,6 @@
-"""Lowering: every call of the graph becomes a short list of alternatives.
+"""Lowering of every call in the graph to a list of candidates, best predicted or measured first.
 
-In: a module whose entry is a graph Function; the operator table, the schedule rules and the
-features of its target; measurements, where there are some. Out: the calls in order, each with its
-alternatives (a view has none), best predicted or measured first. Nothing is chosen here and the
-module is not changed.
+Views have no candidates. Nothing is selected here, and the module is not changed.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _EXPRESSION_SHOWN_MAX = 50  # longer ones would not fit beside the shapes
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """A call with its alternatives; empty for a view and for a call of a PrimFunc."""
+    """A call with its candidates; a view or a call of a PrimFunc has none."""
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
@@ -64,13 +61,13 @@ def lower_module(
     features: Callable[[Target], frozenset[str]],
     weights: Callable[[Target | None], CostWeights] = lambda target: GENERIC_WEIGHTS,
 ) -> tuple[LoweredCall, ...]:
-    """The alternatives of every call of the entry function; see `Lowering`."""
+    """Return the candidates of every call of the entry function; see `Lowering`."""
     return Lowering(module, ops, rules, intrinsics, features, weights=weights).calls()
 
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """Lowers the calls of a module's entry, whole or row by row; kernels' names have `prefix`."""
+    """Lowering of the calls of a module's entry; kernel names start with `prefix`."""
 
     module: IRModule
     ops: OpTable
@@ -85,13 +82,13 @@ class Lowering:
     def entry(self) -> Function:
         entry = self.module.entry
         if not isinstance(entry, Function):
-            raise InternalError("lowering wants a graph function as entry")
+            raise InternalError("lowering requires a graph function as entry")
         return entry
 
     def calls(self) -> tuple[LoweredCall, ...]:
-        """Every call with its alternatives.
+        """Return every call with its candidates.
 
-        UnsupportedError names every call that no lowering takes.
+        Raises UnsupportedError with every call that cannot be lowered.
         """
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
@@ -114,16 +111,16 @@ class Lowering:
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[tuple[str, Config], ...]:
-        """Every rule and configuration that may be built for call `index`, under any goal."""
+        """Return every schedule and configuration for call `index`, under any goal."""
         described = make_op_call(self.entry.body[index], self.module)
         rules = self._available(self.entry.body[index])
-        found = [
+        space = [
             (rule.name, config) for rule in rules for config in rule.tunable_configs(described)
         ]
-        return (*found, (DEFAULT_SCHEDULE, {}))
+        return (*space, (DEFAULT_SCHEDULE, {}))
 
     def kernel(self, index: int, rule_name: str, config: Config) -> LoweringCandidate:
-        """Call `index` by that rule in that configuration, one of its `space`."""
+        """Build call `index` with one schedule and configuration of its `space`."""
         call = self.entry.body[index]
         name, described = f"{call.op}_{index}", make_op_call(call, self.module)
         if rule_name == DEFAULT_SCHEDULE:
@@ -132,11 +129,11 @@ class Lowering:
         return self._scheduled(name, call, described, rule, config, call)
 
     def candidates_per_call(self) -> list[tuple[Call, tuple[LoweringCandidate, ...]]]:
-        """As `calls`, in pairs."""
+        """Return the result of `calls` as pairs."""
         return [(item.call, item.candidates) for item in self.calls()]
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
-        """Kernels that compute call `index`, `band` rows at a time; None where it cannot be."""
+        """Return kernels that compute call `index` in bands of rows, or None."""
         call = self.entry.body[index]
         if call.op.startswith("@"):
             return None
@@ -164,7 +161,7 @@ class Lowering:
         return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
-        """The alternatives for `call`, best predicted first; `whole` is what it is a part of."""
+        """Return the candidates for `call`, a part of `whole`, best predicted first."""
         described, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
             self._scheduled(name, call, described, rule, config, whole)
@@ -175,13 +172,13 @@ class Lowering:
         return tuple(sorted(tuned.priced(offered), key=lambda item: item.instructions))
 
     def _default(self, name: str, call: Call, described: OpCall, whole: Call) -> LoweringCandidate:
-        """The operator's own loops."""
+        """Build the operator's default loops."""
         kernel = Kernel(name, described, call.span)
         self.ops[call.op].lower(described, kernel)
         return self._finish(kernel, call, whole)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
-        """What was measured of such calls."""
+        """Return the measurements of the call's layer."""
         target = self._target(call)
         if target is None or not self.tuning.layers:
             return LayerMeasurements({})
@@ -190,7 +187,7 @@ class Lowering:
         return LayerMeasurements.of(self.tuning.measurements_for_layer(layer, board))
 
     def _stale(self, item: LoweredCall) -> int:
-        """How many measurements of the call's layer are of kernels that are not made any more."""
+        """Count the measurements of the call's layer whose kernels no longer exist."""
         tuned = self._tuned(item.call) if item.candidates else LayerMeasurements({})
         if not tuned.measured:
             return 0
@@ -198,7 +195,7 @@ class Lowering:
         return tuned.stale(item.candidates, rules, make_op_call(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
-        """Takes a band of rows in: by a rule that can, else by the operator's own loops."""
+        """Build the kernel that accumulates a band of rows, by a schedule or the default loops."""
         described = make_op_call(call, self.module)
         rules = (rule for rule in self._fitting(call) if rule.fold and rule.configs(described))
         rule = next(rules, None)
@@ -211,7 +208,7 @@ class Lowering:
         return self._finish(kernel, call, call, rule.name if rule else DEFAULT_SCHEDULE)
 
     def _finishing(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
-        """Makes the output when all rows are in."""
+        """Build the kernel that computes the output after all rows are accumulated."""
         described = make_op_call(call, self.module)
         kernel = Builder(name, call.span)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)
@@ -225,13 +222,15 @@ class Lowering:
         return [rule for rule in self._available(call) if rule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
-        """The rules that the target can run and the model's floats allow, whatever the goal."""
+        """Return the schedules permitted by target and float rounding, for any goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        found = [rule for rule in self.rules if rule.op == call.op and rule.requires <= available]
-        if any(rule.fuses for rule in found) and has_discontinuity(self.entry):
-            return [rule for rule in found if not rule.fuses]
-        return found
+        schedules = [
+            rule for rule in self.rules if rule.op == call.op and rule.requires <= available
+        ]
+        if any(rule.fuses for rule in schedules) and has_discontinuity(self.entry):
+            return [rule for rule in schedules if not rule.fuses]
+        return schedules
 
     def _target(self, call: Call) -> Target | None:
         if call.target:
@@ -251,9 +250,9 @@ class Lowering:
         rule.build(described, config, kernel)
         words = " ".join([rule.name, *(f"{key}={value}" for key, value in config.items())])
         order = {"disable_scheduling": True} if rule.disable_scheduling else {}
-        found = self._finish(kernel, call, whole, words, order)
+        candidate = self._finish(kernel, call, whole, words, order)
         return replace(
-            found,
+            candidate,
             rule=rule.name,
             config=dict(config),
             direction=rule.direction,
@@ -268,7 +267,7 @@ class Lowering:
         schedule: str = "default",
         attrs: Mapping[str, Attr] = _NO_ATTRS,
     ) -> LoweringCandidate:
-        """The built kernel with what is known of it; its MACs are those of the whole call."""
+        """Return the built kernel with its attributes; its MACs are those of the whole call."""
         func = kernel.build(
             op=call.op,
             schedule=schedule,
@@ -297,7 +296,7 @@ class Lowering:
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
-    """`call` as it makes a band of rows: the rows it needs are its input, none of them padding."""
+    """Return `call` for a band of output rows, reading exactly the rows it needs."""
 
     def with_rows(value: Value | None, count: int) -> Value | None:
         if value is None or value.constant is not None:
@@ -322,7 +321,7 @@ def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
 
 
 def format_shapes(call: Call) -> str:
-    """What a reader of the C wants to know first: `conv2d 25x5x64 -> 25x5x64, relu`."""
+    """Format operator, shapes and activation: `conv2d 25x5x64 -> 25x5x64, relu`."""
     ins = [_shape(value.type) for value in call.variables]
     outs = [_shape(value.type) for value in call.outputs]
     activation = call.attrs.get("activation", "none")

@@ -1,8 +1,7 @@
-"""Whether a model makes a step of the last bit of a float.
+"""Detection of operators that turn a float rounding difference into a large one.
 
-In: the entry of a module. Where some operator takes floats to integers, or rounds them to whole
-numbers, a value on the edge between two of them turns its last bit into a whole step. Then only
-rules that keep every bit are offered; elsewhere sums may round less often (`Rule.fuses`).
+An operator that converts floats to integers or rounds them can jump by a whole step when the last
+bit of its input changes. In such models only bit-exact schedules are offered (`Schedule.fuses`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _ROUNDING_OPS = frozenset({"ceil", "floor", "round", "sign"})
 
 
 def has_discontinuity(function: Function) -> bool:
-    """Whether some call may turn a small difference of its float input into a large one."""
+    """Return whether any call may amplify a small difference of its float input."""
     return any(_is_discontinuous(call) for call in function.body)
 
 

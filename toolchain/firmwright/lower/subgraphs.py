@@ -1,9 +1,7 @@
-"""Functions that the entry runs by `if` and `while`: every call of them becomes one of a kernel.
+"""Lowering of the graph functions that the entry runs by `if` and `while`.
 
-In: a module with graph functions beside its entry, and what lowers a module's entry. Out: the same
-module in which such a function consists of calls of PrimFuncs, of views and of further control
-flow. There is one alternative for each call, the best by itself: what runs, and how often, is not
-known before.
+Their calls become calls of PrimFuncs, views and further control flow. Each call gets its best
+candidate in isolation, since it is unknown which branch runs and how often.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from firmwright.lower.lowering import Lowering
 
 
 def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
-    """The module with its other graph functions lowered."""
+    """Return the module with all graph functions except the entry lowered."""
     entry = module.entry.name
     for name, function in module.functions.items():
         if name != entry and isinstance(function, Function):

@@ -1,7 +1,6 @@
-"""Passes `IRModule -> IRModule`, one a file, by name.
+"""Passes `IRModule -> IRModule`, one per file.
 
-Every pass leaves what it does not change the same object, and returns the identical module if it
-changes nothing. Where they stand in a compilation is the pipeline's business.
+A pass shares what it does not change and returns the identical module if it changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applying a change of one PrimFunc to all of a module: what most TIR passes are made of."""
+"""Application of a function-level transformation to all functions of a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firmwright.ir.module import IRModule
 
 
 def map_prim_funcs(module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> IRModule:
-    """`module` with `change` applied to its PrimFuncs; `module` itself if nothing changed."""
+    """Apply `change` to every PrimFunc; return the identical module if nothing changes."""
     functions = {
         name: change(func) if isinstance(func, tir.PrimFunc) else func
         for name, func in module.functions.items()

@@ -1,8 +1,7 @@
-"""The one place that knows the order: a model goes in, planned module and C sources come out.
+"""The compilation pipeline from an imported model to a planned module and C sources.
 
-Every step is a `Pass` on the module. `passes_for` is the compiler; a module remembers the last
-pass it went through (`attrs["stage"]`), so one that was saved goes on where it stopped, to the same
-bytes.
+Every step is a `Pass`. A module records the last pass in `attrs["stage"]`, so a saved module
+continues from there and compiles to the same bytes.
 """
 
 from firmwright.pipeline.compilation import (

@@ -1,7 +1,4 @@
-"""From a module to sources and facts, alone or several in one firmware.
-
-In: a module and options. Out: `Compilation`, `Bundle`, and what less memory would cost.
-"""
+"""Compilation of a module to C sources and metadata, alone or bundled with others."""
 
 from __future__ import annotations
 
@@ -47,11 +44,11 @@ PassObserver = Callable[[str, IRModule], None]
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """A compilation: the planned module, its sources, what is known about them, for which board.
+    """The result of a compilation: planned module, sources, metadata, board and options.
 
-    `imported` is the module as it was before the first pass of this compilation, with target, pools
-    and options written into it. `source` holds the bytes of the model file where there is one: what
-    the oracle runs. `task` is that of a benchmark's firmware, which has its harness, not our link.
+    `imported` is the module before the first pass, with target, pools and options set. `source`
+    holds the bytes of the model file, if any, for the reference. `task` is set for benchmark
+    firmware, which uses the benchmark's harness instead of the serial link.
     """
 
     module: IRModule
@@ -65,11 +62,11 @@ class Compilation:
 
     @property
     def model_id(self) -> str:
-        """32 hex digits: the firmware says the same ones of itself."""
+        """The 32 hex digits by which the firmware identifies itself."""
         return model_id(self.tree)
 
     def project(self) -> SourceTree:
-        """Every file of a project that builds alone with `scons`."""
+        """Return all files of a self-contained project that builds with `scons`."""
         files = project_files(self.board, c_standard=self.options.c_standard)
         project = self.tree.merged(files)
         if self.task is None:
@@ -77,7 +74,7 @@ class Compilation:
         return make_mlperf_project(project, self.module.io, self.board, self.task)
 
     def save(self, directory: str | Path) -> None:
-        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        """Write the project; raise UsageError if `directory` contains foreign files."""
         write_project(self.project(), Path(directory))
 
     def _repr_html_(self) -> str:
@@ -86,7 +83,7 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Several compilations for one board as one firmware; constants they share are there once."""
+    """Several compilations for one board in one firmware, with equal constants shared."""
 
     parts: tuple[Compilation, ...]
     tree: SourceTree
@@ -98,16 +95,16 @@ class Bundle:
 
     @property
     def model_id(self) -> str:
-        """32 hex digits: the firmware says the same ones of itself."""
+        """The 32 hex digits by which the firmware identifies itself."""
         return model_id(self.tree)
 
     def project(self) -> SourceTree:
-        """Every file of a project that builds alone with `scons`."""
+        """Return all files of a self-contained project that builds with `scons`."""
         standard = self.parts[0].options.c_standard
         return self.tree.merged(project_files(self.board, c_standard=standard))
 
     def save(self, directory: str | Path) -> None:
-        """Write that project; UsageError if `directory` holds anything that is not ours."""
+        """Write the project; raise UsageError if `directory` contains foreign files."""
         write_project(self.project(), Path(directory))
 
 
@@ -119,7 +116,7 @@ def compile_model(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
-    """Compile `model` for a board; `watch` sees the module after every pass."""
+    """Compile `model` for a board; `watch` receives the module after every pass."""
     raise_recursion_limit()
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
@@ -133,7 +130,7 @@ def compile_model(
 def _emit_compilation(
     module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
 ) -> Compilation:
-    """The planned `module`, checked, as C and facts."""
+    """Verify the planned `module` and generate its C sources and metadata."""
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
@@ -154,24 +151,25 @@ def _emit_compilation(
     return Compilation(module, imported, board, tree, facts, options, source)
 
 
-def _emit_options(board: Board, asked: Options) -> EmitOptions:
-    """Sources that say which compiler and flags their kernels suit, by the rules of the house."""
+def _emit_options(board: Board, options: Options) -> EmitOptions:
+    """Return the code generation options, including compiler notes and the C style."""
     return EmitOptions(
         tool_version=VERSION,
-        inline_asm=asked.inline_asm,
-        emit_step_api=asked.emit_step_api,
-        tvm_api=asked.c_api == "tvm",
+        inline_asm=options.inline_asm,
+        emit_step_api=options.emit_step_api,
+        tvm_api=options.c_api == "tvm",
         notes=build_flags.format_tuning_flags(board),
-        rules=make_code_style(asked),
+        rules=make_code_style(options),
     )
 
 
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
-    """One firmware that holds every model of `parts`, whose inputs are all written before its run.
+    """Combine the models of `parts` in one firmware.
 
-    The models run one after another and share their pools: the largest one's memory, and what must
-    be kept of the others meanwhile. With `concurrent` each has memory of its own. On the link the
-    tensors are called MODEL/TENSOR. UsageError if the parts cannot be in one, DoesNotFitError.
+    The models run one after another and share their pools, sized for the largest model plus the
+    data kept for others. With `concurrent` each model has its own memory. On the link, tensors are
+    named MODEL/TENSOR. Raises UsageError if the parts cannot be combined, DoesNotFitError if memory
+    is short.
     """
     boards = sorted({part.board.name for part in parts})
     if len(boards) > 1:
@@ -181,22 +179,22 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     if concurrent:
         check_concurrent_fit([part.module for part in parts])
     else:
-        found = plan_jointly([part.module for part in parts], parts[0].options.planner)
-        order, shared = found.order, found.plan
+        joint = plan_jointly([part.module for part in parts], parts[0].options.planner)
+        order, shared = joint.order, joint.plan
         parts = [
-            _with_module(part, moved) for part, moved in zip(parts, found.modules, strict=True)
+            _with_module(part, moved) for part, moved in zip(parts, joint.modules, strict=True)
         ]
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.emit_step_api for part in parts)
     make_common_code_style([part.options for part in parts])
-    asked = replace(parts[0].options, inline_asm=inline_asm, emit_step_api=steps)
+    common = replace(parts[0].options, inline_asm=inline_asm, emit_step_api=steps)
     intrinsics: IntrinsicTable = INTRINSICS
     for part in parts:
         intrinsics = collect_intrinsics(part.module, intrinsics)
     tree = emit_multi_model_firmware(
         [add_library_files(part.module) for part in parts],
         intrinsics,
-        _emit_options(parts[0].board, asked),
+        _emit_options(parts[0].board, common),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )
@@ -211,14 +209,15 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
 
 
 def _with_module(part: Compilation, module: IRModule) -> Compilation:
-    """`part` with its buffers where `module` has them."""
+    """Return `part` regenerated for `module`, which has other buffer placements."""
     return _emit_compilation(module, part.imported, part.board, part.options, part.source)
 
 
 def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """What a compilation of `model` could take: fewer bytes, more instructions, row after row.
+    """Return the trade-offs of `model`, from most to least memory.
 
-    Each is what `Options(ram_bytes=its bytes)` compiles to, or better; none beats another in both.
+    Compiling with `Options(ram_bytes=...)` of an entry gives that result or a better one; no entry
+    is better than another in both memory and instructions.
     """
     module = configure_module(model, load_board(options.board, options.board_dirs), options)
     module = replace(module, pools=tuple(replace(p, size_bytes=None) for p in module.pools))

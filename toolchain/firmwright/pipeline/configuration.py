@@ -1,8 +1,4 @@
-"""A model with the board's pools and target, and the options, written into it.
-
-In: a module, a board, options. Out: the module that the first pass gets; one that has been through
-a pass keeps what it was configured with.
-"""
+"""Application of board pools, target and options to a module."""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ from firmwright.usmp.pool_options import resolve_pools, with_program_memory_spee
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
-    """`model` with the board's pools and target, and the options, written into it.
+    """Return `model` with the board's pools, the target and the options set.
 
-    A module that already went through a pass keeps what it was configured with.
+    A module that has already been through a pass keeps its configuration.
     """
     if "stage" in model.attrs:
         return model
@@ -65,6 +61,7 @@ def _io(model: IRModule, options: Options) -> IoBinding:
     entry = model.entry
     if options.stream_input_rows and isinstance(entry, Function) and len(entry.params) != 1:
         raise UsageError(
-            f"--stream-input-rows wants a model with one input; {model.name} has {len(entry.params)}."
+            "--stream-input-rows requires a model with one input; "
+            f"{model.name} has {len(entry.params)}."
         )
     return IoBinding(mode, options.preserve_input, stream_input_rows=options.stream_input_rows)

@@ -1,8 +1,4 @@
-"""From a model's file, or a module's text, to a module.
-
-In: bytes. Out: an `IRModule` that no pass has touched. ModelError, UsageError, UnsupportedError for
-what cannot be read.
-"""
+"""Loading of model files (.tflite, .onnx) and module text (.fwir)."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from firmwright.schedules.registry import INTRINSICS
 def load_module(
     path: str | Path, *, name: str = "", given: ModelOverrides = ModelOverrides()
 ) -> IRModule:
-    """The module of a model file (.tflite, .onnx) or of a module's text (.fwir)."""
+    """Load a model file (.tflite, .onnx) or module text (.fwir)."""
     file = Path(path)
     try:
         data = file.read_bytes()
@@ -39,7 +35,7 @@ def load_module(
 
 
 def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
-    """The model's bytes with all that it leaves open: `given`, and data that lie beside it."""
+    """Return the model's bytes with overrides and external data merged in."""
     if data[:10] != b"firmwright" and is_onnx(data, file.name):
         return preprocess_model(data, file.name, given, file.parent)
     if given.shapes or given.bindings:
@@ -48,10 +44,10 @@ def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrid
 
 
 def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -> IRModule:
-    """As `load_module`, from bytes; `file` names them in messages. A text is verified before any
-    pass.
+    """Load a module from bytes; `file` is its name in messages. Module text is verified.
 
-    `signature` is the entry point of a .tflite file that has several.
+    `signature` selects the entry point of a .tflite file with several. Raises ModelError,
+    UsageError or UnsupportedError.
     """
     raise_recursion_limit()
     if data[:10] == b"firmwright":
@@ -69,5 +65,5 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
 
 
 def source_digest(data: bytes) -> str:
-    """The hash that a module remembers its model file by."""
+    """Return the hash by which a module identifies its model file."""
     return hashlib.sha256(data).hexdigest()

@@ -1,7 +1,4 @@
-"""What a user may choose about a compilation.
-
-In: nothing. Out: `Options`; UsageError for a value that none of them can have.
-"""
+"""User options of a compilation."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ C_APIS = ("own", "tvm")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything a user may choose about a compilation; defaults are the contract's."""
+    """All user options of a compilation; the defaults are part of the public interface."""
 
     board: str = "host"
     target: str = ""
@@ -53,12 +50,12 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    """UsageError for a word that is none of those known."""
-    for name, value, known in (
+    """Raise UsageError for an unknown option value."""
+    for name, value, allowed in (
         ("numerics", options.numerics, NUMERICS),
         ("optimize", options.optimize, OPTIMIZE_GOALS),
         ("io-buffers", options.io_buffers, ("arena", "caller")),
         ("c-api", options.c_api, C_APIS),
     ):
-        if value not in known:
-            raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(known)}.")
+        if value not in allowed:
+            raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(allowed)}.")

@@ -1,7 +1,4 @@
-"""Every pass, in order.
-
-In: options. Out: the passes of a compilation, or those that a module has not been through.
-"""
+"""The ordered list of all passes."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _BEFORE_LOWERING = (
 
 
 def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, ...]:
-    """The compiler: every pass, in order; `watch` writes down what each takes for each target."""
+    """Return all passes in order; `watch` records the time each takes per target."""
     seen = watch or PassTimer()
     steps = (
         Pass("partition", lambda module: partition_module(module, seen)),
@@ -82,7 +79,7 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
 def remaining_passes(
     module: IRModule, options: Options, watch: PassTimer | None = None
 ) -> tuple[Pass, ...]:
-    """The passes that `module` has not been through."""
+    """Return the passes that `module` has not been through."""
     steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]
@@ -90,7 +87,7 @@ def remaining_passes(
 
 
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:
-    """Nothing is left to do for a module whose entry is an AOT main already."""
+    """Lower the graph and select kernels, unless the entry already is an AOT main."""
     if not isinstance(module.entry, Function):
         return module
     module = lower_subgraphs(module, lambda part: make_lowering(part, options))

@@ -1,8 +1,4 @@
-"""What selection asks of lowering, planning and the cost model.
-
-In: a module and options. Out: a `SelectionOracle`, whose answers are remembered for kernels that
-several candidates share, and the `Lowering` of a module.
-"""
+"""Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 def estimate_kernel_cost(
     module: IRModule, kernel: tir.PrimFunc, arguments: Mapping[str, int]
 ) -> Cost:
-    """What `kernel` costs with those values of its scalar parameters."""
+    """Predict the cost of `kernel` for the given values of its scalar parameters."""
     target = module.targets.get(str(kernel.attrs.get("target", "")))
     return estimate_cost(
         kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target), arguments
@@ -43,7 +39,7 @@ def estimate_kernel_cost(
 
 
 def make_lowering(module: IRModule, options: Options) -> Lowering:
-    """What lowers a module's calls. Measurements are of kernels with inline assembly."""
+    """Return the lowering of a module's calls; measurements apply only with inline assembly."""
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
     return Lowering(
         module, op_table(), RULES, INTRINSICS, target_features, tuning, cost_weights_for
@@ -51,35 +47,35 @@ def make_lowering(module: IRModule, options: Options) -> Lowering:
 
 
 def make_selection_oracle(options: Options) -> SelectionOracle:
-    """What selection asks: kernels are looked into once, however many modules hold them."""
-    known = InplaceCache()
+    """Return the selection callbacks, which cache the analysis of each kernel."""
+    cache = InplaceCache()
     quick = best_first_fit_planner if options.planner == DEFAULT_PLANNER else options.planner
 
     def estimate(candidate: IRModule) -> PlanEstimate:
         unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
-        made = plan_memory(replace(candidate, pools=unlimited), quick, known).plan
-        assert made is not None
-        needs = min_bytes_by_time(made.buffers, made.conflicts)
-        return PlanEstimate(made.workspace_bytes, _by_call(candidate, needs))
+        candidate_plan = plan_memory(replace(candidate, pools=unlimited), quick, cache).plan
+        assert candidate_plan is not None
+        needs = min_bytes_by_time(candidate_plan.buffers, candidate_plan.conflicts)
+        return PlanEstimate(candidate_plan.workspace_bytes, _by_call(candidate, needs))
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):
             try:
-                plan_memory(candidate, planner, known)
+                plan_memory(candidate, planner, cache)
             except DoesNotFitError:
                 continue
             return True
         return False
 
     def key(kernel: tir.PrimFunc) -> Hashable:
-        found = make_template(kernel, INTRINSICS)
-        return found.key if options.optimize == "size" else found.merging_key
+        template = make_template(kernel, INTRINSICS)
+        return template.key if options.optimize == "size" else template.merging_key
 
     return SelectionOracle(estimate, fits, key)
 
 
 def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
-    """`needs` by the operator whose call is at each moment: the calls are what takes time."""
+    """Map the memory needs per time to the operator whose call runs at that time."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     calls = [call.op for call in prim_calls(main.body)]

@@ -1,1 +1,1 @@
-"""The operator level of the IR (Relay's role): typed values and calls in topological order."""
+"""The operator level of the IR (the role of Relay): typed values and calls."""

@@ -1,8 +1,7 @@
-"""Devices by name, and which one does a call.
+"""Names of devices and the assignment of values and calls to them.
 
-A device is written as its type and number: `cpu0` is the core that runs the AOT main, `cpu1` the
-one beside it, `npu0` an engine. A call is done where its outputs are made; values that say nothing
-are the main core's.
+A device name is a type and a number: `cpu0` runs the AOT main, `cpu1` is the second core, `npu0` an
+accelerator. A call runs on the device of its first output, by default on the main core.
 """
 
 from __future__ import annotations
@@ -18,33 +17,35 @@ from firmwright.ir.module import IRModule
 MAIN_DEVICE = "cpu0"
 """The device that runs the AOT main."""
 DEVICES_ATTR = "devices"
-"""The attribute of a module that lists the devices it may use, `MAIN_DEVICE` first."""
+"""Module attribute that lists the available devices, `MAIN_DEVICE` first."""
 COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
 COPY_DEVICE_ATTR = "copier"
-"""The attribute of a module that names the device which does these copies, if not `MAIN_DEVICE`."""
+"""Module attribute that names the device for these copies, if it is not `MAIN_DEVICE`."""
 CONSTANTS_POOL_ATTR = "constants_pool"
-"""The attribute of a kernel whose constants are copied to that pool once, before the first run."""
+"""Kernel attribute: its constants are copied to that pool once, before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
 def parse_device(name: str) -> VirtualDevice:
-    """The device of that name; UsageError if it is spelled otherwise."""
-    found = _NAME.match(name)
-    if found is None:
-        raise UsageError(f"{name!r} is no device.", hint="a type and a number, such as cpu1.")
-    return VirtualDevice(found[1], int(found[2]))
+    """Return the device called `name`; raise UsageError if the name is malformed."""
+    match = _NAME.match(name)
+    if match is None:
+        raise UsageError(
+            f"{name!r} is not a device name.", hint="a type and a number, such as cpu1."
+        )
+    return VirtualDevice(match[1], int(match[2]))
 
 
 def device_name(device: VirtualDevice) -> str:
-    """The name of a device; "" where none is said."""
+    """Return the name of a device, or "" if it is unconstrained."""
     if not device.device_type or device.device_id == UNCONSTRAINED.device_id:
         return ""
     return f"{device.device_type}{device.device_id}"
 
 
 def with_device(value: Value, device: str) -> Value:
-    """`value` on the device of that name; its memory scope stays."""
+    """Return `value` assigned to that device, with its memory scope unchanged."""
     at = parse_device(device)
     old = value.virtual_device
     return replace(
@@ -54,27 +55,27 @@ def with_device(value: Value, device: str) -> Value:
 
 
 def with_memory_scope(value: Value, scope: str) -> Value:
-    """`value` in the memory of that name; its device stays."""
+    """Return `value` assigned to that memory, with its device unchanged."""
     return replace(value, virtual_device=replace(value.virtual_device, memory_scope=scope))
 
 
 def executing_device(call: Call) -> str:
-    """The device that does `call`; "" for the main core."""
+    """Return the device that executes `call`, or "" for the main core."""
     name = device_name(call.outputs[0].virtual_device) if call.outputs else ""
     return "" if name == MAIN_DEVICE else name
 
 
 def module_devices(module: IRModule) -> tuple[str, ...]:
-    """The devices that `module` may use; none where there is only the core that runs it."""
-    found = module.attrs.get(DEVICES_ATTR, ())
-    return tuple(map(str, found)) if isinstance(found, tuple) else ()
+    """Return the devices available to `module`; empty if there is only the main core."""
+    devices = module.attrs.get(DEVICES_ATTR, ())
+    return tuple(map(str, devices)) if isinstance(devices, tuple) else ()
 
 
 def is_copy_device(device: str) -> bool:
-    """Whether a device of that name does nothing but copy."""
+    """Return whether the device can only copy."""
     return device.startswith("dma")
 
 
 def module_cores(module: IRModule) -> tuple[str, ...]:
-    """Those of them that run the target's own kernels."""
+    """Return the devices that run kernels of the main target."""
     return tuple(name for name in module_devices(module) if name.startswith("cpu"))

@@ -1,6 +1,6 @@
-"""Runs a graph function on the host: every operator by its numpy reference.
+"""Evaluation of graph functions on the host with the numpy reference of each operator.
 
-The second opinion beside LiteRT, and the only one for a graph that calls PrimFuncs of its own.
+This is a second reference besides LiteRT, and the only one for graphs that call PrimFuncs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def evaluate_graph(
     intrinsics: IntrinsicTable,
     kept: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
-    """Every value of the entry function by name, inputs included; ModelError if one is missing.
+    """Return every value of the entry function by name, inputs included.
 
-    `kept` is the state by the names of its values, as `initial_state` or `next_state` gives it.
+    `kept` is the state by value name, as returned by `initial_state` or `next_state`. Raises
+    ModelError if an input is missing.
     """
     entry = module.entry
     if not isinstance(entry, Function):
@@ -51,7 +52,7 @@ class _EvaluationContext:
 
 
 def _run_calls(machine: _EvaluationContext, function: Function, values: dict[str, Array]) -> None:
-    """Adds to `values`, which hold the function's sources, what its calls make."""
+    """Evaluate the calls of `function` and add their results to `values`."""
     module = machine.module
     for call in function.body:
         arrays = [_array(module, value, values) for value in call.inputs]
@@ -90,19 +91,19 @@ def _run_control(machine: _EvaluationContext, call: Call, arrays: list[Array]) -
 
 
 def initial_state(module: IRModule) -> dict[str, Array]:
-    """What the entry function keeps, before its first run."""
+    """Return the state of the entry function before its first run."""
     state = module.entry.state if isinstance(module.entry, Function) else ()
     return {one.value.name: module.constants[one.initial].array() for one in state}
 
 
 def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array]:
-    """What the entry function keeps after the run that gave `values`."""
+    """Return the state of the entry function after the run that produced `values`."""
     state = module.entry.state if isinstance(module.entry, Function) else ()
     return {one.value.name: _array(module, one.next, values) for one in state}
 
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
-    """`call` as operators see it, with its constants looked up."""
+    """Return `call` as an OpCall, with types and constants resolved."""
     constants = tuple(
         module.constants[value.constant] if value is not None and value.constant else None
         for value in call.inputs

@@ -1,7 +1,7 @@
-"""Nodes of the graph level. All frozen; a pass rebuilds what it changes and shares the rest.
+"""Frozen nodes of the graph level; passes rebuild what they change and share the rest.
 
-Invariants (checked by `graph/verify.py`): shapes are static; every value is defined once, by a
-parameter, a state, a constant or a call, before its use; names are unique in a function; a call's
+Invariants, checked by `graph/verify.py`: shapes are static; every value is defined once, by a
+parameter, state, constant or call, before its use; names are unique in a function; a call's
 operator is in the operator table or, with a leading `@`, names a function of the module.
 """
 
@@ -18,7 +18,7 @@ from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Static shape, element type and, for integers that stand for reals, the quantisation."""
+    """Static shape, element type and optional quantization."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -35,7 +35,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the graph. `constant` names an entry of the module's table of constants."""
+    """A tensor of the graph. `constant` names an entry of the module's constant table."""
 
     name: str
     type: TensorType
@@ -45,9 +45,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator applied to values; `None` stands for an optional input that is absent.
+    """An operator applied to values; a `None` input is an omitted optional input.
 
-    `target` names the entry of `IRModule.targets` that the call is lowered for ("" = first).
+    `target` names the entry of `IRModule.targets` for which the call is lowered ("" = first).
     """
 
     op: str
@@ -59,16 +59,16 @@ class Call:
 
     @property
     def variables(self) -> tuple[Value, ...]:
-        """The inputs that are there and no constants, in order."""
+        """The inputs that are present and not constant, in order."""
         return tuple(v for v in self.inputs if v is not None and v.constant is None)
 
 
 CONTROL_FLOW_OPS = frozenset({"if", "while"})
-"""Operators that run graph functions of the module, by the names that their attributes are."""
+"""Operators that run graph functions, with the attributes that name those functions."""
 
 
 def called_functions(call: Call) -> tuple[str, ...]:
-    """Names of the functions that `call` runs."""
+    """Return the names of the graph functions that `call` runs."""
     if call.op.startswith("@"):
         return (call.op[1:],)
     return tuple(map(str, call.attrs.values())) if call.op in CONTROL_FLOW_OPS else ()
@@ -76,9 +76,9 @@ def called_functions(call: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A tensor that outlives a run: `value` as a run begins, `next` as it ends, of one type.
+    """A tensor that persists between runs: `value` at the start of a run, `next` at its end.
 
-    `initial` names the constant that it is reset to.
+    `initial` names the constant that resets it.
     """
 
     value: Value
@@ -88,7 +88,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A graph: parameters, calls in topological order, results; what is kept from run to run."""
+    """A graph: parameters, calls in topological order, results and state."""
 
     name: str
     params: tuple[Value, ...]
@@ -99,10 +99,10 @@ class Function:
 
     @property
     def sources(self) -> tuple[Value, ...]:
-        """What is there before the first call: parameters and state."""
+        """The values defined before the first call: parameters and state."""
         return (*self.params, *(state.value for state in self.state))
 
     @property
     def sinks(self) -> tuple[Value, ...]:
-        """What is looked at after the last call: results and what the state becomes."""
+        """The values used after the last call: results and next states."""
         return (*self.results, *(state.next for state in self.state))

@@ -1,7 +1,6 @@
-"""Reads the text of graph functions; `graph/printer.py` describes the language.
+"""Parser of graph function text; `graph/printer.py` describes the language.
 
-In: tokens after the word `graph`. Out: a Function. Invariant: `parse(print(f)) == f`. A name used
-before it is made is a ModelError at its place, unless the use is written in full.
+`parse(print(f)) == f`. Using an undefined name is a ModelError unless the use is written in full.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from firmwright.ir.syntax import SyntaxParser
 
 
 class GraphParser(SyntaxParser):
-    """Reads functions, one after the other."""
+    """Parser of graph functions."""
 
     __slots__ = ("_made",)
 
@@ -32,9 +31,9 @@ class GraphParser(SyntaxParser):
             call = self._line()
             if call is not None:
                 body.append(call)
-        made = tuple(State(value, self._resolved(r), initial) for value, initial, r in states)
-        found = tuple(map(self._resolved, results))
-        return Function(name, params, tuple(body), found, attrs, made)
+        state = tuple(State(value, self._resolved(r), initial) for value, initial, r in states)
+        resolved = tuple(map(self._resolved, results))
+        return Function(name, params, tuple(body), resolved, attrs, state)
 
     def _state(self) -> tuple[Value, str, tuple[str, Value | None, str]]:
         """`%value: type = @initial -> %next`"""
@@ -45,22 +44,25 @@ class GraphParser(SyntaxParser):
         return value, initial, self._result()
 
     def _result(self) -> tuple[str, Value | None, str]:
-        """Results are named before the body makes them: name, the value if in full, the place."""
+        """Parse a result: its name, its full value if given, and its position in the text.
+
+        Results precede the body that defines them, so they are resolved later.
+        """
         where = self.tokens.where()
         name = self.tokens.local()
         return name, self._full(name) if self.tokens.at(":") else None, where
 
     def _resolved(self, result: tuple[str, Value | None, str]) -> Value:
         name, value, where = result
-        found = value or self._made.get(name)
-        if found is None:
-            error = self.tokens.error(f"the result %{name} is not made in this function.")
+        definition = value or self._made.get(name)
+        if definition is None:
+            error = self.tokens.error(f"the result %{name} is not defined in this function.")
             error.where = where
             raise error
-        return found
+        return definition
 
     def _line(self) -> Call | None:
-        """A call, or None after a line that introduces a constant."""
+        """Parse a call; return None for a line that introduces a constant."""
         if self.tokens.peek.kind is not TokenKind.LOCAL:
             return self._call(())
         name = self.tokens.local()
@@ -109,11 +111,11 @@ class GraphParser(SyntaxParser):
         value = self._made.get(name)
         if value is None:
             hint = " (a call cannot read its own output)" if name in made_here else ""
-            raise self.tokens.error(f"%{name} is used before it is made{hint}.", token)
+            raise self.tokens.error(f"%{name} is used before its definition{hint}.", token)
         return value
 
     def _make(self, name: str | None = None) -> Value:
-        """A value in full, known by its name from the next call on if it is an output."""
+        """Parse a full value and register it if it is not an output of the current call."""
         is_param = name is None
         name = self.tokens.local() if name is None else name
         value = self._full(name)

@@ -1,14 +1,12 @@
-"""Patterns over a graph function: what a backend says it can take.
+"""Patterns over graph functions, by which a backend declares the calls it supports.
 
     x = wildcard()
     conv = op("conv2d", x, constant(), constant(), stride=(1, 1))
     either = conv.optional(lambda inner: op("relu", inner)) | op("relu6", conv)
     swish = op("mul", x, op("sigmoid", x))      # one pattern object is one value
 
-In: a pattern, a call of a function, and who makes and reads each value. Out: the calls that the
-pattern covers, in the function's order, or None. A pattern is matched from its last call upwards.
-Invariant: of what is matched only outputs of the last call are read outside, so a match can be
-computed in one piece in the place of that call.
+A pattern is matched from its last call upwards. Only outputs of that last call may be used outside
+the match, so that a match can be replaced by one call in its place.
 """
 
 from __future__ import annotations
@@ -26,46 +24,46 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 
 AttrConstraint: TypeAlias = "Attr | frozenset[Attr] | Callable[[Attr], bool]"
-"""An attribute must be that value, one of those, or pass the test."""
+"""A required attribute value, a set of permitted values, or a predicate."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Base of all patterns; equal only to itself."""
+    """Base class of patterns; a pattern is equal only to itself."""
 
     def __or__(self, other: Pattern) -> Pattern:
-        """This one or, where it does not match, the other."""
+        """Match this pattern, or `other` if it does not match."""
         return AlternativesPattern((self, other))
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
-        """`wrap(self)`, or this alone where nothing of that kind follows."""
+        """Match `wrap(self)`, or only this pattern if that does not match."""
         return wrap(self) | self
 
 
 @dataclass(frozen=True, eq=False)
 class Wildcard(Pattern):
-    """Any value; with `absent` also an optional input that is not there."""
+    """Any value; with `absent` also an omitted optional input."""
 
     absent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class ConstantPattern(Pattern):
-    """A constant of the module; with `absent` also an optional input that is not there."""
+    """A constant of the module; with `absent` also an omitted optional input."""
 
     absent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of `op`. `inputs` None takes any; inputs beyond those given must be absent."""
+    """A call of `op`. `inputs` None accepts any inputs; surplus inputs must be absent."""
 
     op: str
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
     def takes(self, attrs: Attrs) -> bool:
-        """Whether of `attrs` all that the pattern speaks of are as it wants them."""
+        """Return whether `attrs` satisfies every attribute constraint of the pattern."""
         return all(
             _attr_matches(attrs[name], test) for name, test in self.attrs.items() if name in attrs
         )
@@ -93,22 +91,22 @@ def constant(*, absent: bool = False) -> Pattern:
 
 
 def op(name: str, /, *inputs: Pattern, **attrs: AttrConstraint) -> Pattern:
-    """A call of operator `name`; without `inputs` whatever they are."""
+    """Match a call of operator `name`; without `inputs` its inputs are unrestricted."""
     return OpPattern(name, inputs or None, attrs)
 
 
 def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
-    """A call of an operator that is none of ours; see ops/custom.py."""
+    """Match a call of a custom operator; see `ops/custom.py`."""
     return OpPattern("custom", inputs or None, {"name": name, "domain": domain})
 
 
 def pattern_ops(pattern: Pattern) -> frozenset[str]:
-    """Names of the operators that the pattern speaks of."""
+    """Return the names of the operators that occur in the pattern."""
     return frozenset(part.op for part in call_patterns(pattern))
 
 
 def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
-    """The calls in a pattern, inner ones first."""
+    """Return the call patterns in `pattern`, innermost first."""
     match pattern:
         case AlternativesPattern(choices=below):
             pass
@@ -124,7 +122,7 @@ def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
 
 @dataclass(frozen=True)
 class PatternGraph:
-    """A function with who makes and reads its values; `free` are the calls that may be matched."""
+    """A function indexed for matching; `free` holds the calls that may be matched."""
 
     function: Function
     module: IRModule
@@ -132,26 +130,26 @@ class PatternGraph:
 
     @cached_property
     def makers(self) -> Mapping[str, int]:
-        """By value, the index of the call that makes it."""
+        """The index of the call that defines each value."""
         return {v.name: i for i, call in enumerate(self.function.body) for v in call.outputs}
 
     @cached_property
     def readers(self) -> Mapping[str, frozenset[int]]:
-        """By value, the indices of the calls that read it; -1 stands for what is outside."""
-        found: dict[str, set[int]] = {value.name: {-1} for value in self.function.sinks}
+        """The indices of the calls that use each value; -1 represents uses outside the body."""
+        users: dict[str, set[int]] = {value.name: {-1} for value in self.function.sinks}
         for index, call in enumerate(self.function.body):
             for value in call.inputs:
                 if value is not None:
-                    found.setdefault(value.name, set()).add(index)
-        return {name: frozenset(readers) for name, readers in found.items()}
+                    users.setdefault(value.name, set()).add(index)
+        return {name: frozenset(readers) for name, readers in users.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a pattern covers, as predicates see it.
+    """The calls covered by a pattern, as passed to predicates.
 
-    `calls` are in the function's order, the last one is what the pattern ends in. `target` is the
-    instance that would take them, `version` the backend's.
+    `calls` are in function order; the last one ends the pattern. `target` is the target instance
+    that would take them, `version` the version of its backend.
     """
 
     calls: tuple[Call, ...]
@@ -161,11 +159,11 @@ class Match:
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
-        """The calls with types, quantisation, attributes and constants."""
+        """The calls with types, quantization, attributes and constants."""
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
-        """The first call of one of those operators."""
+        """Return the first call of one of the given operators."""
         for call in self.calls:
             if call.op in names:
                 return make_op_call(call, self.module)
@@ -174,7 +172,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _PartialMatch:
-    """Calls that are matched so far, by index, and what patterns stand for."""
+    """The indices of the calls matched so far and the values bound to patterns."""
 
     calls: frozenset[int] = frozenset()
     bound: Mapping[int, Value | None] = field(default_factory=dict)
@@ -186,7 +184,7 @@ class _PartialMatch:
 
 
 def match_pattern(pattern: Pattern, index: int, graph: PatternGraph) -> tuple[int, ...] | None:
-    """The indices of the calls that `pattern` covers when it ends in call `index`."""
+    """Return the indices of the calls that `pattern` covers when it ends in call `index`."""
     for state in _match_ending_at(pattern, index, graph, _PartialMatch()):
         if _is_closed(state.calls, index, graph):
             return tuple(sorted(state.calls))
@@ -212,7 +210,7 @@ def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
 def _match_value(
     pattern: Pattern, value: Value | None, graph: PatternGraph, state: _PartialMatch
 ) -> Iterator[_PartialMatch]:
-    """Every way in which `value` is what the pattern says."""
+    """Yield every way to match `value` with `pattern`."""
     if isinstance(pattern, AlternativesPattern):
         for choice in pattern.choices:
             yield from _match_value(choice, value, graph, state)
@@ -249,10 +247,10 @@ def _match_call(
         yield state
         return
     count = len(pattern.inputs)
-    given = (*call.inputs, *(None for _ in range(count - len(call.inputs))))
-    if any(value is not None for value in given[count:]):
+    operands = (*call.inputs, *(None for _ in range(count - len(call.inputs))))
+    if any(value is not None for value in operands[count:]):
         return
-    yield from _match_inputs(pattern.inputs, given[:count], graph, state)
+    yield from _match_inputs(pattern.inputs, operands[:count], graph, state)
 
 
 def _match_inputs(
@@ -264,25 +262,27 @@ def _match_inputs(
     if not patterns:
         yield state
         return
-    for found in _match_value(patterns[0], values[0], graph, state):
-        yield from _match_inputs(patterns[1:], values[1:], graph, found)
+    for first_match in _match_value(patterns[0], values[0], graph, state):
+        yield from _match_inputs(patterns[1:], values[1:], graph, first_match)
 
 
 def format_pattern(pattern: Pattern) -> str:
-    """The pattern as a person reads it."""
+    """Return the pattern as readable text."""
     match pattern:
         case AlternativesPattern(choices=choices):
             return " | ".join(map(format_pattern, choices))
         case OpPattern(op=name, inputs=inputs, attrs=attrs):
             words = ["..."] if inputs is None else list(map(format_pattern, inputs))
-            words += [f"{key}={_format_constraint(wanted)}" for key, wanted in attrs.items()]
+            words += [
+                f"{key}={_format_constraint(constraint)}" for key, constraint in attrs.items()
+            ]
             return f"{name}({', '.join(words)})"
         case ConstantPattern(absent=absent):
             return "constant?" if absent else "constant"
         case Wildcard(absent=absent):
             return "any?" if absent else "any"
         case _:
-            raise InternalError(f"{type(pattern).__name__} is no pattern")
+            raise InternalError(f"{type(pattern).__name__} is not a pattern")
 
 
 def _format_constraint(wanted: AttrConstraint) -> str:

@@ -1,18 +1,16 @@
-"""Text of graph functions: one line a call, types where values are made.
-
-In: a Function. Out: lines on a Page that `graph/parser.py` reads back to an equal one.
+"""Printer of graph functions: one line per call, types at definitions.
 
     graph @main(%x: i8[1,8] quant(0.5, -3)) -> (%y) {
       %w = const @weights: i8[4,8] quant(0.25, 0)
       %y: i8[1,4] quant(1.0, 0) = fully_connected(%x, %w, none) {activation="relu"}
     }
 
-What is kept between runs stands behind the results, with its initial constant and what it becomes:
-`state(%kept: i8[4] = @zeros -> %next)`.
+State follows the results, with its initial constant and its next value: `state(%kept: i8[4] =
+@zeros -> %next)`.
 
-A value is written in full where it is made (parameter, `const` line, call output) and by name where
-it is used. A use that differs from the value made under its name (which the verifier refuses) is
-written in full too, so that no text hides it. `none` is an absent optional input.
+A value is written in full where it is defined (parameter, `const` line, call output) and by name
+where it is used. A use that differs from the definition, which the verifier rejects, is also
+written in full. `none` is an omitted optional input.
 """
 
 from __future__ import annotations
@@ -36,22 +34,25 @@ _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 
 
 def print_graph(func: Function, page: IRWriter) -> None:
-    """Writes `func` to `page`."""
-    made: dict[str, Value] = {}
-    params = ",\n".join(_format_definition(value, made) for value in func.params)
-    states = [_format_definition(state.value, made) for state in func.state]
-    body = [_format_call(call, made) for call in func.body]
-    results = [(_new_constants([value], made), _format_use(value, made)) for value in func.results]
+    """Write `func` to `page`."""
+    defined: dict[str, Value] = {}
+    params = ",\n".join(_format_definition(value, defined) for value in func.params)
+    states = [_format_definition(state.value, defined) for state in func.state]
+    body = [_format_call(call, defined) for call in func.body]
+    results = [
+        (_new_constants([value], defined), _format_use(value, defined)) for value in func.results
+    ]
     names = ",\n".join(use for _, use in results)
     becomes = [
-        (_new_constants([state.next], made), _format_use(state.next, made)) for state in func.state
+        (_new_constants([state.next], defined), _format_use(state.next, defined))
+        for state in func.state
     ]
     results += becomes
-    kept = [
+    states_text = [
         f"{full} =\n{format_global(state.initial)} ->\n{use}"
         for state, full, (_, use) in zip(func.state, states, becomes, strict=True)
     ]
-    state = "\nstate(" + ",\n".join(kept) + ")" if kept else ""
+    state = "\nstate(" + ",\n".join(states_text) + ")" if states_text else ""
     attrs = f"\nattrs {format_attrs(func.attrs)}" if func.attrs else ""
     page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{")
     with page.indent():
@@ -66,7 +67,7 @@ def print_graph(func: Function, page: IRWriter) -> None:
 
 
 def _format_call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
-    """The lines that introduce its constants, and its own."""
+    """Return the lines that introduce the call's constants, and the call itself."""
     constants = _new_constants(call.inputs, made)
     inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)

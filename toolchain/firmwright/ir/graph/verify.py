@@ -1,16 +1,13 @@
-"""Judges graph functions: the second opinion on frontends and graph passes.
+"""Verifier of graph functions, run on the output of frontends and graph passes.
 
-In: a Function in its module and the table of operators. Out: nothing, or one ModelError with a line
-for everything that is wrong. The invariants:
-
-Names. Every value is made once, by a parameter, a constant or a call, before its use; every use is
-equal to the value made. Results are made.
-Types. Shapes are static, of positive extents. A quantisation's axis exists and has a scale for each
-of its indices (or one for all).
-Constants. They are in the module's table, with the value's dtype and shape.
-Calls. The operator is in the table of operators or, with a leading `@`, a function of the module
-whose parameters and results match. The operator's shape rule gives the outputs' shapes and dtypes.
-Places. Targets of calls and virtual devices are in the module's table of targets.
+* Names: every value is defined once, by a parameter, constant or call, before its use; every use
+  equals the definition; results are defined.
+* Types: shapes are static with positive extents. A quantization axis exists and has one scale per
+  index, or one for all.
+* Constants are in the module's table, with the dtype and shape of the value.
+* Calls: the operator is in the operator table or, with a leading `@`, a function of the module with
+  matching parameters and results. The operator's shape rule gives the output types.
+* Targets of calls and virtual devices are in the module's target table.
 """
 
 from __future__ import annotations
@@ -28,14 +25,14 @@ from firmwright.ir.syntax import format_shape
 
 
 def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
-    """ModelError naming everything that is wrong with `function`."""
+    """Raise ModelError with every diagnostic for `function`."""
     problems = diagnose_graph(function, module, ops)
     if problems:
         raise ModelError("\n".join(problems), where=module.name)
 
 
 def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[str]:
-    """A line for everything that is wrong with `function`."""
+    """Return one diagnostic per violation in `function`."""
     checker = _GraphVerifier(function, module, ops)
     checker.function_()
     return [f"@{function.name}: {problem}" for problem in checker.problems]
@@ -76,19 +73,21 @@ class _GraphVerifier:
 
     def _make(self, value: Value, place: str) -> None:
         if value.name in self.made:
-            self.problems.append(f"{place}{value.name} is made twice")
+            self.problems.append(f"{place}{value.name} is defined twice")
         self.made[value.name] = value
         self._type(value, place)
 
     def _use(self, value: Value, place: str) -> None:
-        found = self.made.get(value.name)
-        if found is None and value.constant is not None:
+        definition = self.made.get(value.name)
+        if definition is None and value.constant is not None:
             self._make(value, place)
             self._constant(value, place)
-        elif found is None:
-            self.problems.append(f"{place}{value.name} is used before it is made")
-        elif found != value:
-            self.problems.append(f"{place}{value.name} is used as another value than was made")
+        elif definition is None:
+            self.problems.append(f"{place}{value.name} is used before its definition")
+        elif definition != value:
+            self.problems.append(
+                f"{place}{value.name} is used as a value that differs from its definition"
+            )
 
     def _type(self, value: Value, place: str) -> None:
         kind, quantization = value.type, value.type.quantization
@@ -98,13 +97,13 @@ class _GraphVerifier:
             )
         target = value.virtual_device.target
         if target and target not in self.module.targets:
-            self.problems.append(f"{place}{value.name} is for the unknown target {target!r}")
+            self.problems.append(f"{place}{value.name} has the unknown target {target!r}")
         if quantization is None or quantization.axis is None:
             return
         axis, count = quantization.axis, len(quantization.scales)
         if axis >= len(kind.shape):
             self.problems.append(
-                f"{place}{value.name} is quantised along axis {axis} of {kind.shape}"
+                f"{place}{value.name} is quantized along axis {axis} of {kind.shape}"
             )
         elif count not in (1, kind.shape[axis]):
             self.problems.append(
@@ -112,29 +111,37 @@ class _GraphVerifier:
             )
 
     def _constant(self, value: Value, place: str) -> None:
-        found = self.module.constants.get(value.constant or "")
-        if found is None:
-            self.problems.append(f"{place}{value.name} is the unknown constant {value.constant!r}")
-        elif (found.dtype, found.shape) != (value.type.dtype, value.type.shape):
+        constant = self.module.constants.get(value.constant or "")
+        if constant is None:
+            self.problems.append(
+                f"{place}{value.name} refers to the unknown constant {value.constant!r}"
+            )
+        elif (constant.dtype, constant.shape) != (value.type.dtype, value.type.shape):
             self.problems.append(
                 f"{place}{value.name} is {_format_type(value.type)}, its constant "
-                f"{format_shape(found.dtype, found.shape)}"
+                f"{format_shape(constant.dtype, constant.shape)}"
             )
 
     def _initial(self, state: State) -> None:
-        """A state begins as a constant and stays of its type."""
+        """Check that a state starts from a constant and keeps its type."""
         kind, name = state.value.type, state.value.name
-        found = self.module.constants.get(state.initial)
+        constant = self.module.constants.get(state.initial)
         if state.value.constant is not None:
             self.problems.append(f"the state {name} is a constant")
-        if found is None:
-            self.problems.append(f"the state {name} begins as the unknown {state.initial!r}")
-        elif (found.dtype, found.shape) != (kind.dtype, kind.shape):
-            begins = format_shape(found.dtype, found.shape)
-            self.problems.append(f"the state {name} is {_format_type(kind)}, it begins as {begins}")
+        if constant is None:
+            self.problems.append(
+                f"the state {name} has the unknown initial constant {state.initial!r}"
+            )
+        elif (constant.dtype, constant.shape) != (kind.dtype, kind.shape):
+            begins = format_shape(constant.dtype, constant.shape)
+            self.problems.append(
+                f"the state {name} is {_format_type(kind)}, its initial constant is {begins}"
+            )
         if (state.next.type.dtype, state.next.type.shape) != (kind.dtype, kind.shape):
             becomes = _format_type(state.next.type)
-            self.problems.append(f"the state {name} is {_format_type(kind)}, it becomes {becomes}")
+            self.problems.append(
+                f"the state {name} is {_format_type(kind)}, its next value is {becomes}"
+            )
 
     # ---- calls -------------------------------------------------------------------------------
 
@@ -147,12 +154,12 @@ class _GraphVerifier:
         if call.op in CONTROL_FLOW_OPS:
             self._control(call, place)
             return
-        found = self.ops.get(call.op)
-        if found is None:
+        op = self.ops.get(call.op)
+        if op is None:
             self.problems.append(f"{place}the operator {call.op!r} is unknown")
             return
         try:
-            inferred = found.infer(self._seen(call))
+            inferred = op.infer(self._seen(call))
         except (FirmwrightError, NotSupportedError) as error:
             self.problems.append(f"{place}{error}")
             return
@@ -160,12 +167,12 @@ class _GraphVerifier:
             self.problems.append(f"{place}an input or attribute is missing ({error!r})")
             return
         except (TypeError, ValueError, ArithmeticError) as error:  # an attribute of another form
-            self.problems.append(f"{place}an input or attribute is not what it should be ({error})")
+            self.problems.append(f"{place}an input or attribute is invalid ({error})")
             return
         self._outputs(call, inferred, place)
 
     def _seen(self, call: Call) -> OpCall:
-        """The call as the operator's shape rule sees it."""
+        """Return the call as the operator's shape rule expects it."""
         constants = tuple(
             self.module.constants.get(v.constant) if v is not None and v.constant else None
             for v in call.inputs
@@ -188,24 +195,30 @@ class _GraphVerifier:
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
                 self.problems.append(
-                    f"{place}{value.name} is {_format_type(value.type)}, {call.op} gives {_format_type(kind)}"
+                    f"{place}{value.name} is {_format_type(value.type)}, "
+                    f"{call.op} returns {_format_type(kind)}"
                 )
 
     def _control(self, call: Call, place: str) -> None:
-        """Inputs and outputs are those of every function that the call runs."""
-        given = [value for value in call.inputs if value is not None]
+        """Check that inputs and outputs match every function that the call runs."""
+        inputs = [value for value in call.inputs if value is not None]
         outputs = list(call.outputs)
         if call.op == "if":
-            wanted = {"then": (given[1:], outputs), "else": (given[1:], outputs)}
-            if not given or given[0].type.dtype != BOOL or given[0].type.elements != 1:
-                self.problems.append(f"{place}the first input is no flag")
+            signatures = {"then": (inputs[1:], outputs), "else": (inputs[1:], outputs)}
+            if not inputs or inputs[0].type.dtype != BOOL or inputs[0].type.elements != 1:
+                self.problems.append(f"{place}the first input is not a boolean")
         else:
-            wanted = {"cond": (given, [Value("", TensorType((), BOOL))]), "body": (given, outputs)}
-        for attr, (params, results) in wanted.items():
+            signatures = {
+                "cond": (inputs, [Value("", TensorType((), BOOL))]),
+                "body": (inputs, outputs),
+            }
+        for attr, (params, results) in signatures.items():
             name = str(call.attrs.get(attr, ""))
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
-                self.problems.append(f"{place}{attr} is {name!r}, no graph function without state")
+                self.problems.append(
+                    f"{place}{attr} is {name!r}, not a graph function without state"
+                )
             elif _types(callee.params) != _types(params) or _types(callee.results) != _types(
                 results
             ):
@@ -225,8 +238,8 @@ class _GraphVerifier:
         else:
             values = (*callee.params, *callee.results)
             want = [(v.type.dtype, v.type.elements) for v in values]
-        given = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        if [(v.type.dtype, v.type.elements) for v in given] != want:
+        operands = [v for v in (*call.inputs, *call.outputs) if v is not None]
+        if [(v.type.dtype, v.type.elements) for v in operands] != want:
             self.problems.append(f"{place}inputs and outputs do not match those of {call.op}")
 
 

@@ -1,4 +1,4 @@
-"""The loop level of the IR (TVM's TIR). The package exports the nodes: `tir.For`, `tir.Buffer`."""
+"""The loop level of the IR (TVM's TIR): buffers, loops and stores."""
 
 from firmwright.ir.tir.nodes import (
     COMPARISONS,

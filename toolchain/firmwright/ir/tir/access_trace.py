@@ -1,13 +1,12 @@
-"""Every access of a kernel to an input and an output: when, to which bytes.
+"""Tracing of a kernel's accesses to one input and one output parameter.
 
-In: a kernel's body and the names of two parameters. Out: `AccessLog`, one for each access to them,
-in no order; times follow the order of the text. Everything is computed at once over the iterations
-that lead to a statement (its lanes). Whatever depends on data counts as happening; where an address
-or a trip count does, the accesses are unknown. Writes to the input count as reads and writes of
-neither matter; reads of the output matter to nobody and are left out.
+An `AccessLog` records when each access happens and to which bytes. All iterations that reach a
+statement (its lanes) are computed at once; times follow program order. Data-dependent accesses are
+assumed to happen; a data-dependent address or trip count makes the result unknown. Writes to the
+input count as reads and writes; reads of the output are ignored.
 
-A loop that only reads, or only writes, is shortened to its first and last iteration where addresses
-are linear in its variable and nothing else depends on it: all else lies between those.
+A loop that only reads or only writes is reduced to its first and last iteration if its addresses
+are linear in its variable and nothing else depends on it: all other accesses are between those.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ Bools: TypeAlias = NDArray[np.bool_]
 _Value: TypeAlias = "int | Ints | None"
 
 EVENTS_MAX = 1 << 22
-"""More accesses than this are not enumerated."""
+"""Limit of enumerated accesses."""
 _TIME_MAX = 1 << 62
 
 
 class UnknownAccessError(Exception):
-    """An access cannot be located, or there are too many; callers take memory to be touched."""
+    """An access cannot be located, or there are too many; assume that all bytes are accessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Accesses: when, from which byte to which (exclusive), whether it writes the output."""
+    """Arrays of accesses: time, first byte, end byte (exclusive), whether the output is written."""
 
     time: Ints
     start: Ints
@@ -52,9 +51,9 @@ class AccessLog:
 
 @dataclass(frozen=True, slots=True)
 class _ProgramPoint:
-    """A place in the program: for each lane when it is reached and what variables hold there.
+    """A program point: for each lane its time and the values of the variables.
 
-    `places` has the byte offset of each window of the two parameters.
+    `places` holds the byte offset of each view of the two parameters.
     """
 
     lanes: int
@@ -62,14 +61,14 @@ class _ProgramPoint:
     values: Mapping[str, _Value]
     places: Mapping[str, _Value]
 
-    def picked(self, index: Ints, used: frozenset[str]) -> _ProgramPoint:
-        """Those lanes; variables and windows that are not `used` are dropped."""
+    def picked(self, index: Ints, names: frozenset[str]) -> _ProgramPoint:
+        """Return the selected lanes, keeping only the variables and views in `used`."""
 
         def pick(values: Mapping[str, _Value]) -> dict[str, _Value]:
             return {
                 name: value[index] if isinstance(value, np.ndarray) else value
                 for name, value in values.items()
-                if name in used
+                if name in names
             }
 
         return _ProgramPoint(len(index), self.time[index], pick(self.values), pick(self.places))
@@ -80,7 +79,7 @@ class _ProgramPoint:
 
 @dataclass
 class AccessTracer:
-    """One walk through a kernel's body. Without `shortened` every iteration is enumerated."""
+    """One traversal of a kernel body. With `shortened` off, every iteration is enumerated."""
 
     source: str
     result: str
@@ -100,7 +99,7 @@ class AccessTracer:
                 self._is_output[part.buffer.name] = self._is_output[part.source.buffer.name]
 
     def run(self) -> AccessLog:
-        """All accesses. UnknownAccessError if they cannot be told."""
+        """Return all accesses; raise UnknownAccessError if they cannot be determined."""
         self._duration(self.body, Bounds())
         start = _ProgramPoint(1, np.zeros(1, np.int64), {}, {self.source: 0, self.result: 0})
         self._stmt(self.body, start)
@@ -116,19 +115,19 @@ class AccessTracer:
         return AccessLog(time, first, end, np.concatenate(writes))
 
     def most_events(self) -> int:
-        """What `run` enumerates at most, if it shortens no loop."""
+        """Return an upper bound of the accesses that `run` enumerates without shortening loops."""
         return self._most(self.body, Bounds())
 
     # ---- what is known before the walk -------------------------------------------------------
 
     def _kinds_below(self, node: tir.Stmt | tir.Expr) -> frozenset[str]:
-        """What happens to the two parameters: r, w, both, nothing."""
-        known = self._kinds.get(id(node))
-        if known is None:
+        """Return which of the two parameters `node` accesses: read, write, both or none."""
+        kinds = self._kinds.get(id(node))
+        if kinds is None:
             parts = (self._kinds_below(part) for part in children(node))
-            known = frozenset(self._own_kinds(node)).union(*parts)
-            self._kinds[id(node)] = known
-        return known
+            kinds = frozenset(self._own_kinds(node)).union(*parts)
+            self._kinds[id(node)] = kinds
+        return kinds
 
     def _own_kinds(self, part: tir.Stmt | tir.Expr) -> str:
         match part:
@@ -155,16 +154,16 @@ class AccessTracer:
                 return ""
 
     def _names_below(self, node: tir.Stmt | tir.Expr) -> frozenset[str]:
-        """Variables and buffers that occur."""
-        known = self._names.get(id(node))
-        if known is None:
+        """Return the variables and buffers that occur in `node`."""
+        below = self._names.get(id(node))
+        if below is None:
             names = {part for child in children(node) for part in self._names_below(child)}
             if isinstance(node, tir.Var):
                 names.add(node.name)
             elif isinstance(node, tir.BufferLoad | tir.BufferStore | tir.AccessPtr):
                 names.add(node.buffer.name)
-            known = self._names[id(node)] = frozenset(names)
-        return known
+            below = self._names[id(node)] = frozenset(names)
+        return below
 
     def _most(self, node: tir.Stmt | tir.Expr, bounds: Bounds) -> int:
         match node:
@@ -179,7 +178,7 @@ class AccessTracer:
                 return len(self._own_kinds(node)) + parts
 
     def _duration(self, node: tir.Stmt, bounds: Bounds) -> int:
-        """The slots of time that `node` takes at most; remembered for every statement."""
+        """Return an upper bound of the time slots of `node`, cached per statement."""
         match node:
             case _ if not self._kinds_below(node):
                 total = 2
@@ -209,7 +208,7 @@ class AccessTracer:
     # ---- statements --------------------------------------------------------------------------
 
     def _stmt(self, node: tir.Stmt, at: _ProgramPoint) -> None:
-        """Takes down what `node` accesses; it has two slots of its own, before its parts."""
+        """Record the accesses of `node`, which takes two time slots before its children."""
         if not at.lanes or not self._kinds_below(node):
             return
         match node:
@@ -246,13 +245,13 @@ class AccessTracer:
         self._reads(at, node.cond)
         holds = evaluate_lanes(node.cond, at.values)
         later = at.after(2)
-        for body, wanted in ((node.then, True), (node.orelse, False)):
+        for body, taken_if in ((node.then, True), (node.orelse, False)):
             if body is None:
                 continue
             if isinstance(holds, np.ndarray):
-                index = np.flatnonzero((holds != 0) == wanted)
+                index = np.flatnonzero((holds != 0) == taken_if)
                 self._stmt(body, later.picked(index, self._names_below(body)))
-            elif holds is None or bool(holds) == wanted:
+            elif holds is None or bool(holds) == taken_if:
                 self._stmt(body, later)
             later = later.after(self._slots[id(body)])
 
@@ -273,8 +272,8 @@ class AccessTracer:
         step = np.arange(total) - (np.cumsum(steps_taken) - steps_taken)[index]
         if ends_only:
             step = step * np.maximum(counts - 1, 0)[index]
-        used = self._names_below(node.body)
-        inner = at.picked(index, used)
+        names = self._names_below(node.body)
+        inner = at.picked(index, names)
         start = first[index] if isinstance(first, np.ndarray) else first
         values = {**inner.values, node.var.name: start + step}
         time = inner.time + step * self._slots[id(node.body)]
@@ -333,13 +332,13 @@ class AccessTracer:
     # ---- which loops may be shortened --------------------------------------------------------
 
     def _is_linear(self, loop: tir.For) -> bool:
-        """Whether the accesses of the first and last iteration enclose those between."""
+        """Return whether the first and last iteration enclose the accesses of all others."""
         if len(self._kinds_below(loop.body)) > 1:
             return False
         return self._is_linear_in(loop.body, {loop.var.name})
 
     def _is_linear_in(self, node: tir.Stmt, varying: set[str]) -> bool:
-        """`varying` are the variables that change with the loop's, linearly."""
+        """Return whether `node` is linear in `varying`, the variables that change with the loop."""
         if not self._kinds_below(node):
             return True
         match node:
@@ -383,7 +382,7 @@ def _free_vars(node: tir.Expr) -> set[str]:
 
 
 def _is_linear_expr(node: tir.Expr, varying: set[str]) -> bool:
-    """Whether `node` is an affine form of the `varying` variables, plus what does not vary."""
+    """Return whether `node` is an affine form of `varying` plus loop-invariant terms."""
     form = linearize(node, opaque=True)
     return form is not None and all(
         isinstance(atom, tir.Var) or _free_vars(atom).isdisjoint(varying) for atom in form.terms
@@ -395,9 +394,9 @@ def _add_scaled(place: _Value, offset: _Value, scale: int) -> _Value:
 
 
 def evaluate_lanes(node: tir.Expr, values: Mapping[str, _Value]) -> _Value:
-    """`node` in every lane, bools as 0 and 1; None where it depends on memory.
+    """Evaluate `node` in every lane, bools as 0 and 1; return None if it depends on memory.
 
-    Unsigned arithmetic wraps, by its definition; where it would, nothing is known.
+    Unsigned arithmetic wraps by definition; where it would wrap, the result is unknown.
     """
     match node:
         case tir.IntImm(value):
@@ -408,11 +407,11 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, _Value]) -> _Value:
             x, y = evaluate_lanes(a, values), evaluate_lanes(b, values)
             if x is None or y is None:
                 return None
-            found = _apply(op, x, y)
+            result = _apply(op, x, y)
             dtype = node.dtype
             if dtype.is_int and not dtype.signed:
-                return None if dtype.bits == 64 else _convert(found, dtype.min, dtype.max)
-            return found
+                return None if dtype.bits == 64 else _convert(result, dtype.min, dtype.max)
+            return result
         case tir.Not(a):
             x = evaluate_lanes(a, values)
             return None if x is None else 1 - x
@@ -428,15 +427,15 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, _Value]) -> _Value:
 
 
 def _convert(value: _Value, least: int, most: int) -> _Value:
-    """Unknown where the conversion would cut."""
+    """Return `value` if the conversion keeps it, else None."""
     if value is None or not np.all((np.asarray(value) >= least) & (np.asarray(value) <= most)):
         return None
     return value
 
 
 def _bools_to_ints(value: Any) -> int | Ints:
-    found = np.asarray(value, np.int64)
-    return found if found.ndim else int(found)
+    array = np.asarray(value, np.int64)
+    return array if array.ndim else int(array)
 
 
 def _apply(op: str, x: int | Ints, y: int | Ints) -> _Value:  # noqa: C901 - one case for each

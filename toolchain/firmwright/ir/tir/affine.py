@@ -1,12 +1,11 @@
-"""Affine forms and intervals of index expressions: what verifier and passes prove bounds with.
+"""Affine forms and intervals of index expressions, used to prove bounds.
 
-In: integer expressions and what is known of their variables. Out: `linearize` gives coefficients
-per variable, `interval` the least and greatest value (inclusive), `Bounds` the same under
-assumptions collected from loops, lets and conditions. Invariant: every interval is sound for
-arithmetic that does not overflow (TIR's rule); None means nothing is known.
+`linearize` returns coefficients per variable, `interval` the inclusive range, and `Bounds` the
+range under assumptions from loops, lets and conditions. Intervals are sound for arithmetic that
+does not overflow (the TIR rule); None means unknown.
 
-Correlations cancel because bounds are taken of the linear form: `y*2 + ky - 1` under the condition
-`y*2 + ky >= 1` is at least 0 although its interval alone begins at -1.
+Correlated terms cancel because intervals are taken of the linear form: `y*2 + ky - 1` under the
+condition `y*2 + ky >= 1` is at least 0, although its plain interval starts at -1.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _FACTS_MAX = 12  # innermost assumptions that are kept: bounds the search
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """sum(coefficient * atom) + constant. Atoms are Vars, or opaque subexpressions if asked for.
+    """sum(coefficient * atom) + constant; atoms are Vars or, on request, opaque subexpressions.
 
-    No coefficient is zero. Do not change `terms`.
+    Coefficients are never zero. `terms` must not be modified.
     """
 
     terms: Mapping[tir.Expr, int]
@@ -39,7 +38,7 @@ class Affine:
         return self.terms.get(atom, 0)
 
     def minus(self, other: Affine, times: int = 1) -> Affine:
-        """self - times * other."""
+        """Return self - times * other."""
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
             _add(terms, atom, -times * coefficient)
@@ -47,10 +46,10 @@ class Affine:
 
 
 def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
-    """`expr` as an affine form of its Vars; None if it is not one.
+    """Return `expr` as an affine form of its Vars, or None if it is not affine.
 
-    With `opaque`, what is not affine (a division, a load) becomes an atom of its own instead, and
-    the result is never None. Widening casts are looked through.
+    With `opaque`, non-affine parts (a division, a load) become atoms and the result is never None.
+    Widening casts are transparent.
     """
     terms: _Terms = {}
     constant = _collect(expr, 1, terms)
@@ -61,9 +60,9 @@ def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
 
 
 def interval(expr: tir.Expr, ranges: Mapping[str, Interval]) -> Interval | None:
-    """Least and greatest value of `expr` (inclusive) for Vars, by name, in `ranges`.
+    """Return the inclusive range of an integer `expr`, or None for other types.
 
-    A Var not listed has its dtype's range. None for what is no integer.
+    `ranges` gives the range of Vars by name; others have the range of their dtype.
     """
     return Bounds(ranges=ranges).of(expr)
 
@@ -77,7 +76,7 @@ def _add(terms: _Terms, atom: tir.Expr, coefficient: int) -> None:
 
 
 def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
-    """Adds scale * expr to `terms`; gives its constant part."""
+    """Add scale * expr to `terms` and return the constant part."""
     match expr:
         case tir.IntImm(value):
             return scale * value
@@ -97,9 +96,9 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
 
 
 def _join_div_mod(terms: _Terms) -> int:
-    """c*d*(a / d) + c*(a % d) is c*a; the two halves alone would lose their correlation.
+    """Combine c*d*(a / d) + c*(a % d) into c*a, since separate halves lose their correlation.
 
-    Gives the constant part of what was joined.
+    Returns the constant part of the combined terms.
     """
     constant = 0
     for atom, scale in list(terms.items()):
@@ -115,7 +114,7 @@ def _join_div_mod(terms: _Terms) -> int:
 
 
 def is_widening(source: DType, target: DType) -> bool:
-    """Whether every value of `source` is a value of the integer type `target`."""
+    """Return whether the integer type `target` can represent every value of `source`."""
     if not (target.is_int and (source.is_int or source == BOOL)):
         return False
     return target.min <= source.min and source.max <= target.max
@@ -123,11 +122,11 @@ def is_widening(source: DType, target: DType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known at a point of a program; refined copies are made on the way into a body.
+    """Facts known at a program point; refined copies are made for nested statements.
 
-    `ranges` bounds Vars by name. `facts` bounds linear forms: each is a form without constant
-    and the interval of its value. `lets` are the definitions of Let-bound Vars. `dead` says that
-    the assumptions contradict each other: the point is never reached and everything holds.
+    `ranges` bounds Vars by name. `facts` bounds linear forms: each is a form without constant and
+    the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead` marks
+    contradictory assumptions: the point is unreachable, so everything holds.
     """
 
     ranges: Mapping[str, Interval] = field(default_factory=dict)
@@ -138,7 +137,7 @@ class Bounds:
     # ---- questions ---------------------------------------------------------------------------
 
     def of(self, expr: tir.Expr) -> Interval | None:
-        """Least and greatest value of `expr`, by interval arithmetic on its linear form."""
+        """Return the range of `expr` by interval arithmetic on its linear form."""
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
@@ -146,7 +145,7 @@ class Bounds:
         return self._form(linearize(expr, opaque=True))
 
     def tight(self, expr: tir.Expr) -> Interval | None:
-        """As `of`, combining facts and let definitions too: slower and closer."""
+        """Return a tighter range than `of`, using facts and let definitions; slower."""
         form = linearize(expr, opaque=True)
         plain = self._form(form)
         if plain is None or form is None:
@@ -163,32 +162,30 @@ class Bounds:
         )
 
     def within(self, expr: tir.Expr, low: int, high: int) -> bool:
-        """Whether `expr` is proved to lie in low..high, both included."""
+        """Return whether `expr` is proven to be in low..high (inclusive)."""
         if self.dead:
             return True
-        known = self.of(expr)
-        if known is not None and not (low <= known[0] and known[1] <= high):
-            known = self.tight(expr)
-        return known is not None and low <= known[0] and known[1] <= high
+        limits = self.of(expr)
+        if limits is not None and not (low <= limits[0] and limits[1] <= high):
+            limits = self.tight(expr)
+        return limits is not None and low <= limits[0] and limits[1] <= high
 
     # ---- assumptions -------------------------------------------------------------------------
 
     def with_range(self, name: str, low: int, high: int) -> Bounds:
-        """With Var `name` known to lie in low..high."""
         dead = self.dead or low > high
         return replace(self, ranges={**self.ranges, name: (low, high)}, dead=dead)
 
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
-        """With `var` equal to `value`."""
-        known = self.tight(value)
-        result = self if known is None else self.with_range(var.name, *known)
+        limits = self.tight(value)
+        result = self if limits is None else self.with_range(var.name, *limits)
         form = linearize(value, opaque=True) if value.dtype.is_int else None
         if form is None or any(has_load(atom) for atom in form.terms):
             return result
         return replace(result, lets={**self.lets, var.name: self.expand(form)})
 
     def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
-        """Inside `for var in start .. start + extent`."""
+        """Return the bounds inside `for var in start .. start + extent`."""
         first, count = self.tight(start), self.tight(extent)
         if first is None or count is None:
             return self
@@ -201,7 +198,7 @@ class Bounds:
         return inner._at_least(var, start)._below(var, start, extent, end)
 
     def assume(self, cond: tir.Expr, holds: bool = True) -> Bounds:
-        """Where `cond` is known to be true (or false)."""
+        """Return the bounds where `cond` is known to be true (or false)."""
         match cond:
             case tir.Not(a):
                 return self.assume(a, not holds)
@@ -233,14 +230,14 @@ class Bounds:
         return self._at_most(b, a, 0)
 
     def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr, end: tir.Expr) -> Bounds:
-        """var < start + extent, where the extent may be a min() of several."""
+        """Add var < start + extent, where the extent may be a min() of several."""
         if isinstance(extent, tir.Binary) and extent.op == "min":
             one = self._below(var, start, extent.a, tir.Binary("add", start, extent.a))
             return one._below(var, start, extent.b, tir.Binary("add", start, extent.b))
         return self._at_most(var, end, -1)
 
     def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
-        """a <= b + slack; a min on the right or a max on the left are two facts."""
+        """Add a <= b + slack; a min on the right or a max on the left gives two facts."""
         if isinstance(b, tir.Binary) and b.op == "min":
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
@@ -254,7 +251,7 @@ class Bounds:
         return result if expanded is form else result._with_fact(expanded, slack)
 
     def _with_fact(self, form: Affine, slack: int) -> Bounds:
-        """form <= slack."""
+        """Add form <= slack."""
         limit = slack - form.constant
         if not form.terms:
             return self if limit >= 0 else replace(self, dead=True)
@@ -269,11 +266,11 @@ class Bounds:
         return replace(self, facts=facts, dead=self.dead or low > high)
 
     def _with_atom(self, atom: tir.Expr, coefficient: int, limit: int) -> Bounds:
-        """coefficient * atom <= limit."""
-        known = self._atom(atom)
-        if known is None:
+        """Add coefficient * atom <= limit."""
+        limits = self._atom(atom)
+        if limits is None:
             return self
-        low, high = known
+        low, high = limits
         if coefficient > 0:
             high = min(high, limit // coefficient)
         else:
@@ -289,15 +286,15 @@ class Bounds:
             return None
         low = high = form.constant
         for atom, coefficient in form.terms.items():
-            known = self._atom(atom)
-            if known is None:
+            limits = self._atom(atom)
+            if limits is None:
                 return None
-            ends = (coefficient * known[0], coefficient * known[1])
+            ends = (coefficient * limits[0], coefficient * limits[1])
             low, high = low + min(ends), high + max(ends)
         return low, high
 
     def _search(self, form: Affine, depth: int, best: Interval) -> Interval:
-        """The closest interval that rewriting `form` by up to `depth` facts gives."""
+        """Return the tightest interval found by applying up to `depth` facts to `form`."""
         if depth == 0:
             return best
         for fact, (low, high) in self.facts:
@@ -312,7 +309,7 @@ class Bounds:
         return best
 
     def expand(self, form: Affine) -> Affine:
-        """With Let-bound Vars replaced by their definitions."""
+        """Replace Let-bound Vars by their definitions."""
         for atom in list(form.terms):
             if isinstance(atom, tir.Var) and atom.name in self.lets:
                 value = self.lets[atom.name]
@@ -321,13 +318,13 @@ class Bounds:
         return form
 
     def _atom(self, atom: tir.Expr) -> Interval | None:
-        known = self._plain_atom(atom)
-        if known is None or isinstance(atom, tir.Var):
-            return known
+        result = self._plain_atom(atom)
+        if result is None or isinstance(atom, tir.Var):
+            return result
         for fact, limits in self.facts:
             if len(fact.terms) == 1 and fact.terms.get(atom) == 1:
-                known = _intersect(known, limits)
-        return known
+                result = _intersect(result, limits)
+        return result
 
     def _plain_atom(self, atom: tir.Expr) -> Interval | None:
         match atom:
@@ -348,10 +345,12 @@ class Bounds:
 
     def _cast(self, dtype: DType, value: tir.Expr) -> Interval | None:
         whole = dtype_range(dtype)
-        known = self.of(value)
-        if whole is None or known is None:
+        source_range = self.of(value)
+        if whole is None or source_range is None:
             return whole
-        return known if whole[0] <= known[0] and known[1] <= whole[1] else whole
+        return (
+            source_range if whole[0] <= source_range[0] and source_range[1] <= whole[1] else whole
+        )
 
     def _binary(self, op: str, a: tir.Expr, b: tir.Expr) -> Interval | None:
         if op in _NEGATED:
@@ -363,15 +362,15 @@ class Bounds:
 
 
 def _multiples(form: Affine, fact: Affine) -> list[int]:
-    """By how much a fact may be taken out of `form` so that one of its atoms goes away."""
+    """Return the multiples of `fact` whose subtraction removes an atom from `form`."""
     if len(fact.terms) < 2:
         return []
-    found: list[int] = []
+    multiples: list[int] = []
     for atom, coefficient in fact.terms.items():
         mine = form.coefficient(atom)
-        if mine and mine % coefficient == 0 and mine // coefficient not in found:
-            found.append(mine // coefficient)
-    return found
+        if mine and mine % coefficient == 0 and mine // coefficient not in multiples:
+            multiples.append(mine // coefficient)
+    return multiples
 
 
 def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
@@ -408,7 +407,7 @@ def _truncated(p: int, q: int) -> int:
 
 
 def _modulo(x: Interval, most: int) -> Interval:
-    """x % d for d up to `most`; the sign is the dividend's, as in C."""
+    """Return the range of x % d for d up to `most`; the sign follows the dividend, as in C."""
     return max(x[0], 1 - most) if x[0] < 0 else 0, min(x[1], most - 1) if x[1] > 0 else 0
 
 
@@ -430,12 +429,12 @@ def _union(a: Interval | None, b: Interval | None) -> Interval | None:
 
 
 def dtype_range(dtype: DType) -> Interval | None:
-    """Every value of an integer or bool dtype."""
+    """Return the range of an integer or bool dtype."""
     return (dtype.min, dtype.max) if dtype.is_int or dtype == BOOL else None
 
 
 def children(expr: tir.Expr) -> tuple[tir.Expr, ...]:
-    """The direct subexpressions."""
+    """Return the direct subexpressions."""
     match expr:
         case tir.Binary(_, a, b):
             return a, b
@@ -456,7 +455,7 @@ def children(expr: tir.Expr) -> tuple[tir.Expr, ...]:
 
 
 def has_load(expr: tir.Expr) -> bool:
-    """Whether the value of `expr` depends on memory."""
+    """Return whether the value of `expr` depends on memory."""
     if isinstance(expr, tir.BufferLoad | tir.IntrinsicCall):
         return True
     return any(has_load(child) for child in children(expr))
@@ -467,5 +466,5 @@ def _has_select(expr: tir.Expr) -> bool:
 
 
 def common_divisor(form: Affine) -> int:
-    """The greatest number that divides every value of `form` (0 for the constant 0)."""
+    """Return the greatest divisor of every value of `form` (0 for the constant 0)."""
     return math.gcd(form.constant, *form.terms.values())

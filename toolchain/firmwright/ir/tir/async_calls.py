@@ -1,13 +1,12 @@
-"""Judges what other devices do while the AOT main goes on.
+"""Verification of calls that run on other devices while the AOT main continues.
 
-In: an AOT main and the kernels it calls. Out: a line for everything that is wrong. A device does
-its calls one after the other, in the order of their starts. The invariants:
+A device executes its calls in the order of their starts. Invariants:
 
-* On every path each start has one wait behind it, equal but for the phase, and each wait a start
-  before it: a wait for what has not begun never ends.
-* Branches, and each round of a loop, leave the same calls under way.
-* What a call under way touches is its own: nobody else writes it, and nobody reads what it writes.
-  Calls of the same device may, since they run in order.
+* On every path each start has exactly one later wait that differs only in the phase, and each wait
+  an earlier start; a wait without a start would never end.
+* Both branches of an `If`, and each iteration of a loop, leave the same calls in flight.
+* While a call is in flight, other devices neither write memory that it accesses nor read memory
+  that it writes. Calls on the same device may, since they run in order.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects
 from firmwright.ir.tir.traversal import children, prim_calls
 
 CallsInFlight = tuple[tir.PrimFuncCall, ...]
-"""Calls that have begun and are not over, in the order of their starts, as they would be alone."""
+"""Started calls that are not yet complete, in start order, without their phase."""
 
 
 def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> list[str]:
-    """A line for everything that is wrong with the starts and waits of `main`."""
+    """Return one diagnostic per violation by the starts and waits of `main`."""
     if all(call.phase == "call" for call in prim_calls(main.body)):
         return []
-    judge = _AsyncCallVerifier(MemoryEffectAnalysis(main, functions))
-    for call in judge.walk(main.body, ()):
-        judge.problem(f"{_format_call(call)} is started and never waited for")
-    return judge.problems
+    verifier = _AsyncCallVerifier(MemoryEffectAnalysis(main, functions))
+    for call in verifier.walk(main.body, ()):
+        verifier.problem(f"{_format_call(call)} is started but never awaited")
+    return verifier.problems
 
 
 def without_phase(call: tir.PrimFuncCall) -> tir.PrimFuncCall:
-    """`call` as it would be in one step: what a start and its wait have in common."""
+    """Return `call` as an unsplit call, which a start and its wait have in common."""
     return replace(call, phase="call")
 
 
@@ -54,7 +53,7 @@ class _AsyncCallVerifier:
             self.problems.append(what)
 
     def walk(self, stmt: tir.Stmt, flying: CallsInFlight) -> CallsInFlight:
-        """What is under way behind `stmt`."""
+        """Return the calls in flight after `stmt`."""
         match stmt:
             case tir.Seq(stmts):
                 for part in stmts:
@@ -66,11 +65,11 @@ class _AsyncCallVerifier:
                 self._others(self.touched.own(stmt), flying, "a condition")
                 after = self.walk(then, flying)
                 other = self.walk(orelse, flying) if orelse is not None else flying
-                self._same(after, other, "on one path of a branch only")
+                self._same(after, other, "in only one branch")
                 return tuple(call for call in after if call in other)
             case tir.For() | tir.While():
                 self._others(self.touched.own(stmt), flying, "a loop's head")
-                self._same(self.walk(stmt.body, flying), flying, "by one round of a loop only")
+                self._same(self.walk(stmt.body, flying), flying, "by only one loop iteration")
                 return flying
             case _:
                 self._others(self.touched.own(stmt), flying, "a statement")
@@ -82,9 +81,7 @@ class _AsyncCallVerifier:
         own = without_phase(call)
         if call.phase == "wait":
             if own not in flying:
-                self.problem(
-                    f"{_format_call(call)} is waited for but not under way: that never ends"
-                )
+                self.problem(f"{_format_call(call)} is awaited but not in flight")
             return tuple(other for other in flying if other != own)
         foreign = tuple(c for c in flying if not call.device or c.device != call.device)
         self._others(self.touched.of(call), foreign, _format_call(call))
@@ -93,21 +90,21 @@ class _AsyncCallVerifier:
         if not call.device:
             self.problem(f"@{call.callee} is started on no device")
         if own in flying:
-            self.problem(f"{_format_call(call)} is started again while it is under way")
+            self.problem(f"{_format_call(call)} is started again while it is in flight")
             return flying
         return (*flying, own)
 
     def _others(self, regions: MemoryEffects, flying: CallsInFlight, what: str) -> None:
         for other in flying:
-            found = find_conflict(self.touched.of(other), regions)
-            if found is not None:
-                does = "writes" if found.written else "reads"
+            effect = find_conflict(self.touched.of(other), regions)
+            if effect is not None:
+                does = "writes" if effect.written else "reads"
                 self.problem(
-                    f"{what} {does} {found.root} [{found.first}, {found.end}) "
-                    f"while {_format_call(other)} is under way"
+                    f"{what} {does} {effect.root} [{effect.first}, {effect.end}) "
+                    f"while {_format_call(other)} is in flight"
                 )
 
     def _same(self, one: CallsInFlight, other: CallsInFlight, where: str) -> None:
         for call in (*one, *other):
             if (call in one) != (call in other):
-                self.problem(f"{_format_call(call)} is started or waited for {where}")
+                self.problem(f"{_format_call(call)} is started or awaited {where}")

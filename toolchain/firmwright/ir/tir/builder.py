@@ -1,15 +1,14 @@
-"""Builds PrimFuncs: expressions by functions and operators, statements by context managers.
+"""Builder of PrimFuncs: expressions from functions and operators, statements from context managers.
 
     b = Builder("relu_0")
     x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,), "out")
     with b.for_("i", 64) as i:
-        b.store(y, [i], b.max(b.load(x, [i]), 0))
+        b.store(y, [i], maximum(b.load(x, [i]), 0))
     func = b.build(op="relu")
 
-Names are made unique by suffix, so a rule may say "i" twice. Ints become immediates of the other
-operand's dtype. Index variables are 64-bit here and narrowed by a pass. Constants the builder is
-given are collected in `constants` under names prefixed with the function's, for the driver to put
-in the module's table.
+Names are made unique by a suffix. Python numbers become immediates of the other operand's dtype.
+Index variables are 64-bit and narrowed by a later pass. Constants are collected in `constants`,
+under names prefixed with the function name, for insertion into the module's table.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
 
 INDEX = INT64
-"""Dtype of loop variables and indices as built; `narrow-index` makes them 32-bit."""
+"""Dtype of loop variables and indices before `narrow-index`."""
 
 ExprLike: TypeAlias = "tir.Expr | ArithExpr | int | float"
 
 
 class ArithExpr:
-    """An expression with operators; unwrapped when it enters a node."""
+    """An expression with overloaded operators; nodes hold the plain expression."""
 
     __slots__ = ("expr",)
 
@@ -96,14 +95,14 @@ class ArithExpr:
 
 
 def immediate(value: float, dtype: DType) -> tir.Expr:
-    """The literal of `dtype`."""
+    """Return the literal `value` of `dtype`."""
     if dtype.is_float:
         return tir.FloatImm(float(value), dtype)
     return tir.IntImm(int(value), dtype)
 
 
 def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
-    """The node behind `value`; a Python number becomes an immediate of dtype `like`."""
+    """Return the node of `value`; a Python number becomes an immediate of dtype `like`."""
     if isinstance(value, ArithExpr):
         return value.expr
     if isinstance(value, int | float):
@@ -121,7 +120,7 @@ def _dtype_of(a: ExprLike, b: ExprLike) -> DType:
 
 
 def binary_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
-    """`a op b`, folding what is plain at once: two immediates, x+0, x*1, x*0."""
+    """Build `a op b`, folding two immediates, x+0, x*1 and x*0."""
     dtype = _dtype_of(a, b)
     left, right = as_expr(a, dtype), as_expr(b, dtype)
     if left.dtype != right.dtype:
@@ -155,7 +154,7 @@ def maximum(a: ExprLike, b: ExprLike) -> ArithExpr:
 
 
 def logical_and(*terms: ExprLike) -> ArithExpr:
-    """All of the boolean `terms`."""
+    """Build the conjunction of the boolean `terms`."""
     result = as_expr(terms[0], BOOL)
     for term in terms[1:]:
         result = tir.Binary("and", result, as_expr(term, BOOL))
@@ -174,12 +173,12 @@ def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> ArithExpr:
 def call_intrinsic(
     name: str, args: Sequence[ExprLike], dtype: DType, like: DType = INT32
 ) -> ArithExpr:
-    """An intrinsic as a value; numbers among `args` become immediates of dtype `like`."""
+    """Build an intrinsic value; numbers in `args` become immediates of dtype `like`."""
     return ArithExpr(tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype))
 
 
 class Builder:
-    """Collects statements innermost-last; see the module docstring for an example."""
+    """Builder of one function; see the module docstring for an example."""
 
     def __init__(self, name: str, span: Span = Span("")) -> None:
         self.name = name
@@ -193,7 +192,7 @@ class Builder:
     # ---- names, parameters, memory -----------------------------------------------------------
 
     def unique(self, name: str) -> str:
-        """`name`, or `name_1`, `name_2`... if it is taken."""
+        """Return `name`, or `name_1`, `name_2`, ... if it is already used."""
         count = self._names.get(name)
         self._names[name] = 0 if count is None else count + 1
         return name if count is None else self.unique(f"{name}_{count + 1}")
@@ -208,7 +207,7 @@ class Builder:
     def constant(
         self, name: str, values: npt.NDArray[Any], dtype: DType, alignment: int | None = None
     ) -> tir.Buffer:
-        """A linked constant (`allocate_const` around the whole body)."""
+        """Add a linked constant (an `allocate_const` around the whole body)."""
         array = np.asarray(values)
         buffer = tir.Buffer(
             self.unique(name), dtype, tuple(int(n) for n in array.shape), scope="const",
@@ -220,7 +219,7 @@ class Builder:
         return buffer
 
     def reg(self, name: str, dtype: DType, count: int = 1) -> tir.Buffer:
-        """`count` registers for the rest of the enclosing block; indexed by constants only."""
+        """Declare `count` registers for the rest of the block; indices must be constants."""
         buffer = tir.Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
         self._block.append(tir.Allocate(buffer, tir.Seq(()), "reg"))
         return buffer
@@ -229,7 +228,7 @@ class Builder:
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
     ) -> Iterator[tir.Buffer]:
-        """Scratch memory from the plan during the block; contents start undefined."""
+        """Allocate planned scratch memory for the block; its contents are undefined."""
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
         outer = self._enter()
         yield buffer
@@ -248,7 +247,7 @@ class Builder:
         access: tir.AccessMode = "r",
         alignment: int = 1,
     ) -> Iterator[tir.Buffer]:
-        """A typed window of `source` from its flat element `offset`: hoists an address."""
+        """Declare a typed view of `source` that starts at flat element `offset`."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None
         scope = "const" if source.scope == "const" else "global"
@@ -280,7 +279,7 @@ class Builder:
 
     @contextmanager
     def else_(self) -> Iterator[None]:
-        """The other branch of the `if_` just closed."""
+        """Open the else branch of the `if_` that was just closed."""
         before = self._block[-1]
         if not isinstance(before, tir.If):
             raise InternalError("else_ must follow if_")
@@ -305,7 +304,7 @@ class Builder:
         self._leave(outer, lambda body: tir.Let(var, bound, body))
 
     def store(self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike) -> None:
-        """Write `value`, which must already have the buffer's dtype or be a Python number."""
+        """Store `value`, which must have the buffer's dtype or be a Python number."""
         node = as_expr(value, buffer.dtype)
         if node.dtype != buffer.dtype:
             raise InternalError(f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}")
@@ -315,7 +314,7 @@ class Builder:
         return ArithExpr(tir.BufferLoad(buffer, tuple(as_expr(i) for i in indices)))
 
     def load_i32(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
-        """The element widened to int32."""
+        """Load an element widened to int32."""
         return self.load(buffer, indices).cast(INT32)
 
     def pointer(
@@ -324,7 +323,7 @@ class Builder:
         return tir.AccessPtr(buffer, as_expr(offset), extent, access)
 
     def evaluate(self, name: str, args: Sequence[ExprLike]) -> None:
-        """An intrinsic statement."""
+        """Append an intrinsic statement."""
         nodes = tuple(as_expr(arg, INT32) for arg in args)
         self._block.append(tir.Evaluate(tir.IntrinsicCall(name, nodes, HANDLE)))
 
@@ -349,7 +348,7 @@ class Builder:
         self._block.append(cast(tir.Stmt, wrap(body)))
 
     def _seq(self) -> tir.Stmt:
-        """The block so far; what follows a `reg` becomes the body of its Allocate."""
+        """Return the current block; statements after a `reg` become the body of its Allocate."""
         stmts: list[tir.Stmt] = []
         for stmt in reversed(self._block):
             if isinstance(stmt, tir.Allocate) and stmt.kind == "reg":

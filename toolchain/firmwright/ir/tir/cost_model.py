@@ -1,10 +1,8 @@
-"""A model of cost: what one call of a PrimFunc executes, and what its code takes, by prediction.
+"""Cost model of PrimFuncs: predicted instructions, cycles and code bytes of one call.
 
-In: a PrimFunc as lowering builds it, and the weights of a family of targets. Out: a `Cost`. Every
-figure is a weighted sum of the same kinds of work (ir/tir/op_count.py): of how often each is done
-for
-instructions and cycles, of how often it stands in the code for bytes. Weights are fitted to what
-images were counted to execute (targets/cost_weights.py).
+Each figure is a weighted sum of operation counts (`ir/tir/op_count.py`): executed counts for
+instructions and cycles, static counts for bytes. The weights are fitted to instruction counts of
+compiled images (`targets/cost_weights.py`).
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.op_count import NO_ARGUMENTS, REGISTERS, count_operations
 
 _CODE_BYTES = 4.0
-"""Of a unit of work whose code nobody priced: most instructions take as many."""
+"""Code bytes of an operation without its own weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostWeights:
-    """What one unit of each kind of work takes; kinds are the words that `count_operations` counts.
+    """The cost of one unit of each operation kind counted by `count_operations`.
 
-    A kind without an instruction weight counts one. `cycles` is empty where no table gives a core's
-    timing. Intrinsics count what their table says, times `intrinsic`, unless they are priced here
-    by name; with `NAME.fixed` where every argument beside the first is a constant.
+    A kind without an instruction weight counts as one. `cycles` is empty if the core has no timing
+    table. Intrinsics count as given in their table, times `intrinsic`, unless priced here by name,
+    or by `NAME.fixed` if every argument after the first is a constant.
     """
 
     name: str
@@ -41,12 +39,12 @@ GENERIC_WEIGHTS = CostWeights(
     {"loop": 2.0, "divide": 2.0, "entry": 1.0, "call": 10.0, "row": 0.0},
     code_bytes={"row": 0.0},
 )
-"""What is assumed of a target that nobody has fitted."""
+"""Weights for targets without fitted ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one call, without functions that it calls. `cycles` is None without a timing table."""
+    """Predicted cost of one call, without callees. `cycles` is None without a timing table."""
 
     instructions: int
     cycles: int | None
@@ -54,7 +52,7 @@ class Cost:
 
     @property
     def time(self) -> int:
-        """What choices go by: cycles where they are known, else instructions."""
+        """The figure to compare: cycles if known, else instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 
@@ -64,12 +62,12 @@ def estimate_cost(
     weights: CostWeights = GENERIC_WEIGHTS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
 ) -> Cost:
-    """What `func` is predicted to cost; `arguments` are values of its scalar parameters."""
-    found = count_operations(func, intrinsics, weights.instructions, weights.registers, arguments)
+    """Predict the cost of `func`; `arguments` gives the values of its scalar parameters."""
+    counts = count_operations(func, intrinsics, weights.instructions, weights.registers, arguments)
     return Cost(
-        round(_weighted_sum(found.done, weights.instructions, 1.0)),
-        round(_weighted_sum(found.done, weights.cycles, 1.0)) if weights.cycles else None,
-        round(_weighted_sum(found.written, weights.code_bytes, _CODE_BYTES)),
+        round(_weighted_sum(counts.done, weights.instructions, 1.0)),
+        round(_weighted_sum(counts.done, weights.cycles, 1.0)) if weights.cycles else None,
+        round(_weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)),
     )
 
 

@@ -1,8 +1,4 @@
-"""Element indices: row-major, as a person writes them.
-
-In: a buffer and one expression a dimension. Out: one expression, its constants combined and last,
-products multiplied out: `(y * 5 + x) * 64 + c`.
-"""
+"""Construction of row-major element indices with constants folded."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from firmwright.ir import tir
 
 
 def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
-    """The row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
+    """Return the row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
     if len(indices) != len(buffer.shape):
         raise InternalError(f"{buffer.name} has {len(buffer.shape)} dimensions")
     if not indices:
@@ -32,7 +28,7 @@ def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
 
 
 def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
-    """`a + b` or `a * b` of indices: constants combined and last, products multiplied out."""
+    """Build `a + b` or `a * b` with constants combined at the end and products expanded."""
     if isinstance(a, tir.IntImm):
         a, b = b, a
     if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):
@@ -62,6 +58,6 @@ def _is_not_literal(node: tir.Expr) -> bool:
 
 
 def _add_literals(base: tir.Expr, first: tir.IntImm, second: tir.Expr) -> tir.Expr:
-    """`base + first + second` of two literals."""
+    """Build `base + first + second` for two literals."""
     assert isinstance(second, tir.IntImm)
     return fold_index("add", base, tir.IntImm(first.value + second.value, first.dtype))

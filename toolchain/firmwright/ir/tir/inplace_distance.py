@@ -1,10 +1,8 @@
-"""Which differences of offsets a kernel's input and output may not have.
+"""In-place analysis: the offset differences at which a kernel's output must not overlap its input.
 
-In: a PrimFunc with the names of an input and an output parameter. Out: `Forbidden` intervals of
-the output's offset less the input's: at any other difference no byte of the input is overwritten
-before its last read. They follow from the kernel's accesses (access.py) alone: a write before a
-read forbids the differences at which the two meet, from read.start - write.end to read.end -
-write.start, and the hull of all such pairs is what is forbidden.
+A write before a read excludes the differences at which the two touch the same byte, from read.start
+- write.end to read.end - write.start. The constraint is the hull of all such pairs, computed from
+the access trace: at any other difference no input byte is overwritten before its last read.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from firmwright.ir.tir.access_trace import (
 
 _FAR = 1 << 60
 _CLOSE_FRACTION = 4
-"""A hull that ends within a quarter of a buffer needs no second look."""
+"""A hull that ends within this fraction of a buffer is not refined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,10 @@ class Forbidden:
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[Forbidden, ...] | None:
-    """The differences at which `result` may not lie; None if the two must be apart."""
+    """Return the constraints between two parameters, or None if they must be disjoint.
+
+    They apply to offset(`result`) - offset(`source`).
+    """
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
     # Two types in one place are the C compiler's to reorder, unless one of them is of bytes.
@@ -59,10 +60,10 @@ def find_offset_constraints(
 def _per_channel_constraints(
     func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: Forbidden
 ) -> tuple[Forbidden, ...] | None:
-    """What is forbidden of a kernel that works through the channels one by one.
+    """Refine the constraint of a kernel that processes one channel at a time.
 
-    At differences of whole pixels only bytes of the same channel meet, and those may lie closer.
-    None where that is no gain.
+    At differences of whole pixels only bytes of the same channel meet, which may allow a closer
+    placement. Returns None if that does not help.
     """
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:
@@ -82,7 +83,7 @@ def _per_channel_constraints(
 
 
 def _hull(marks: AccessLog) -> tuple[int, int] | None:
-    """The interval that all pairs of a write and a later read forbid; None without such pairs."""
+    """Return the open interval excluded by all pairs of a write and a later read, or None."""
     order = np.argsort(marks.time, kind="stable")
     return _hull_of_ordered(marks.picked(order))
 
@@ -99,7 +100,7 @@ def _hull_of_ordered(marks: AccessLog) -> tuple[int, int] | None:
 
 
 def _hull_by_residue(marks: AccessLog, pixel: int) -> tuple[int, int] | None:
-    """The hull of pairs of bytes whose positions are equal modulo `pixel`."""
+    """Return the hull over byte pairs whose positions are equal modulo `pixel`."""
     split = _single_bytes(marks)
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))

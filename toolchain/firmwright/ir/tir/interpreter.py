@@ -1,17 +1,14 @@
-"""Executes PrimFuncs in numpy: the judge between a reference and generated C.
+"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C.
 
-In: a PrimFunc and its arguments (arrays for buffers, ints for scalars), the tables of intrinsics,
-functions and constants. Out: nothing; output arrays are written in place. Every access is checked
-against its buffer, integer overflow and division by zero are errors, undefined memory is poisoned:
-what a wrong schedule does wrong is an InternalError naming function, buffer and index.
+Every access is checked against its buffer, integer overflow and division by zero are errors, and
+undefined memory is poisoned. A violation is an InternalError that names function, buffer and index.
 
-Loops whose iterations are independent (`lanes.py`) run all at once, as lanes of numpy arrays, in
-chunks that bound memory; reductions inside run one step after the other over all lanes.
+Loops with independent iterations (`loop_vectorizability.py`) run as lanes of numpy arrays, in
+chunks that bound memory; nested reductions run sequentially over all lanes.
 
-Pointer operands of an intrinsic reach its numpy meaning as an array of elements by lanes. A
-statement's meaning returns the new contents of its `out` and `inout` registers and of the pointers
-it may write, in operand order: a tuple, or the value itself if there is one; `out` registers are
-not among its arguments.
+An intrinsic's numpy meaning receives pointer operands as arrays of elements by lanes. The meaning
+of a statement returns the new contents of its `out` and `inout` registers and of the pointers that
+it may write, in operand order, as a tuple or a single value. `out` registers are not arguments.
 """
 
 from __future__ import annotations
@@ -65,10 +62,10 @@ def interpret(
     *,
     check_overflow: bool = True,
 ) -> None:
-    """Runs `func` on `args` (one for each parameter, by name), writing outputs in place.
+    """Run `func` on `args`, one per parameter by name, and write outputs in place.
 
-    `functions` are what CallPrim may call, `constants` the module's table. Without
-    `check_overflow` integers wrap as two's complement does.
+    `functions` are the possible callees, `constants` the module's table. Without `check_overflow`
+    integers wrap in two's complement.
     """
     table = {**(functions or {}), func.name: func}
     Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow).run(
@@ -77,11 +74,11 @@ def interpret(
 
 
 class Interpreter:
-    """Runs functions of one module; compiled once, they can run many times.
+    """Interpreter of the functions of one module, compiled once for many runs.
 
-    With `lanes_max` 1 everything runs one step after the other: slow, and the second opinion on
-    which loops are parallel. What another device does between its start and its wait is done at the
-    start, or at the wait if `deferred`: both orders must give the same.
+    `lanes_max` 1 runs all loops sequentially, which checks the choice of parallel loops. Work of
+    other devices runs at the start of a call or, with `deferred`, at its wait; both must give the
+    same result.
     """
 
     def __init__(
@@ -103,7 +100,7 @@ class Interpreter:
         self._compiled: dict[tuple[str, _RootOffsets], Run] = {}
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
-        """Runs one function on the caller's arrays."""
+        """Run one function on the caller's arrays."""
         func = self.functions[name]
         names = {param.name for param in func.params}
         if names != set(args):
@@ -115,7 +112,7 @@ class Interpreter:
             self.call(name, values)
 
     def call(self, name: str, args: list[Value]) -> None:
-        """Runs one function on pointers and ints, in the order of its parameters."""
+        """Run one function on pointers and ints in parameter order."""
         func = self.functions.get(name)
         if func is None:
             raise InternalError(f"the function {name} is not in the module")
@@ -161,7 +158,7 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
 
 
 def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
-    """For each buffer parameter its root and offset there: arguments that overlap share a root."""
+    """Return root and offset of each buffer parameter; overlapping arguments share a root."""
     spans = sorted(
         (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
     )
@@ -176,7 +173,7 @@ def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
 
 
 class _StatementCompiler:
-    """Turns one function's statements into closures."""
+    """Compiler of one function's statements to closures."""
 
     def __init__(self, program: Interpreter, func: tir.PrimFunc) -> None:
         self.program = program
@@ -242,9 +239,9 @@ class _StatementCompiler:
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
             return loop.run_in_lanes(self.program.lanes_max, own_bytes)
-        used = used_buffers(node.body)
+        buffers = used_buffers(node.body)
         private = tuple(
-            buffer for name, buffer in self.scratch.items() if name in _root_buffers(used, scope)
+            buffer for name, buffer in self.scratch.items() if name in _root_buffers(buffers, scope)
         )
         if private and is_parallel(node, scope, table, frozenset(b.name for b in private)):
             return loop.run_speculatively(self.program.lanes_max, own_bytes, private)
@@ -341,7 +338,9 @@ class _StatementCompiler:
         if constant is None:
             raise self.exprs.error(f"the constant {name} is not in the table")
         if constant.dtype != buffer.dtype or constant.size_bytes < buffer.size_bytes:
-            raise self.exprs.error(f"the constant {name} is not what {buffer.name} declares")
+            raise self.exprs.error(
+                f"the constant {name} does not match the declaration of {buffer.name}"
+            )
         storage = np.frombuffer(constant.data, np.uint8)
         view = View(buffer, Pointer(storage, 0, len(storage), False))
 
@@ -356,7 +355,7 @@ class _StatementCompiler:
         need = span_elements(buffer) * buffer.dtype.size_bytes
         have = node.source.extent * node.source.buffer.dtype.size_bytes
         if need > have:
-            raise self.exprs.error(f"the window {buffer.name} needs {need} bytes of {have}")
+            raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
         source = self.exprs.pointer(node.source, scope.bounds)
         body = self.compile(node.body, scope.with_window(buffer, node.source))
 
@@ -369,11 +368,11 @@ class _StatementCompiler:
     # ---- calls -------------------------------------------------------------------------------
 
     def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
-        found = self.exprs.intrinsic(call.name, call.args)
+        intrinsic = self.exprs.intrinsic(call.name, call.args)
         inputs: list[Eval] = []
         outputs: list[Run] = []
         results: list[Value] = []
-        for operand, arg in zip(found.operands, call.args, strict=True):
+        for operand, arg in zip(intrinsic.operands, call.args, strict=True):
             if operand.kind != "out":
                 value = self.exprs.compile(arg, scope.bounds)
                 inputs.append(self.exprs.operand(operand.kind, operand.dtype, value))
@@ -383,14 +382,16 @@ class _StatementCompiler:
                 outputs.append(_elements_store(pointer, operand.dtype, results, slot))
             elif operand.kind in ("out", "inout"):
                 if not isinstance(arg, tir.BufferLoad):
-                    raise self.exprs.error(f"operand {operand.name} of {call.name} is no register")
+                    raise self.exprs.error(
+                        f"operand {operand.name} of {call.name} is not a register"
+                    )
                 outputs.append(self._result_store(arg, call.name, scope, results, slot))
 
         def run(frame: ActivationFrame) -> None:
-            answer = found.meaning(*[value(frame) for value in inputs])
+            answer = intrinsic.meaning(*[value(frame) for value in inputs])
             results[:] = answer if isinstance(answer, tuple) else (answer,)
             if outputs and len(results) != len(outputs):
-                raise self.exprs.error(f"{call.name} gives {len(results)} results")
+                raise self.exprs.error(f"{call.name} returns {len(results)} results")
             for store in outputs:
                 store(frame)
 
@@ -426,7 +427,7 @@ def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int
 
 
 def _root_buffers(names: Mapping[str, tir.Buffer], scope: LoopScope) -> set[str]:
-    """The memories that those buffers lie in."""
+    """Return the root memories of the named buffers."""
     return {scope.places[name][0] for name in names if name in scope.places}
 
 

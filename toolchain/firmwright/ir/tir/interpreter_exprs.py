@@ -1,9 +1,7 @@
-"""The interpreter's expressions: each is compiled once to a closure over the frame.
+"""Expression compiler of the interpreter; `nodes.py` defines the semantics.
 
-In: an expression and the bounds known where it stands. Out: a function from frame to value (see
-`interp_memory.py` for what a value is). Lanes that a mask switches off may compute nonsense but
-never fail; whatever goes wrong in a lane that is on is an InternalError naming function and place.
-Source of the semantics: `nodes.py`.
+Each expression becomes a function from frame to value (see `interpreter_memory.py`). Masked-off
+lanes may compute arbitrary values but never fail; an error in an active lane is an InternalError.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 class ActivationFrame:
     """One activation of a function.
 
-    `shape` is the lanes', innermost loop first: each parallel loop puts an axis in front, so older
-    values broadcast without being touched.
+    `shape` lists the extents of the lanes, innermost loop first. A parallel loop prepends an axis,
+    so existing values broadcast unchanged.
     """
 
     __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")
@@ -67,12 +65,12 @@ _BINARY_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def is_lane_array(value: Value) -> bool:
-    """Whether lanes differ."""
+    """Return whether the value differs between lanes."""
     return isinstance(value, np.ndarray)
 
 
 def is_any_active(bad: Value, mask: Mask) -> bool:
-    """Whether `bad` holds in a lane that is on."""
+    """Return whether `bad` holds in any active lane."""
     if not is_lane_array(bad):
         return bool(bad) and (mask is None or bool(mask.any()))
     if not bad.any():
@@ -81,7 +79,7 @@ def is_any_active(bad: Value, mask: Mask) -> bool:
 
 
 class ExprCompiler:
-    """Compiles the expressions of one function."""
+    """Compiler of the expressions of one function."""
 
     def __init__(
         self, func: str, span: Span, intrinsics: IntrinsicTable, check_overflow: bool
@@ -138,13 +136,13 @@ class ExprCompiler:
             return self._division(node, a, b)
         if op in ("shl", "shr"):
             return self._shift(node, a, b)
-        known = bounds.of(node)
-        if known is not None and dtype.min < known[0] and known[1] < dtype.max:
+        limits = bounds.of(node)
+        if limits is not None and dtype.min < limits[0] and limits[1] < dtype.max:
             return _evaluate_binary(op, a, b)
         return self._wrapping(node, a, b)
 
     def _wrapping(self, node: tir.Binary, a: Eval, b: Eval) -> Eval:
-        """add, sub or mul that may leave its dtype."""
+        """Compile an add, sub or mul that may exceed its dtype."""
         dtype, op = node.a.dtype, _BINARY_FUNCTIONS[node.op]
         low, high, kind = dtype.min, dtype.max, dtype.np
         checked = self.check_overflow and dtype.signed
@@ -170,7 +168,7 @@ class ExprCompiler:
         return run
 
     def _wide(self, node: tir.Binary, x: Value, y: Value, mask: Mask) -> Value:
-        """64-bit lanes: overflow shows in the distance from the same sum in floats."""
+        """Check 64-bit lanes for overflow by comparison with the float result."""
         op = _BINARY_FUNCTIONS[node.op]
         result = op(x, y)
         estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
@@ -272,7 +270,7 @@ class ExprCompiler:
     # ---- memory ------------------------------------------------------------------------------
 
     def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
-        """Flat element position, each index checked against its dimension."""
+        """Compile the flat element position, with each index checked against its dimension."""
         if len(indices) != len(buffer.shape):
             raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
         terms: list[tuple[Eval, int]] = []
@@ -282,9 +280,9 @@ class ExprCompiler:
             if isinstance(index, tir.IntImm) and 0 <= index.value < size:
                 constant += index.value * stride
                 continue
-            known = bounds.of(index)
+            limits = bounds.of(index)
             run = self.compile(index, bounds)
-            if known is None or known[0] < 0 or known[1] >= size:
+            if limits is None or limits[0] < 0 or limits[1] >= size:
                 run = self._checked(run, buffer, axis, size)
             terms.append((run, stride))
         return _weighted_sum(terms, constant)
@@ -313,13 +311,13 @@ class ExprCompiler:
         )
 
     def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
-        """Number of a register; the same in all lanes."""
+        """Compile the register number, which must be equal in all lanes."""
         where = self.position(buffer, indices, bounds)
 
         def run(frame: ActivationFrame) -> Value:
             number = where(frame)
             if is_lane_array(number):
-                raise self.error(f"the register {buffer.name} is numbered by lane")
+                raise self.error(f"the index of register {buffer.name} differs between lanes")
             return number
 
         return run
@@ -340,7 +338,7 @@ class ExprCompiler:
         return run
 
     def pointer(self, node: tir.AccessPtr, bounds: Bounds) -> Eval:
-        """The run-time `Pointer`; the elements it promises must lie in the buffer."""
+        """Compile a run-time `Pointer` whose extent must be within the buffer."""
         buffer, extent = node.buffer, node.extent
         name, size = buffer.name, buffer.dtype.size_bytes
         room = span_elements(buffer) - extent
@@ -368,28 +366,31 @@ class ExprCompiler:
     # ---- intrinsics --------------------------------------------------------------------------
 
     def intrinsic(self, name: str, args: tuple[tir.Expr, ...]) -> Intrinsic:
-        found = self.intrinsics.get(name)
-        if found is None:
+        entry = self.intrinsics.get(name)
+        if entry is None:
             raise self.error(f"the intrinsic {name} is not in the table")
-        if len(found.operands) != len(args):
-            raise self.error(f"{name} takes {len(found.operands)} operands, not {len(args)}")
-        return found
+        if len(entry.operands) != len(args):
+            raise self.error(f"{name} takes {len(entry.operands)} operands, not {len(args)}")
+        return entry
 
     def _call(self, name: str, args: tuple[tir.Expr, ...], dtype: DType, bounds: Bounds) -> Eval:
-        found = self.intrinsic(name, args)
+        intrinsic = self.intrinsic(name, args)
         operands = [
             self.operand(operand.kind, operand.dtype, self.compile(arg, bounds))
-            for operand, arg in zip(found.operands, args, strict=True)
+            for operand, arg in zip(intrinsic.operands, args, strict=True)
         ]
 
         def run(frame: ActivationFrame) -> Value:
-            result = found.meaning(*[operand(frame) for operand in operands])
+            result = intrinsic.meaning(*[operand(frame) for operand in operands])
             return self.result(np.asarray(result), dtype, frame, name)
 
         return run
 
     def operand(self, kind: str, dtype: DType, value: Eval) -> Eval:
-        """What the numpy meaning gets: arrays; ints for immediates; elements first for pointers."""
+        """Convert an operand for the numpy meaning.
+
+        Immediates become ints, pointers arrays with the elements first.
+        """
         if kind == "imm":
             return value
         if kind == "ptr":
@@ -402,7 +403,7 @@ class ExprCompiler:
         return run
 
     def result(self, value: Array, dtype: DType, frame: ActivationFrame, name: str) -> Value:
-        """A meaning's result as a value of `dtype`; one that lanes share is no array."""
+        """Convert a result to `dtype`; a value equal in all lanes becomes a scalar."""
         if value.dtype != dtype.np:
             narrow = value.astype(dtype.np)
             if dtype.is_int and is_any_active(np.atleast_1d(narrow != value), frame.mask):
@@ -415,7 +416,7 @@ class ExprCompiler:
 
 
 class PointerElements:
-    """The typed elements behind a pointer, one row for each element, lanes after it."""
+    """The typed elements of a pointer: one row per element, lanes last."""
 
     __slots__ = ("_indices", "_view")
 
@@ -431,14 +432,14 @@ class PointerElements:
 
 
 def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
-    """The elements behind `pointer`, read as `dtype`, for lanes of `depth` axes."""
+    """Return the elements of `pointer` read as `dtype`, for lanes of `depth` axes."""
     count = pointer.extent_bytes // dtype.size_bytes
     view = make_view(tir.Buffer("", dtype, (count,)), pointer)
     return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))
 
 
 def wrap_to_dtype(value: int, dtype: DType) -> int:
-    """The low bits of `value` as `dtype` reads them."""
+    """Return the low bits of `value` reinterpreted as `dtype`."""
     low = value & ((1 << dtype.bits) - 1)
     return low - (1 << dtype.bits) if dtype.signed and low > dtype.max else low
 

@@ -1,10 +1,8 @@
-"""How the interpreter runs loops: one step after the other, or all iterations at once as lanes.
+"""Loop execution of the interpreter: sequential, or all iterations at once as lanes.
 
-In: closures for start, extent and body. Out: closures that run the loop on a frame. A loop that
-would be parallel but for scratch memory which all iterations share (as kernels have it after
-planning) is tried with a private copy of that memory in each lane: if no lane reads what it did not
-write itself, the outcome is that of the serial loop; else everything is put back and it runs
-serially.
+A loop that would be parallel except for scratch memory shared by its iterations (as planning leaves
+it) is tried with a private copy of that memory per lane. If no lane reads bytes it did not write,
+the result equals the sequential one; otherwise memory is restored and the loop runs serially.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ PRIVATE_BYTES_MAX = 64 << 20
 
 
 def run_masked(frame: ActivationFrame, cond: Value, body: Run) -> None:
-    """Runs `body` in the lanes in which `cond` holds too."""
+    """Run `body` in the lanes where `cond` also holds."""
     if cond is True or (is_lane_array(cond) and frame.mask is None and cond.all()):
         body(frame)
         return
@@ -50,14 +48,14 @@ def run_masked(frame: ActivationFrame, cond: Value, body: Run) -> None:
 
 
 def combine_masks(mask: Mask, cond: Value) -> Array:
-    """The lanes that are on and in which `cond` holds."""
+    """Return the active lanes in which `cond` holds."""
     holds = np.atleast_1d(cond)
     return holds if mask is None else mask & holds
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledLoop:
-    """A loop, compiled."""
+    """A loop whose range and body are compiled to closures."""
 
     name: str
     dtype: DType
@@ -66,7 +64,7 @@ class CompiledLoop:
     body: Run
 
     def run_serially(self, frame: ActivationFrame) -> None:
-        """One step after the other; lanes may disagree about start and extent."""
+        """Run sequentially; lanes may have different starts and extents."""
         first, count = self.start(frame), self.extent(frame)
         if not is_lane_array(count) and not is_lane_array(first):
             variables, name, body = frame.variables, self.name, self.body
@@ -82,9 +80,9 @@ class CompiledLoop:
     def run_in_lanes(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...] = ()
     ) -> Run:
-        """All iterations at once, in chunks; `private` buffers get a copy for each lane.
+        """Run all iterations at once, in chunks, with a copy of `private` buffers per lane.
 
-        `own_bytes` is what one iteration allocates.
+        `own_bytes` is the memory that one iteration allocates.
         """
         copies = sum(buffer.size_bytes for buffer in private)
         lane_bytes = max(own_bytes + 2 * copies, 1)
@@ -114,7 +112,7 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """As lanes with copies of `private`; serially once that has turned out to be wrong."""
+        """Run in lanes with copies of `private`, or serially after that has failed once."""
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False
 
@@ -139,7 +137,7 @@ class CompiledLoop:
 def _run_with_private_copies(
     frame: ActivationFrame, private: tuple[tir.Buffer, ...], body: Callable[[], None]
 ) -> None:
-    """Runs `body` with lane-private copies; then the shared memory is as the last lane left it."""
+    """Run `body` with private copies, then store the last lane's result in the shared memory."""
     if not private:
         body()
         return
@@ -161,7 +159,7 @@ def _view_bytes(view: View) -> Array:
 
 
 def _privatize(frame: ActivationFrame, views: dict[str, View], buffer: tir.Buffer) -> Pointer:
-    """Gives every view of `buffer`'s memory a copy of it for each lane."""
+    """Give every view of the buffer's memory a copy per lane."""
     shared = views[buffer.name]
     plain = allocate_undefined(buffer, frame.lanes, frame.shape)
     copy = Pointer(
@@ -180,7 +178,7 @@ def _privatize(frame: ActivationFrame, views: dict[str, View], buffer: tir.Buffe
 
 
 def _copy_back(shared: Array, copy: Pointer, lanes: int) -> None:
-    """Each byte from the last lane that wrote it."""
+    """Copy each byte from the last lane that wrote it."""
     assert copy.shadow is not None
     written = copy.shadow.reshape(lanes, -1)[:, : len(shared)]
     values = copy.storage.reshape(lanes, -1)[:, : len(shared)]

@@ -1,11 +1,8 @@
-"""Memory of the interpreter: byte arrays, and typed, strided, bounds-checked views of them.
+"""Interpreter memory: byte arrays with typed, strided, bounds-checked views.
 
-A view's base is a byte offset: one number, or one per lane when the memory behind it is private to
-a lane. An int, bool or `np.float32` stands for a value that is the same in all lanes, an array of
-at least one axis for one that differs; both are called `Value` here.
-
-Invariant: positions reach `gather` and `scatter` only after a bounds check by the caller; the
-arrays check once more (numpy raises rather than reads past an end).
+The base of a view is a byte offset: one number, or one per lane for lane-private memory. A `Value`
+is an int, bool or `np.float32` if it is equal in all lanes, else an array of at least one axis.
+Callers check bounds before `gather` and `scatter`; numpy checks again.
 """
 
 from __future__ import annotations
@@ -26,17 +23,17 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = "NDArray[np.bool_] | None"
 
 LANE_ALIGNMENT = 16
-"""Private copies of a buffer start at multiples of this, so every view of them stays aligned."""
+"""Alignment of private copies, which keeps every view of them aligned."""
 
 POISON = 0xA5
-"""What undefined memory holds: a schedule that reads it does not get zeros by luck."""
+"""The byte that fills undefined memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What an AccessPtr or an argument is at run time: bytes [base, base + extent) of storage.
+    """The run-time value of an AccessPtr: bytes [base, base + extent) of storage.
 
-    `shadow`, where there is one, has a 1 for each byte of `storage` that was written.
+    `shadow`, if present, has a 1 for each byte of `storage` that was written.
     """
 
     storage: Bytes
@@ -47,7 +44,7 @@ class Pointer:
 
     @property
     def address(self) -> int:
-        """The absolute address, for comparing pointers that no lane varies."""
+        """The absolute address, for comparing pointers that are equal in all lanes."""
         start: int = self.storage.__array_interface__["data"][0]
         return start + int(self.base)
 
@@ -78,7 +75,7 @@ class View:
         return self.base if self.misaligned else self.base * self.scale
 
     def gather(self, position: Value) -> Value:
-        """The elements at those positions, counted in elements from the base."""
+        """Return the elements at `position`, counted from the base."""
         if self.misaligned:
             return self._gather_bytes(position)
         where = position + self.base
@@ -87,7 +84,7 @@ class View:
         return self.typed.take(where)
 
     def scatter(self, position: Value, value: Value, mask: Mask) -> None:
-        """Writes there, only where `mask` holds."""
+        """Write the elements at `position` where `mask` holds."""
         if self.misaligned:
             where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
             new = np.ascontiguousarray(value, dtype=self.buffer.dtype.np)
@@ -105,16 +102,16 @@ class View:
 
     def _gather_bytes(self, position: Value) -> Value:
         where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
-        found = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
-        return found if found.ndim else to_scalar(found[()])
+        elements = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
+        return elements if elements.ndim else to_scalar(elements[()])
 
 
 class UndefinedReadError(Exception):
-    """A tracked view was read where nothing had been written; never leaves the interpreter."""
+    """Internal signal that a tracked view was read before it was written."""
 
 
 class TrackedView(View):
-    """A view whose shadow records which bytes were written; reading others raises."""
+    """A view that records written bytes in its shadow and rejects reads of others."""
 
     __slots__ = ("_marks", "_pattern")
 
@@ -142,17 +139,16 @@ class TrackedView(View):
 
 
 def make_view(buffer: tir.Buffer, pointer: Pointer) -> View:
-    """`buffer` at that place."""
     return View(buffer, pointer) if pointer.shadow is None else TrackedView(buffer, pointer)
 
 
 def to_scalar(scalar: Any) -> Value:
-    """A numpy scalar as the interpreter holds it: ints and bools of Python, floats of numpy."""
+    """Convert a numpy scalar: ints and bools to Python, floats stay numpy."""
     return scalar if isinstance(scalar, np.floating) else scalar.item()
 
 
 def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -> Pointer:
-    """Undefined memory for `buffer`, a copy for each of the `lanes` of that shape."""
+    """Allocate poisoned memory for `buffer`, one copy per lane in `lanes`."""
     size = -(-buffer.size_bytes // LANE_ALIGNMENT) * LANE_ALIGNMENT
     storage = np.full(lanes * size, POISON, dtype=np.uint8)
     if lanes == 1:
@@ -162,18 +158,18 @@ def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -
 
 
 def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> Pointer:
-    """The caller's array as memory; it must have the parameter's dtype and lie in one piece."""
+    """Wrap the caller's array, which must be contiguous and have the parameter's dtype."""
     if array.dtype != dtype.np:
         raise InternalError(f"the argument is {array.dtype}, not {dtype.name}", where=where)
     if not array.flags.c_contiguous:
-        raise InternalError("the argument does not lie in one piece", where=where)
+        raise InternalError("the argument is not contiguous", where=where)
     if writable and not array.flags.writeable:
         raise InternalError("the argument is written but is read-only", where=where)
     return Pointer(array.reshape(-1).view(np.uint8), 0, array.nbytes, writable)
 
 
 def span_elements(buffer: tir.Buffer) -> int:
-    """Elements from the first to one past the last that `buffer` reaches."""
+    """Return the number of elements from the first to the last, inclusive."""
     if 0 in buffer.shape:
         return 0
     steps = zip(buffer.shape, buffer.element_strides, strict=True)

@@ -1,10 +1,8 @@
-"""The record of an intrinsic: one operation with a numpy meaning, a C meaning and target text.
+"""The intrinsic record: an operation with a numpy meaning, portable C and target-specific text.
 
-An intrinsic printed in C is a `static inline` function (or, for statement blocks with pointers, a
-function too: the compiler sees the same text either way). Its body is `portable`, unless the
-target has the feature `requires` and inline assembly is on: then it is `text`. The numpy meaning
-is what the interpreter runs and what the tests compare both C bodies with; it must work
-elementwise on arrays of lanes.
+In C an intrinsic is a `static inline` function. Its body is `portable`, or `text` if the target has
+the feature `requires` and inline assembly is enabled. The interpreter runs the numpy meaning, and
+tests compare both C bodies with it; it must work elementwise on arrays of lanes.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A register operand, or a pointer with the region it touches.
+    """A register operand, or a pointer with the region it accesses.
 
-    For `ptr`: `dtype` is the element type, `extent` the elements touched from the pointer on,
-    `stride` the distance between touched rows (0 = contiguous), `post_increment` how many
-    elements the pointer has advanced afterwards.
+    For `ptr`: `dtype` is the element type, `extent` the number of elements accessed from the
+    pointer on, `stride` the distance between accessed rows (0 = contiguous), and `post_increment`
+    the number of elements by which the pointer advances.
     """
 
     name: str
@@ -39,15 +37,14 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """See the module docstring. `result` is None for statements.
+    """An intrinsic; `result` is None for statements.
 
-    `portable` and `text` are C statements over the operand names, ending in `return` where there
-    is a result; `text` maps a compiler family (`gnu` covers gcc and clang) to its body.
-    `definitions` are preprocessor macros that `text` uses, printed once per file.
-    `instructions` and `cycles` (per core, issue cost) feed the cost model; where the instructions
-    depend on immediates, `count` computes them from the arguments (0 for what is none).
-    With `symbol` it is the C function of that name, which is not generated and has no body here;
-    `header` is the file that declares it, "" where its operands do.
+    `portable` and `text` are C statements over the operand names, ending in `return` if there is a
+    result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `definitions` are
+    preprocessor macros that `text` uses, printed once per file. `instructions` and
+    `cycles` (per core, issue cost) feed the cost model; `count` computes the instructions from
+    immediate arguments (0 for non-immediates). With `symbol` it is an external C function without a
+    generated body, declared in `header` ("" if its operands' header declares it).
     """
 
     name: str

@@ -1,7 +1,4 @@
-"""Index arithmetic on a fixed set of points of an iteration space, all at once.
-
-In: values of variables at each point. Out: values of expressions there, None where they have none.
-"""
+"""Evaluation of index arithmetic on a fixed sample of an iteration space."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from numpy.typing import NDArray
 Samples = NDArray[Any]
 
 SAMPLE_COUNT = 128
-"""So many stand for the whole space."""
+"""Number of sample points that represent an iteration space."""
 _OPERATIONS: Mapping[str, Callable[[Samples, Samples], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -36,17 +33,17 @@ _OPERATIONS: Mapping[str, Callable[[Samples, Samples], Any]] = {
 
 
 def sample_range(depth: int) -> Samples:
-    """Points of [0, 1), one sequence a depth, such that those of several depths fill the cube."""
+    """Return points in [0, 1); the sequences of several depths jointly fill the unit cube."""
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
-    found: Samples = ((np.arange(SAMPLE_COUNT) + 0.5) * step) % 1.0
-    return found
+    samples: Samples = ((np.arange(SAMPLE_COUNT) + 0.5) * step) % 1.0
+    return samples
 
 
 def apply_binary(op: str, a: Samples, b: Samples) -> Samples | None:
-    """The operator at each point; None where it is not defined, or not known."""
+    """Apply the operator at each point; return None if it is unknown or undefined there."""
     if op in _OPERATIONS:
-        found: Samples = _OPERATIONS[op](a, b)
-        return found
+        result: Samples = _OPERATIONS[op](a, b)
+        return result
     if op in ("div", "mod") and bool((b > 0).all()):
         quotient: Samples = np.sign(a) * (np.abs(a) // b)
         rest: Samples = a - quotient * b

@@ -1,10 +1,9 @@
-"""Which loops may run all their iterations at once, as lanes of numpy arrays.
+"""Analysis of loops whose iterations are independent and may run as numpy lanes.
 
-In: a loop and the scope around it (where each buffer lies in which root memory, bounds of
-variables). Out: whether iterations are independent, decided conservatively: for every memory that
-is written in the body and not private to an iteration, all accesses of iteration v lie in
-`step*v + invariant + [low, high)`, perhaps modulo M where larger strides are multiples of M, and
-those windows are disjoint for different v. Registers that outlive an iteration make a loop serial.
+The decision is conservative. For every memory that the body writes and that is not private to an
+iteration, all accesses of iteration v must be in `step*v + invariant + [low, high)`, possibly
+modulo M if larger strides are multiples of M, and these ranges must be disjoint for different v.
+Registers that outlive an iteration make a loop serial.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from firmwright.ir.tir.traversal import bound_vars, free_vars, statements, walk
 
 @dataclass(frozen=True, slots=True)
 class LoopScope:
-    """What is known at a point of a function.
+    """Facts known at a program point.
 
-    `places`: for each buffer in memory, its root and byte offset there. `registers`: names of the
-    `reg` buffers.
+    `places` maps each buffer in memory to its root and byte offset; `registers` names the `reg`
+    buffers.
     """
 
     places: Mapping[str, tuple[str, Affine]]
@@ -32,13 +31,13 @@ class LoopScope:
     bounds: Bounds = field(default_factory=Bounds)
 
     def with_root(self, buffer: tir.Buffer) -> LoopScope:
-        """`buffer` is memory of its own from here on."""
+        """Return the scope in which `buffer` is separate memory."""
         if buffer.scope == "reg":
             return replace(self, registers=self.registers | {buffer.name})
         return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
 
     def with_window(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
-        """`buffer` lies in another one."""
+        """Return the scope in which `buffer` is a view of another buffer."""
         root, offset = self.places[source.buffer.name]
         size = source.buffer.dtype.size_bytes
         place = (root, _add_scaled(offset, self.linear(source.offset), size))
@@ -51,7 +50,7 @@ class LoopScope:
         return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
 
     def linear(self, node: tir.Expr) -> Affine:
-        """`node` as an affine form in which let-bound variables are replaced by their values."""
+        """Return `node` as an affine form with let-bound variables replaced by their values."""
         form = linearize(node, opaque=True)
         assert form is not None  # opaque forms always exist
         for atom, factor in tuple(form.terms.items()):
@@ -67,7 +66,7 @@ def _add_scaled(form: Affine, other: Affine, times: int = 1) -> Affine:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """Bytes [offset, offset + width) of a root; `bounds` holds where the access stands."""
+    """An access to bytes [offset, offset + width) of a root, with the bounds at its location."""
 
     root: str
     offset: Affine
@@ -78,7 +77,7 @@ class MemoryAccess:
 
 @dataclass(frozen=True, slots=True)
 class _OffsetRange:
-    """What an access touches besides the loop's own step: a constant and terms with bounds."""
+    """The loop-independent part of an access offset: a constant and bounded terms."""
 
     constant: int
     inner: tuple[tuple[int, Interval], ...]
@@ -86,7 +85,7 @@ class _OffsetRange:
 
 
 class _SerialError(Exception):
-    """Raised inside this module when something makes a loop serial whatever it writes."""
+    """Internal signal that a loop must be serial regardless of its writes."""
 
 
 def is_parallel(
@@ -95,26 +94,28 @@ def is_parallel(
     intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
 ) -> bool:
-    """Whether iterations of `loop` may run in any order or at once.
+    """Return whether the iterations of `loop` are independent.
 
-    Each iteration is taken to have its own copy of the memories in `private`.
+    Each iteration is assumed to have a private copy of the memories in `private`.
     """
     try:
-        found = list(
+        accesses = list(
             _AccessCollector(loop, scope, intrinsics).statement(loop.body, scope.within(loop))
         )
     except _SerialError:
         return False
     inner_names = frozenset(bound_vars(loop))
-    shared = {root for root, _ in scope.places.values()} & {a.root for a in found if a.write}
+    shared = {root for root, _ in scope.places.values()} & {a.root for a in accesses if a.write}
     return all(
-        _are_disjoint([access for access in found if access.root == root], loop, scope, inner_names)
+        _are_disjoint(
+            [access for access in accesses if access.root == root], loop, scope, inner_names
+        )
         for root in sorted(shared - private)
     )
 
 
 def private_bytes(node: tir.Stmt) -> int:
-    """Upper bound of the memory that one iteration of `node` needs for its own buffers."""
+    """Return an upper bound of the memory that one iteration of `node` allocates."""
     return sum(
         part.buffer.size_bytes for part in statements(node) if isinstance(part, tir.Allocate)
     )
@@ -122,7 +123,7 @@ def private_bytes(node: tir.Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _AccessCollector:
-    """Lists every access to memory in a loop's body."""
+    """Collects every memory access in a loop body."""
 
     loop: tir.For
     outer: LoopScope
@@ -167,10 +168,10 @@ class _AccessCollector:
 
     def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:
         yield from self.reads(scope, *call.args)
-        found = self.intrinsics.get(call.name)
-        if found is None:
+        intrinsic = self.intrinsics.get(call.name)
+        if intrinsic is None:
             raise _SerialError
-        for operand, arg in zip(found.operands, call.args, strict=False):
+        for operand, arg in zip(intrinsic.operands, call.args, strict=False):
             if operand.kind in ("out", "inout") and isinstance(arg, tir.BufferLoad):
                 yield from self.element(arg.buffer, arg.indices, True, scope)
 
@@ -205,7 +206,7 @@ class _AccessCollector:
 def _are_disjoint(
     accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope, inner_names: frozenset[str]
 ) -> bool:
-    """Whether different iterations touch different bytes of one root."""
+    """Return whether different iterations access different bytes of one root."""
     splits = [_split_offset(access, loop, inner_names) for access in accesses]
     windows = [window for _, _, window in splits if window is not None]
     step, invariant, _ = splits[0]
@@ -221,7 +222,7 @@ def _are_disjoint(
 def _split_offset(
     access: MemoryAccess, loop: tir.For, inner_names: frozenset[str]
 ) -> tuple[int, frozenset[tuple[tir.Expr, int]], _OffsetRange | None]:
-    """The loop variable's coefficient, the terms no iteration changes, and the rest as a window."""
+    """Split an offset into the loop coefficient, invariant terms and the remaining range."""
     step = 0
     invariant: set[tuple[tir.Expr, int]] = set()
     inner: list[tuple[int, Interval]] = []
@@ -240,7 +241,7 @@ def _split_offset(
 
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
-    """0 (no modulus), then strides that could be whole rows beyond the loop's own reach."""
+    """Return 0 (no modulus), then strides that could be whole rows beyond the loop's reach."""
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}
     rows = sorted(stride for stride in strides if stride >= reach > 0)
@@ -248,7 +249,7 @@ def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
 
 
 def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> bool:
-    """Whether all windows, reduced by `modulus`, lie within one step of each other."""
+    """Return whether all ranges, reduced by `modulus`, are within one step of each other."""
     low, high = 0, 0
     for window in windows:
         start = window.constant - windows[0].constant

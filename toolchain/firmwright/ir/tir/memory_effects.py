@@ -1,9 +1,7 @@
-"""What a step of the AOT main touches: bytes of the memories that its buffers lie in.
+"""Memory effects of AOT main statements: the bytes that each reads and writes.
 
-In: the AOT main, planned or not. Out: for a call, or any other statement, the regions it reads and
-writes. Invariants: a window (DeclBuffer) at a constant offset stands for those bytes of what it
-lies in, another one for all that its source may be; what a kernel's parameter is for says whether
-an argument is read or written.
+A view (DeclBuffer) at a constant offset covers exactly its bytes, any other view all bytes of its
+source. The role of a kernel parameter determines whether an argument is read or written.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _WRITTEN_ROLES = frozenset({"out", "inout", "scratch"})
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffect:
-    """Bytes `[first, end)` of the memory `root`, and whether they are written or only read."""
+    """An access to bytes `[first, end)` of the memory `root`, `written` or only read."""
 
     root: str
     first: int
@@ -29,7 +27,7 @@ class MemoryEffect:
     written: bool
 
     def conflicts_with(self, other: MemoryEffect) -> bool:
-        """Whether the order of the two accesses matters."""
+        """Return whether the two accesses must stay in order."""
         apart = self.root != other.root or self.end <= other.first or other.end <= self.first
         return not apart and (self.written or other.written)
 
@@ -38,12 +36,12 @@ MemoryEffects = tuple[MemoryEffect, ...]
 
 
 def find_conflict(a: MemoryEffects, b: MemoryEffects) -> MemoryEffect | None:
-    """A region of `b` that may not be touched while `a` is under way."""
+    """Return an effect of `b` that must not happen while `a` is in progress, or None."""
     return next((y for y in b if any(x.conflicts_with(y) for x in a)), None)
 
 
 class MemoryEffectAnalysis:
-    """Asked for the regions of the statements of one function."""
+    """Memory effects of the statements of one function."""
 
     def __init__(self, main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> None:
         self._functions = functions
@@ -59,14 +57,14 @@ class MemoryEffectAnalysis:
                 self._places[node.buffer.name] = (region.root, region.first, region.end)
 
     def of(self, stmt: tir.Stmt) -> MemoryEffects:
-        """What `stmt` and all that is in it touches."""
-        found: list[MemoryEffect] = []
+        """Return the effects of `stmt`, nested statements included."""
+        effects: list[MemoryEffect] = []
         for node in statements(stmt):
-            found += self._own_accesses(node)
-        return tuple(dict.fromkeys(found))
+            effects += self._own_accesses(node)
+        return tuple(dict.fromkeys(effects))
 
     def own(self, stmt: tir.Stmt) -> MemoryEffects:
-        """What `stmt` touches itself; what is in it counts for itself."""
+        """Return the effects of `stmt` without nested statements."""
         return tuple(dict.fromkeys(self._own_accesses(stmt)))
 
     def _declare(self, buffer: tir.Buffer) -> None:

@@ -1,21 +1,18 @@
-"""Nodes of TIR: a closed union of frozen, slotted dataclasses on one screen.
+"""TIR nodes: a closed union of frozen, slotted dataclasses.
 
-Meaning in brief. Integer arithmetic is two's complement of the expression's dtype and must not
-overflow (sanitizer builds check). `div` and `mod` truncate as in C. `shr` is arithmetic for signed
-dtypes. Half-open ranges everywhere. Both operands of a `Binary` have one dtype (shifts included);
-comparisons give `bool`.
+Arithmetic: integers use two's complement and must not overflow (sanitizer builds check). `div` and
+`mod` truncate as in C. `shr` is arithmetic for signed dtypes. Ranges are half-open. Both operands
+of a `Binary` have the same dtype, shifts included; comparisons return `bool`.
 
-Memory. A `Buffer` is a typed, strided view; its name is unique within the PrimFunc. Scopes:
-`global` (planned memory), `const`, `reg` (indexed by constants only, prints as C scalars), `pool`
-(a byte array of the memory plan). `DeclBuffer` gives a typed window into another buffer: hoisted
-addresses, reinterpreted words, planned offsets. `AccessPtr` is a pointer into a buffer together
-with the elements that may be touched through it: verifier, overlap analysis and sanitizer builds
-believe it.
+Memory: a `Buffer` is a typed, strided view with a name unique in the PrimFunc. Scopes are `global`
+(planned memory), `const`, `reg` (constant indices only, printed as C scalars) and `pool` (a byte
+array of the memory plan). `DeclBuffer` declares a typed view of another buffer: a hoisted address,
+reinterpreted words or a planned offset. `AccessPtr` is a pointer with the number of elements that
+may be accessed through it; verifier, overlap analysis and sanitizer builds rely on it.
 
-Calls. `IntrinsicCall` names an intrinsic (see `intrinsic.py`): as a value it is pure; inside
-`Evaluate` it
-is a statement whose register operands are `BufferLoad`s of `reg` buffers and whose pointer
-operands are `AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module: only the AOT main does.
+Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure; in `Evaluate` it
+is a statement whose register operands are `BufferLoad`s of `reg` buffers and whose pointer operands
+are `AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module and occurs only in the AOT main.
 """
 
 from __future__ import annotations
@@ -41,9 +38,9 @@ CallPhase: TypeAlias = Literal["call", "start", "wait"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A typed window of memory. `strides` are in elements; None means compact row-major.
+    """A typed view of memory. `strides` are in elements; None means compact row-major.
 
-    `alignment` is what the first element's address is a multiple of, in bytes.
+    `alignment` is that of the first element's address, in bytes.
     """
 
     name: str
@@ -113,7 +110,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Value conversion; to a narrower integer it keeps the low bits, from float it truncates."""
+    """A value conversion; to a narrower integer it keeps the low bits, from float it truncates."""
 
     dtype: DType
     value: Expr
@@ -144,7 +141,7 @@ class BufferLoad:
 
 @dataclass(frozen=True, slots=True)
 class AccessPtr:
-    """Pointer to element `offset` (flat, in elements) of `buffer`, good for `extent` elements."""
+    """Pointer to element `offset` (flat, in elements) of `buffer`, valid for `extent` elements."""
 
     buffer: Buffer
     offset: Expr
@@ -217,7 +214,7 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory for `buffer` during `body`; contents start undefined. `kind` says what it holds."""
+    """Memory for `buffer` during `body`, initially undefined; `kind` as in the plan."""
 
     buffer: Buffer
     body: Stmt
@@ -226,7 +223,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class AllocateConst:
-    """`buffer` stands for the constant of that name in the module's table during `body`."""
+    """Binds `buffer` to the named constant of the module's table during `body`."""
 
     buffer: Buffer
     constant: str
@@ -235,7 +232,7 @@ class AllocateConst:
 
 @dataclass(frozen=True, slots=True)
 class DeclBuffer:
-    """`buffer` is a typed window of `source`'s extent during `body`."""
+    """Declares `buffer` as a typed view of the memory of `source` during `body`."""
 
     buffer: Buffer
     source: AccessPtr
@@ -251,12 +248,12 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class PrimFuncCall:
-    """Call of a PrimFunc of the module, one argument per parameter.
+    """A call of a PrimFunc of the module, with one argument per parameter.
 
-    `op` is the operator's index in the AOT main (what probes report), -1 outside of it. `device`
-    does it, "" is the core that runs the main. A call of another device may be done in two steps:
-    `start` begins it behind what that device was given before, `wait` ends it; both are equal but
-    for the phase, and what the call touches is its own in between (`phases.py`).
+    `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere). `device`
+    executes the call; "" is the core that runs the main. A call on another device may be split:
+    `start` queues it on that device and `wait` completes it. Both are equal except for the phase,
+    and the memory that the call accesses is reserved in between (`async_calls.py`).
     """
 
     callee: str
@@ -296,12 +293,12 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class PrimFunc:
-    """One kernel, or with attribute `aot_main` the program that calls the kernels.
+    """A kernel or, with attribute `aot_main`, the program that calls the kernels.
 
-    Known attributes: `op` (operator name), `schedule` (rule that built it), `comment` (what the C
-    reader sees), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
-    `schedule.py`),
-    `aot_main`, `code` (the function that serves it in C; see passes/tir/outline_common_kernels.py).
+    Known attributes: `op` (operator name), `schedule` (that built it), `comment` (for the C
+    source), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
+    `schedule.py`), `aot_main`, `code` (C function that implements it; see
+    `passes/tir/outline_common_kernels.py`).
     """
 
     name: str
@@ -312,5 +309,5 @@ class PrimFunc:
 
     @property
     def code(self) -> str:
-        """The name of its C function, which other kernels may have in common with it."""
+        """The name of the C function, which several kernels may share."""
         return str(self.attrs.get("code", self.name))

@@ -1,15 +1,13 @@
-"""How often each kind of work is done in one call of a PrimFunc, read from its TIR.
+"""Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so on.
 
-In: a PrimFunc as lowering builds it. Out: counts by kind of work: loads, multiply-adds, trips of
-loops, ..., of how often they are done and of how often they stand in the code. What a unit of each
-costs is another matter (ir/tir/cost_model.py).
+Each kind is counted twice: how often it executes in one call, and how often it occurs in the code.
+`cost_model.py` assigns the cost per unit.
 
-How often a statement runs follows from the loops and conditions around it. These are evaluated on
-a fixed set of points of the iteration space, all at once: a condition on loop variables, such as
-"inside the padding", gets the share of points where it holds. One on data that nobody knows counts
-half. What compilers do everywhere is done here too: arithmetic that a loop does not change is
-charged outside of it, what stands there twice is charged once, unrolled loops have no overhead.
-Addresses that follow a loop, and moves between registers, are free.
+Execution counts follow from loops and conditions, evaluated on a fixed sample of the iteration
+space: a condition on loop variables, such as a padding test, has the fraction of points where it
+holds; a data-dependent one counts half. Common compiler optimizations are modeled: loop-invariant
+arithmetic is charged outside the loop, common subexpressions once, and unrolled loops have no
+overhead. Induction-variable addresses and register moves are free.
 """
 
 from __future__ import annotations
@@ -45,15 +43,15 @@ _ARITHMETIC = {
 }
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
-"""What a loop can keep in registers on a core with sixteen, beside what it computes with."""
+"""Values that a loop can keep in registers on a core with sixteen, besides its temporaries."""
 _SHORT = 2
-"""Loops of so few trips may be unrolled by the compiler."""
+"""Loops with at most this many iterations may be unrolled by the compiler."""
 _ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Units of each kind: done in one call, and written in the code."""
+    """Units of each kind: executed in one call (`done`) and occurring in the code (`written`)."""
 
     done: Mapping[str, float]
     written: Mapping[str, float]
@@ -66,14 +64,13 @@ def count_operations(
     registers: int = REGISTERS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
 ) -> OperationCounts:
-    """The work of `func`, without functions that it calls.
+    """Count the operations of `func`, without callees.
 
-    `arguments` are values of scalar parameters; a use of one counts as an `argument`: where
-    registers are short it is read from the stack. A product with one is charged outside of loops.
-
-    Intrinsics count what their table says, as `intrinsic`, unless `priced` names them: those are
-    counted by their name, with `NAME.fixed` where every argument beside the first is a constant.
-    Loops that keep more values than there are `registers` spill the rest.
+    `arguments` gives the values of scalar parameters. Using one counts as an `argument`, since it
+    may be read from the stack; a product with one is charged outside of loops. Intrinsics count as
+    given in their table, as `intrinsic`, unless `priced` names them: those count under their name,
+    with `NAME.fixed` if every argument after the first is a constant. Loops that keep more values
+    than `registers` spill the rest.
     """
     reader = _OperationCounter(intrinsics, priced or {}, registers)
     reader.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
@@ -85,7 +82,7 @@ def count_operations(
 
 @dataclass(slots=True)
 class _OpenLoop:
-    """A loop that is open: how often its body runs and stands there, and arithmetic done in it."""
+    """An enclosing loop: executions and copies of its body, arithmetic already charged."""
 
     runs: float
     copies: float
@@ -93,7 +90,7 @@ class _OpenLoop:
 
 
 class _OperationCounter:
-    """One pass over a body. `self.weight` has, for each point, how often it stands for a run."""
+    """One traversal of a body. `self.weight` is the execution count of each sample point."""
 
     def __init__(
         self, intrinsics: IntrinsicTable, priced: Mapping[str, float], registers: int
@@ -114,13 +111,13 @@ class _OperationCounter:
         self.arguments: set[str] = set()
 
     def charge(self, kind: str, count: float) -> None:
-        """`count` units of work at the place where the walk is."""
+        """Charge `count` units of `kind` at the current location."""
         self.done[kind] += count * self.runs
         self.written[kind] += count * self.copies
 
     @contextmanager
     def scaled(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
-        """What follows runs `factor` times as often, and stands there `copies` times."""
+        """Scale following charges by `factor` executions and `copies` occurrences."""
         before = self.weight, self.runs, self.copies
         self.weight = self.weight * factor
         self.runs = float(self.weight.mean())
@@ -176,7 +173,7 @@ class _OperationCounter:
                 self.charge("alu", len(args) + 1)
 
     def store(self, node: tir.BufferStore) -> None:
-        """To memory, or to a register: there only a value that is there already takes a move."""
+        """Charge a store; storing to a register costs a move only if the value already exists."""
         self.expr(node.value)
         self.addressed(node.indices)
         if node.buffer.scope != "reg":
@@ -207,9 +204,9 @@ class _OperationCounter:
             self.levels.pop()
 
     def kept(self, loop: tir.For) -> int:
-        """How many values and addresses a loop without inner ones keeps from trip to trip.
+        """Return how many values and addresses an innermost loop keeps across iterations.
 
-        Assembly is no concern here: what surrounds it is priced as a block.
+        Inline assembly is ignored here, since it is priced as a block.
         """
         values: set[str] = set()
         places: dict[str, int] = {}
@@ -228,7 +225,7 @@ class _OperationCounter:
         return len(values) + sum(places.values()) + 1
 
     def block(self, call: tir.IntrinsicCall) -> None:
-        """What surrounds a statement of assembly, and the words that it reads and writes."""
+        """Charge the operands that an assembly statement reads and writes."""
         pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
         self.charge("block", 1)
         self.charge(
@@ -236,12 +233,12 @@ class _OperationCounter:
         )
 
     def window(self, source: tir.AccessPtr) -> None:
-        """The address of a window: one addition, where it does not follow from a loop."""
+        """Charge the address of a view: one addition, unless it is an induction variable."""
         if not isinstance(source.offset, tir.IntImm):
             self.once(source, "window", self.level(source.offset))
 
     def rows(self, window: tir.Buffer) -> None:
-        """Lines of a window that lie farther apart than what stands in a line: addresses each."""
+        """Charge one address per row of a view whose rows are not contiguous."""
         strides = window.strides or ()
         if len(strides) > 1 and strides[0] > strides[-1]:
             self.charge("row", window.shape[0])
@@ -249,7 +246,7 @@ class _OperationCounter:
     # ---- expressions --------------------------------------------------------------------------
 
     def expr(self, node: tir.Expr) -> None:
-        """The work of one expression; a part that stands in it twice is the same object."""
+        """Charge an expression; repeated subexpressions are the same object."""
         if id(node) in self.visited:
             return
         self.visited.add(id(node))
@@ -278,7 +275,7 @@ class _OperationCounter:
                 self.call(name, args)
 
     def load(self, node: tir.BufferLoad) -> None:
-        """From memory: registers are free, and constants are read where the index changes."""
+        """Charge a load from memory; registers are free and constant indices are loop-invariant."""
         self.addressed(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
@@ -289,7 +286,7 @@ class _OperationCounter:
             self.charge(kind, 1)
 
     def addressed(self, indices: Iterable[tir.Expr]) -> None:
-        """The arguments in addresses."""
+        """Return the scalar parameters used in addresses."""
         for index in indices if self.arguments else ():
             if not self.product(index):
                 if isinstance(index, tir.Var):
@@ -297,7 +294,7 @@ class _OperationCounter:
                 self.addressed(children(index))  # type: ignore[arg-type]  # of expressions: such
 
     def product(self, node: tir.Expr) -> bool:
-        """Charges an index times an argument where the index changes; whether `node` is that."""
+        """Charge an index times a scalar parameter, and return whether `node` is one."""
         match node:
             case tir.Binary("mul", a, tir.Var(name=name)) if name in self.arguments and self.level(
                 a
@@ -331,14 +328,14 @@ class _OperationCounter:
         self.arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def arithmetic(self, node: tir.Expr, kind: str) -> None:
-        """Work without effects. On indices: outside of the loops that do not change it, once."""
+        """Charge pure arithmetic; on indices once, outside the loops that do not change it."""
         if self.is_data(node):
             self.charge(kind, 1)
         else:
             self.once(node, _ON_INDICES.get(kind, kind), self.level(node))
 
     def is_data(self, node: tir.Expr) -> bool:
-        """Whether `node` depends on memory or registers, not on loop variables alone."""
+        """Return whether `node` depends on memory or registers."""
         match node:
             case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
                 return True
@@ -355,32 +352,32 @@ class _OperationCounter:
 
     def once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
-        known = len(level.seen)
+        seen_before = len(level.seen)
         level.seen.add(node)  # a look first would hash the whole expression twice
-        if len(level.seen) == known:
+        if len(level.seen) == seen_before:
             return
         inner = depth >= len(self.levels) - 1
         self.done[kind] += self.runs if inner else min(level.runs, self.runs)
         self.written[kind] += self.copies if inner else min(level.copies, self.copies)
 
     def call(self, name: str, args: Sequence[tir.Expr]) -> None:
-        found = self.intrinsics.get(name)
-        if found is None:
+        intrinsic = self.intrinsics.get(name)
+        if intrinsic is None:
             raise InternalError(f"intrinsic {name} is not in the table")
         kind, executed = name, 1
         if name not in self.priced:
-            kind, executed = "intrinsic", _instruction_count(found, args)
+            kind, executed = "intrinsic", _instruction_count(intrinsic, args)
         elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
             kind = f"{name}.fixed"
         self.done[kind] += executed * self.runs
-        if found.count is None:
+        if intrinsic.count is None:
             self.written[kind] += executed * self.copies
         else:  # it has loops
-            text = next(iter(found.text.values()), found.portable)
+            text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
 
     def level(self, node: tir.Expr) -> int:
-        """The number of open loops that `node` must be inside of."""
+        """Return how many open loops must enclose `node`."""
         match node:
             case tir.Var(name=name):
                 return self.depth.get(name, 0)
@@ -396,12 +393,12 @@ class _OperationCounter:
                 return len(self.levels) - 1
 
     def share(self, cond: tir.Expr) -> Samples | float:
-        """At which points `cond` holds."""
-        found = self.value(cond)
-        return 0.5 if found is None else (found != 0).astype(float)
+        """Return the points at which `cond` holds."""
+        value = self.value(cond)
+        return 0.5 if value is None else (value != 0).astype(float)
 
     def value(self, node: tir.Expr) -> Samples | None:
-        """The value of `node` at each point, None where it depends on data."""
+        """Return the value of `node` at each point, or None if it depends on data."""
         match node:
             case tir.IntImm(value=value):
                 return np.full(SAMPLE_COUNT, value)
@@ -428,13 +425,13 @@ class _OperationCounter:
 
 
 def _stays_loop(loop: tir.For) -> bool:
-    """Whether it stays a loop in the code."""
+    """Return whether the loop remains a loop in the code."""
     once = isinstance(loop.extent, tir.IntImm) and loop.extent.value == 1
     return loop.kind == "serial" and not once
 
 
 def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None:
-    """The limits where `node` around `inner` is min(max(x, low), high), or the other way."""
+    """Return the limits if `node` around `inner` is min(max(x, low), high) in either order."""
     if {node.op, inner.op} != {"min", "max"}:
         return None
     if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):
@@ -443,12 +440,12 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
 
 
 def _is_power_range(low: int, high: int) -> bool:
-    """Whether a saturating instruction has these limits: those of n bits, signed or not."""
+    """Return whether the limits are those of a signed or unsigned n-bit saturation."""
     return high > 0 and not high & (high + 1) and low in (0, -high - 1)
 
 
 def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
-    """Whether `second` bounds from above what the last condition of `first` bounds by 0."""
+    """Return whether the two conditions form a range check 0 <= x < n."""
     while isinstance(first, tir.Binary) and first.op == "and":
         first = first.b
     return (

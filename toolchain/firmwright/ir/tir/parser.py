@@ -1,8 +1,7 @@
-"""Reads the text of TIR functions; `tir/printer.py` describes the language and its dtype rules.
+"""Parser of TIR function text; `tir/printer.py` describes the language and its dtype rules.
 
-In: tokens after the word `func`. Out: a PrimFunc. Invariant: `parse(print(f)) == f`. Whatever the
-text, reading ends with a function or a ModelError that names the place: brackets nest at most
-NESTING_MAX deep, expressions and scopes have limits of their own, since every consumer recurses.
+`parse(print(f)) == f`. Any text yields a function or a ModelError with the position. Nesting of
+brackets, expressions and scopes is limited because consumers are recursive.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_l
 from firmwright.ir.tir.printer import KEYWORDS
 
 SCOPE_DEPTH_MAX = 2_000
-"""Statements inside one another, `allocate` and its like included."""
+"""Limit of nested statements, including `allocate` and similar scopes."""
 
 _ROLES = ("in", "out", "inout", "scratch", "const", "pool", "scalar")
 _PHASES: tuple[tir.CallPhase, ...] = ("start", "wait")
 
 
 class PrimFuncParser(ExprParser):
-    """Reads functions, one after the other."""
+    """Parser of TIR functions."""
 
     __slots__ = ("_depth",)
 
@@ -67,7 +66,7 @@ class PrimFuncParser(ExprParser):
         return tir.Param(buffer, cast(tir.ParamRole, role))
 
     def _buffer(self, name: str) -> tir.Buffer:
-        """What follows the colon of a buffer's declaration."""
+        """Parse the part of a buffer declaration after the colon."""
         dtype = self.dtype()
         shape = self.shape()
         strides, scope, alignment = None, "global", 1
@@ -86,7 +85,7 @@ class PrimFuncParser(ExprParser):
     # ---- statements --------------------------------------------------------------------------
 
     def _block(self) -> tir.Stmt:
-        """`{ statements }`; a block of one statement is that statement."""
+        """Parse `{ statements }`; a single statement is returned as itself."""
         stmts = self._statements()
         return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
 
@@ -119,10 +118,10 @@ class PrimFuncParser(ExprParser):
     def _enter(self) -> None:
         self._depth += 1
         if self._depth > SCOPE_DEPTH_MAX:
-            raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} scopes lie inside one another.")
+            raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} nested scopes.")
 
     def _scope(self) -> tir.Stmt | None:
-        """The head of an allocate, alloc_const, decl or let, its body still empty."""
+        """Parse the head of an allocate, alloc_const, decl or let, with an empty body."""
         tokens = self.tokens
         if tokens.accept("allocate"):
             name = self._new_name()
@@ -195,7 +194,7 @@ class PrimFuncParser(ExprParser):
         return tir.For(var, start, extent, body, kind)
 
     def _range(self, dtype: DType) -> tuple[tir.Expr, tir.Expr]:
-        """Start and extent: `first..end`, `first..+count` or just a count."""
+        """Parse start and extent: `first..end`, `first..+count` or a count."""
         token = self.tokens.peek
         first = self._expr(dtype)
         if not self.tokens.accept(".."):
@@ -213,7 +212,7 @@ class PrimFuncParser(ExprParser):
         )  # fmt: skip
 
     def _if(self) -> tir.If:
-        """The chain of `else if` is read in a loop and folded from its end."""
+        """Parse an `if`; an `else if` chain is read in a loop and folded from its end."""
         arms = [(self._expr(BOOL), self._block())]
         orelse: tir.Stmt | None = None
         while self.tokens.accept("else"):
@@ -221,7 +220,9 @@ class PrimFuncParser(ExprParser):
                 orelse = self._block()
                 break
             if len(arms) == EXPR_DEPTH_MAX:
-                raise self.tokens.error(f"more than {EXPR_DEPTH_MAX} arms follow one if.")
+                raise self.tokens.error(
+                    f"more than {EXPR_DEPTH_MAX} else-if branches follow one if."
+                )
             arms.append((self._expr(BOOL), self._block()))
         for cond, then in reversed(arms):
             orelse = tir.If(cond, then, orelse)

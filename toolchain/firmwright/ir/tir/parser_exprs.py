@@ -1,7 +1,6 @@
-"""Reads the expressions of TIR's text; `tir/printer.py` describes the language and its dtypes.
+"""Parser of TIR expressions; `tir/printer.py` describes the language and its dtypes.
 
-In: tokens, and the names that the statements around them declared. Out: expressions whose literals
-have the dtype of their place. Every consumer recurses, so nesting has a limit.
+Literals take the dtype of their context. Nesting is limited because consumers are recursive.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of a literal whose place
 
 
 class _ParsedExpr(NamedTuple):
-    """An expression, its dtype as far as the text says it, and its depth."""
+    """An expression, its dtype as far as the text determines it, and its depth."""
 
     expr: tir.Expr
     dtype: DType | None
@@ -33,7 +32,7 @@ class _ParsedExpr(NamedTuple):
 
 
 class ExprParser(SyntaxParser):
-    """Reads expressions over the buffers and variables declared so far."""
+    """Parser of expressions over the buffers and variables declared so far."""
 
     __slots__ = ("_buffers", "_index", "_vars")
 
@@ -44,7 +43,7 @@ class ExprParser(SyntaxParser):
         self._vars: dict[str, tir.Var] = {}
 
     def _new_name(self) -> str:
-        """A name as it is declared: bare or with a %."""
+        """Parse a declared name: bare or with a leading %."""
         if self.tokens.peek.kind is TokenKind.LOCAL:
             return self.tokens.local()
         return self.tokens.ident()
@@ -59,16 +58,16 @@ class ExprParser(SyntaxParser):
         return self._expr(None)
 
     def _binary(self, least: int) -> _ParsedExpr:
-        """Operators that bind at least as close as `least`, left to right."""
+        """Parse left-associative operators of precedence `least` or higher."""
         self.deeper()
         left = self._unary()
         while True:
             token = self.tokens.peek
-            found = _INFIX.get(token.text) if token.kind is TokenKind.PUNCT else None
-            if found is None or found[1] < least:
+            operator = _INFIX.get(token.text) if token.kind is TokenKind.PUNCT else None
+            if operator is None or operator[1] < least:
                 self.shallower()
                 return left
-            op, level = found
+            op, level = operator
             self.tokens.next()
             right = self._binary(level + 1)
             left = self._joined(op, left, right, token)
@@ -199,7 +198,7 @@ class ExprParser(SyntaxParser):
         reads = self.items("(", ")", lambda: self._binary(0))
         args = tuple(resolve_literals(read, None) for read in reads)
         if not self.tokens.accept(":"):
-            raise self.expected(f"the dtype of what {token.text} gives, as in `f(x):i32`")
+            raise self.expected(f"the result dtype of {token.text}, as in `f(x):i32`")
         dtype = self.dtype()
         return _ParsedExpr(
             tir.IntrinsicCall(str(token.value), args, dtype),
@@ -233,7 +232,7 @@ class ExprParser(SyntaxParser):
 
 
 def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
-    """The expression with its open literals of dtype `want` (None: i32, f32)."""
+    """Return the expression with unresolved literals of dtype `want` (None: i32 or f32)."""
     return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
 
 

@@ -1,6 +1,4 @@
-"""Text of TIR functions, written to be read in review: a small C with Python's ranges.
-
-In: a PrimFunc. Out: lines on a Page that `tir/parser.py` reads back to an equal one.
+"""Printer of TIR functions: a small C-like language with Python ranges, meant for review.
 
     func @add_1(in x: i8[8], out y: i8[8]) attrs {op="add"} {
       for i in 0..8 {
@@ -8,13 +6,12 @@ In: a PrimFunc. Out: lines on a Page that `tir/parser.py` reads back to an equal
       }
     }
 
-How dtypes survive. A literal takes the dtype of the other operand of its operator; without one,
-that of its place (index: the function's index type; stored value: the buffer's; loop bounds: the
-variable's); in arguments and elsewhere i32 or f32. A literal of any other dtype carries it:
-`0:u8`. The index type is i64 unless the head says `index(i32)`. Values of intrinsics carry their
-dtype: `smlad(a, b, c):i32`.
+Dtypes: a literal takes the dtype of the other operand or, without one, of its context (index: the
+function's index type; stored value: the buffer's; loop bounds: the variable's); arguments and other
+contexts use i32 or f32. A literal of any other dtype carries a suffix: `0:u8`. The index type is
+i64 unless the head has `index(i32)`. Intrinsic values carry their dtype: `smlad(a, b, c):i32`.
 
-`allocate`, `alloc_const`, `decl` and `let` reach to the end of their block, or have a block.
+`allocate`, `alloc_const`, `decl` and `let` extend to the end of their block, or have a block.
 """
 
 from __future__ import annotations
@@ -36,23 +33,23 @@ OPERATORS: dict[str, tuple[str, int]] = {
     "ne": ("!=", 3), "shl": ("<<", 7), "shr": (">>", 7), "add": ("+", 8), "sub": ("-", 8),
     "mul": ("*", 9), "div": ("/", 9), "mod": ("%", 9),
 }  # fmt: skip
-"""Symbol and precedence of each infix operator; higher binds closer."""
+"""Symbol and precedence of each infix operator; higher binds tighter."""
 LOGICAL: dict[str, tuple[str, int]] = {"or": ("||", 1), "and": ("&&", 2)}
-"""How `or` and `and` of conditions are written."""
+"""Symbols of `or` and `and` on conditions."""
 UNARY = 10
 _KEYWORDS = """
 for in if else while let seq allocate alloc_const decl call unrolled vectorized cast ptr select min
 max true false inf nan span as op strides scope align
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
-"""Names that are written with a % in front."""
+"""Names that must be written with a leading %."""
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BARE_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 
 def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
-    """Writes `func` to `page`."""
+    """Write `func` to `page`."""
     printer = TIRPrinter(index_dtype(func))
     params = ",\n".join(
         f"{p.role} {printer.declared(p.value)}"
@@ -73,17 +70,17 @@ def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
 
 
 def format_expr(expr: tir.Expr, index: DType = INT64) -> str:
-    """`expr` on one line, for messages."""
+    """Format `expr` on one line, for messages."""
     return TIRPrinter(index).expr(expr, index).replace("\n", " ")
 
 
 def format_name(name: str) -> str:
-    """A variable's or buffer's name: bare, or with a % where that could be misread."""
+    """Format a variable or buffer name, with a leading % if it would be ambiguous."""
     return name if _BARE.match(name) and name not in KEYWORDS else format_local(name)
 
 
 def index_dtype(func: tir.PrimFunc) -> DType:
-    """What most loop variables and literal indices of `func` are: i64 or i32."""
+    """Return the dtype, i64 or i32, of most loop variables and literal indices of `func`."""
     votes = {INT64: 0, INT32: 0}
     for node in walk(func.body):
         places: tuple[tir.Expr, ...] = ()
@@ -101,7 +98,7 @@ def index_dtype(func: tir.PrimFunc) -> DType:
 
 
 def evident_dtype(expr: tir.Expr) -> DType | None:
-    """The dtype of `expr` as a reader sees it before literals have theirs; None: only literals."""
+    """Return the dtype of `expr` that is evident without its literals, or None."""
     match expr:
         case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None
@@ -116,7 +113,7 @@ def evident_dtype(expr: tir.Expr) -> DType | None:
 
 
 class TIRPrinter:
-    """Prints expressions and statements with one index type."""
+    """Printer of expressions and statements for one index type."""
 
     __slots__ = ("index",)
 
@@ -126,7 +123,7 @@ class TIRPrinter:
     # ---- expressions -------------------------------------------------------------------------
 
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
-        """`expr` in a place that gives literals `want` and binds as close as `above`."""
+        """Format `expr`; literals default to `want`, and `above` is the surrounding precedence."""
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 return _format_literal(expr, want)
@@ -169,7 +166,7 @@ class TIRPrinter:
         return ", ".join(self.expr(index, self.index) for index in indices)
 
     def call(self, call: tir.IntrinsicCall) -> str:
-        """An intrinsic call without the dtype of its value."""
+        """Format an intrinsic call without its result dtype."""
         bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
         return f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
 
@@ -177,7 +174,7 @@ class TIRPrinter:
         return ",\n".join(self.expr(arg, None) for arg in args)
 
     def declared(self, buffer: tir.Buffer) -> str:
-        """A buffer with everything it is, as its declaration says it."""
+        """Format a buffer declaration."""
         text = f"{format_name(buffer.name)}: {format_shape(buffer.dtype, buffer.shape)}"
         if buffer.strides is not None:
             text += f" strides({', '.join(map(str, buffer.strides))})"
@@ -188,7 +185,7 @@ class TIRPrinter:
     # ---- statements --------------------------------------------------------------------------
 
     def body(self, stmt: tir.Stmt, page: IRWriter) -> None:
-        """The statements of a block, without its braces."""
+        """Write the statements of a block without its braces."""
         with page.indent():
             while True:
                 many = isinstance(stmt, tir.Seq) and len(stmt.stmts) != 1
@@ -257,7 +254,7 @@ class TIRPrinter:
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
-        """`first..end` where both are plain, else `first..+count`."""
+        """Format as `first..end` if both are simple, else `first..+count`."""
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # a name such as %min would swallow the dots
             first = f"({first})"

@@ -1,8 +1,8 @@
-"""Rebuilding TIR trees: one rule, applied bottom-up; what it leaves alone stays the same object.
+"""Bottom-up rewriting of TIR trees.
 
-In: an expression or statement and `rule(node) -> node | None`, where None means unchanged. The rule
-sees a node after its parts were rewritten. Out: the new tree; the identical object if nothing
-changed. Dropping a statement is replacing it by `EMPTY_STMT`, which enclosing `Seq`s leave out.
+A rule `rule(node) -> node | None` sees a node after its children were rewritten; None keeps it.
+Unchanged trees are returned as the identical object. To drop a statement, replace it by
+`EMPTY_STMT`, which enclosing `Seq`s omit.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from firmwright.ir.tir.traversal import Node
 RewriteRule: TypeAlias = Callable[[Node], Node | None]
 
 EMPTY_STMT = tir.Seq(())
-"""The statement that does nothing."""
+"""The statement without effect."""
 
 
 def rewrite_expr(node: tir.Expr, rule: RewriteRule) -> tir.Expr:
-    """`node` with `rule` applied to every expression in it, innermost first."""
+    """Apply `rule` to every expression in `node`, innermost first."""
     rebuilt = _rebuilt_expr(node, rule)
     result = rule(rebuilt)
     return rebuilt if result is None else cast(tir.Expr, result)
 
 
 def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
-    """`node` with `rule` applied to every statement and expression in it, innermost first."""
+    """Apply `rule` to every statement and expression in `node`, innermost first."""
     rebuilt = _rebuilt_stmt(node, rule)
     result = rule(rebuilt)
     return rebuilt if result is None else cast(tir.Stmt, result)
 
 
 def rewrite_func(func: tir.PrimFunc, rule: RewriteRule) -> tir.PrimFunc:
-    """`func` with its body rewritten."""
+    """Return `func` with its body rewritten."""
     return with_body(func, rewrite_stmt(func.body, rule))
 
 
 def with_body(func: tir.PrimFunc, body: tir.Stmt) -> tir.PrimFunc:
-    """`func` with that body; `func` itself if it has it already."""
+    """Return `func` with `body`, or `func` itself if the body is unchanged."""
     return func if body is func.body else replace(func, body=body)
 
 
 def make_sequence(stmts: list[tir.Stmt]) -> tir.Stmt:
-    """Those statements one after the other, nested sequences opened up."""
+    """Return the statements in sequence, with nested sequences flattened."""
     flat: list[tir.Stmt] = []
     for stmt in stmts:
         flat.extend(stmt.stmts if isinstance(stmt, tir.Seq) else (stmt,))
@@ -58,9 +58,9 @@ def substitute(
     variables: Mapping[str, tir.Expr],
     buffers: Mapping[str, tir.Buffer] | None = None,
 ) -> tir.Stmt:
-    """`node` with variables replaced by expressions and uses of buffers by other buffers.
+    """Replace variables by expressions and uses of buffers by other buffers.
 
-    Only uses change, and the `Allocate`, `AllocateConst` or `DeclBuffer` of a replaced buffer.
+    Also replaces the buffer in its `Allocate`, `AllocateConst` or `DeclBuffer`.
     """
     moved = buffers or {}
 
@@ -84,7 +84,7 @@ def substitute(
 
 
 def substitute_expr(node: tir.Expr, variables: Mapping[str, tir.Expr]) -> tir.Expr:
-    """`node` with variables replaced by expressions."""
+    """Replace variables in `node` by expressions."""
     return rewrite_expr(
         node, lambda part: variables.get(part.name) if isinstance(part, tir.Var) else None
     )
@@ -179,6 +179,6 @@ def _rebuilt_decl(
 ) -> tir.Stmt:
     new_source, new_body = rewrite_expr(source, rule), rewrite_stmt(body, rule)
     if not isinstance(new_source, tir.AccessPtr):
-        raise InternalError(f"a rule turned the source of {buffer.name} into another node")
+        raise InternalError(f"a rule replaced the source of {buffer.name} by another kind of node")
     same = new_source is source and new_body is body
     return node if same else tir.DeclBuffer(buffer, new_source, new_body)

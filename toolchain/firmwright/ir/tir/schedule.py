@@ -1,8 +1,8 @@
-"""What a schedule rule is and what it offers: the records that lowering and selection share.
+"""Schedules and the lowering candidates that they build.
 
-A rule builds one kernel for a call in one configuration. `lower` collects the alternatives of
-every call, `select` picks one each. Entries live under `schedules/`, the default loops of an
-operator (its own `lower`) are the last alternative always.
+A schedule builds one kernel for a call in one configuration. `lower` collects the candidates of
+every call and `select` picks one of them. Schedules are defined in `schedules/`; the operator's
+default loops are always the last candidate.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ Config: TypeAlias = Mapping[str, int | str]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One way to lower `op` on targets that have all of `requires`.
+    """A way to lower `op` on targets that have all features in `requires`.
 
-    `configs` lists the configurations worth trying for a call, best guess first, none where the
-    rule does not apply; where the call's tensors lie may decide it. `build` writes the kernel into
-    an `ops.kernel.Kernel`. Results are identical whatever is picked, but for rules that fuse. A
-    call may be a few rows of a layer: one row, no padding above and below.
-    `disable_scheduling` says that the kernel's loads stand where registers are free: a compiler
-    that
-    hoists them spills (gcc's first scheduling pass does). A rule with a `goal` is offered under
-    `--optimize GOAL` alone: it pays with what other goals save. One that `fuses` rounds sums of
-    floats less often than the default loops, so it is offered only where no operator of the model
-    makes a step of the last bit.
-    A `fold` takes rows in where the call is computed row by row (see `RowReduction.accumulate`).
+    `configs` returns the configurations to try for a call, best guess first, or none if the
+    schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may be a
+    few rows of a layer: one row, no padding above and below. All schedules give identical results
+    except those with `fuses`, which round float sums less often than the default loops; they are
+    offered only if no operator of the model is sensitive to the last bit.
+
+    `disable_scheduling` marks kernels that order loads for register pressure: gcc's first
+    scheduling pass would hoist them and spill. A schedule with a `goal` is offered only under
+    `--optimize GOAL`. `fold` accumulates rows if the call is computed row by row (see
+    `RowReduction.accumulate`).
     """
 
     name: str
@@ -49,23 +48,23 @@ class Schedule:
     fold: Callable[[OpCall, Any, Any, Any], None] | None = None
 
     def tunable_configs(self, call: OpCall) -> tuple[Config, ...]:
-        """Every configuration that may be built for `call`, those worth offering first."""
+        """Return every configuration that may be built for `call`, the default ones first."""
         own = tuple(self.configs(call))
         more = () if self.space is None else self.space(call)
         return own + tuple(config for config in more if config not in own)
 
 
 DEFAULT_SCHEDULE = "default"
-"""What an operator's own loops are called among rules."""
+"""The schedule name of an operator's default loops."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoweringCandidate:
-    """One lowering of one call, with what it costs.
+    """One lowering of one call, with its cost.
 
-    `scratch_bytes` is planned memory beside inputs and outputs, `flash_bytes` its constants.
-    Predicted (see `cost.py`) are `code_bytes`, and of one execution `instructions` and `cycles`,
-    those None where no table gives the core's timing.
+    `scratch_bytes` is planned memory besides inputs and outputs, `flash_bytes` the size of
+    constants. `code_bytes` and, per execution, `instructions` and `cycles` are predictions
+    (`cost_model.py`); `cycles` is None if the core has no timing table.
     """
 
     rule: str
@@ -81,7 +80,7 @@ class LoweringCandidate:
     cycles: int | None = None
 
     def priced(self, instructions: int) -> LoweringCandidate:
-        """The same with another count, and cycles in proportion."""
+        """Return the candidate with another instruction count and cycles scaled in proportion."""
         if self.cycles is None:
             return replace(self, instructions=instructions)
         cycles = self.cycles * instructions // max(self.instructions, 1)
@@ -89,21 +88,21 @@ class LoweringCandidate:
 
     @property
     def image_bytes(self) -> int:
-        """Constants and code."""
+        """Bytes of constants and code."""
         return self.flash_bytes + self.code_bytes
 
     @property
     def time(self) -> int:
-        """What choices go by: cycles where they are known, else instructions."""
+        """The figure to compare: cycles if known, else instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 
 @dataclass(frozen=True, slots=True)
 class RowKernels:
-    """How one call is computed row by row.
+    """Kernels that compute one call row by row.
 
-    Each alternative makes one row of the output from the rows it needs; of a fold it takes one row
-    of the input in, and `finish` makes the output.
+    Each candidate computes one output row from the rows it needs. For a reduction it accumulates
+    one input row, and `finish` computes the output.
     """
 
     rows: RowWindow | RowReduction

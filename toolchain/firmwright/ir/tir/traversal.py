@@ -1,8 +1,7 @@
-"""Reading TIR trees: every node in order, what a tree uses, what it calls.
+"""Traversal of TIR trees and queries over them.
 
-In: an expression or a statement. Out: iterators and sets; nothing is changed. Traversal is
-pre-order in the order of execution (a loop's start and extent before its body), so whatever is
-collected in a dict or list keeps the order of the text.
+Traversal is in pre-order and execution order (a loop's range before its body), so collected lists
+and dicts follow the text.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
         tir.PrimFuncCall: lambda node: node.args,
     }
 )
-"""The direct parts of each kind of node. A table, because trees are walked all the time."""
+"""Direct children per node type; a table because traversal is hot."""
 
 
 _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType(
@@ -60,16 +59,16 @@ _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType
         tir.DeclBuffer: lambda node: (node.body,),
     }
 )
-"""The statements directly in those statements that have some."""
+"""Direct child statements per statement type."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The direct parts of `node`, in the order of execution."""
+    """Return the direct children of `node` in execution order."""
     return _CHILDREN[type(node)](node)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and everything below it, pre-order."""
+    """Yield `node` and all its descendants in pre-order."""
     stack: list[Node] = [node]
     while stack:
         top = stack.pop()
@@ -80,7 +79,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
-    """`node` and every statement in it, pre-order; expressions are not entered."""
+    """Yield `node` and all nested statements in pre-order, without expressions."""
     stack = [node]
     while stack:
         top = stack.pop()
@@ -90,7 +89,7 @@ def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
 
 
 def used_buffers(node: Node) -> dict[str, tir.Buffer]:
-    """Buffers that are read, written or pointed into below `node`, by name, first use first."""
+    """Return the buffers that `node` accesses or points into, by name in order of first use."""
     return {
         part.buffer.name: part.buffer
         for part in walk(node)
@@ -99,7 +98,7 @@ def used_buffers(node: Node) -> dict[str, tir.Buffer]:
 
 
 def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
-    """Buffers that an Allocate, AllocateConst or DeclBuffer below `node` introduces, by name."""
+    """Return the buffers declared by Allocate, AllocateConst and DeclBuffer, by name."""
     return {
         part.buffer.name: part.buffer
         for part in statements(node)
@@ -108,32 +107,32 @@ def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
 
 
 def used_constants(node: tir.Stmt) -> list[str]:
-    """Names in the module's table of constants that `node` links, each once, in order."""
+    """Return the names of the module constants that `node` links, without duplicates, in order."""
     names = (part.constant for part in statements(node) if isinstance(part, tir.AllocateConst))
     return list(dict.fromkeys(names))
 
 
 def bound_vars(node: tir.Stmt) -> set[str]:
-    """Names of the variables that loops and lets below `node` bind."""
+    """Return the names of the variables bound by loops and lets in `node`."""
     return {part.var.name for part in statements(node) if isinstance(part, tir.For | tir.Let)}
 
 
 def free_vars(node: tir.Expr) -> set[str]:
-    """Names of the variables used in `node`: an expression binds none."""
+    """Return the names of the variables used in `node`; expressions bind none."""
     return {part.name for part in walk(node) if isinstance(part, tir.Var)}
 
 
 def prim_calls(node: tir.Stmt) -> Iterator[tir.PrimFuncCall]:
-    """Every call of a PrimFunc in `node`, in the order of the text."""
+    """Yield every call of a PrimFunc in `node`, in text order."""
     return (part for part in statements(node) if isinstance(part, tir.PrimFuncCall))
 
 
 def callees(node: tir.Stmt) -> list[str]:
-    """Names of the PrimFuncs that `node` calls, each once, in order of the first call."""
+    """Return the names of the PrimFuncs that `node` calls, without duplicates, in order."""
     return list(dict.fromkeys(call.callee for call in prim_calls(node)))
 
 
 def local_names(func: tir.PrimFunc) -> set[str]:
-    """Every name of a variable or buffer of `func`: parameters, variables, declared buffers."""
+    """Return the names of all parameters, variables and declared buffers of `func`."""
     names = {param.name for param in func.params}
     return names | bound_vars(func.body) | set(declared_buffers(func.body))

@@ -1,30 +1,25 @@
-"""Judges TIR: the second opinion on lowering and on every pass.
+"""Verifier of TIR functions and whole modules, run on the output of lowering and passes.
 
-In: a PrimFunc in its module, or a whole module, and the tables of operators and intrinsics. Out:
-nothing, or one ModelError with a line for everything that is wrong. The invariants:
-
-Names. Buffers and variables of a function have one name each. They are declared before use, and a
-use is equal to the declaration. Tables know every entry under its own name.
-Types. Operands of an operator have one dtype; comparisons and conditions are bool; a store, a let,
-a loop's range and an argument have the dtype of their place; literals fit theirs.
-Bounds. Each index lies within its axis, each pointer's extent within its buffer, each window within
-its source: proved by intervals of linear forms, refined by loops, lets, conditions, min and max. An
-index that depends on data must be guarded so that this can be proved.
-Registers. Buffers of scope `reg` are indexed by constants and never pointed to.
-Access. Nothing is written to `in` and `const` parameters, linked constants or windows opened for
-reading.
-Alignment. What a window or parameter claims follows from the source's alignment and the offset.
-Intrinsics. They are in the table; arguments match operands in kind, dtype, access and extent;
-what a pointer advances by stays inside its extent.
-Scalar parameters. One that is the same number at every call stands for that number.
-Calls. Only the AOT main calls; callees are kernels of the module; arguments match parameters in
-number, dtype, size, access. There is no recursion.
-Phases. What other devices do while the main goes on is begun and ended once on every path, and
-nobody touches what they work on meanwhile (phases.py).
-Plan. Every planned buffer is placed in one of its pools, aligned, in range, and keeps its
-conflicts; two that live at once without a conflict lie apart; pools stay within their limits and
-are no larger than what lies in them; the windows of the AOT main are where it says.
-I/O. Inputs and outputs name buffers of the AOT main.
+* Names: buffers and variables have unique names in a function, are declared before use, and uses
+  equal the declaration. Table entries are stored under their own name.
+* Types: operands of an operator have one dtype; comparisons and conditions are bool; stores, lets,
+  loop ranges and arguments have the dtype of their destination; literals fit their dtype.
+* Bounds: each index is within its axis, each pointer extent within its buffer, each view within its
+  source, as proven by intervals of linear forms under loops, lets, conditions, min and max. A
+  data-dependent index must be guarded so that this can be proven.
+* Registers: `reg` buffers are indexed by constants and have no pointers to them.
+* Access: `in` and `const` parameters, linked constants and read-only views are not written.
+* Alignment of views and parameters follows from the alignment of the source and the offset.
+* Intrinsics are in the table; arguments match operands in kind, dtype, access and extent, and a
+  post-increment stays within the extent.
+* Scalar parameters with the same value at every call are checked with that value.
+* Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
+  number, dtype, size and access. Recursion is not possible.
+* Asynchronous calls satisfy the invariants in `async_calls.py`.
+* Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
+  conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
+  limits and are not larger than their contents; views of the AOT main match the plan.
+* I/O: inputs and outputs name buffers of the AOT main.
 """
 
 from __future__ import annotations
@@ -53,12 +48,12 @@ _READ_ONLY_ROLES = ("in", "const")
 
 
 def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
-    """ModelError naming everything that is wrong with `func`."""
+    """Raise ModelError with every diagnostic for `func`."""
     raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)
 
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
-    """ModelError naming everything that is wrong with `module`."""
+    """Raise ModelError with every diagnostic for `module`."""
     problems = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
@@ -71,7 +66,7 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
 
 
 def raise_diagnostics(problems: Sequence[str], where: str) -> None:
-    """One error for all of them; nothing if there are none."""
+    """Raise one error for all diagnostics, if there are any."""
     if not problems:
         return
     lines = list(problems[:DIAGNOSTICS_SHOWN_MAX])
@@ -83,7 +78,7 @@ def raise_diagnostics(problems: Sequence[str], where: str) -> None:
 def diagnose_prim_func(
     func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
 ) -> list[str]:
-    """A line for everything that is wrong with `func`."""
+    """Return one diagnostic per violation in `func`."""
     checker = _PrimFuncVerifier(func, module, intrinsics)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
@@ -91,7 +86,7 @@ def diagnose_prim_func(
 
 
 class _PrimFuncVerifier(ExprVerifier):
-    """Walks the statements of one function with what is known at each."""
+    """Verifier of one function that tracks bounds while walking its statements."""
 
     def __init__(self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
         super().__init__(intrinsics)
@@ -110,18 +105,18 @@ class _PrimFuncVerifier(ExprVerifier):
             self.problems += diagnose_async_calls(self.func, self.module.functions)
 
     def _settled_body(self) -> tir.Stmt:
-        """The body with the values of scalar parameters that are the same at every call."""
+        """Return the body with constant scalar parameters replaced by their value."""
         scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
         main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
         if not scalars or not isinstance(main, tir.PrimFunc):
             return self.func.body
         calls = [call.args for call in prim_calls(main.body) if call.callee == self.func.name]
-        known: dict[str, tir.Expr] = {}
+        constants: dict[str, tir.Expr] = {}
         for name, place in scalars.items():
             match list(dict.fromkeys(args[place] for args in calls if place < len(args))):
                 case [tir.IntImm() as value]:
-                    known[name] = value
-        return substitute(self.func.body, known) if known else self.func.body
+                    constants[name] = value
+        return substitute(self.func.body, constants) if constants else self.func.body
 
     def _param(self, param: tir.Param) -> None:
         value = param.value
@@ -154,15 +149,18 @@ class _PrimFuncVerifier(ExprVerifier):
         if strides is not None and (
             len(strides) != len(buffer.shape) or min(strides, default=1) < 0
         ):
-            self.problem(f"buffer {buffer.name} has strides that do not suit its shape")
+            self.problem(f"buffer {buffer.name} has strides that do not match its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
-            self.problem(f"buffer {buffer.name} has alignment {buffer.alignment}, no power of two")
+            self.problem(
+                f"buffer {buffer.name} has alignment {buffer.alignment}, "
+                "which is not a power of two"
+            )
         self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
     # ---- statements --------------------------------------------------------------------------
 
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
-        """One statement. Scopes that lie inside one another are followed in a loop."""
+        """Verify one statement; nested scopes are followed in a loop, not by recursion."""
         declared: list[str] = []
         while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
             declared.append(stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name)
@@ -203,9 +201,7 @@ class _PrimFuncVerifier(ExprVerifier):
                     return bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
                 if (kind == "reg") != (buffer.scope == "reg"):
-                    self.problem(
-                        f"{buffer.name} has scope {buffer.scope}, its allocate says {kind}"
-                    )
+                    self.problem(f"{buffer.name} has scope {buffer.scope}, its allocate has {kind}")
                 elif buffer.scope in ("const", "pool"):
                     self.problem(f"{buffer.name} of scope {buffer.scope} cannot be allocated")
                 self._declare(buffer, "", buffer.name)
@@ -216,13 +212,13 @@ class _PrimFuncVerifier(ExprVerifier):
         return bounds
 
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
-        found = self.module.constants.get(name)
-        if found is None:
-            self.problem(f"{buffer.name} stands for the constant {name}, which does not exist")
-        elif found.dtype != buffer.dtype or found.size_bytes != buffer.size_bytes:
+        constant = self.module.constants.get(name)
+        if constant is None:
+            self.problem(f"{buffer.name} refers to the constant {name}, which does not exist")
+        elif constant.dtype != buffer.dtype or constant.size_bytes != buffer.size_bytes:
             self.problem(
                 f"{buffer.name} has {buffer.size_bytes} bytes of {buffer.dtype.short}, "
-                f"its constant {name} {found.size_bytes} of {found.dtype.short}"
+                f"its constant {name} {constant.size_bytes} of {constant.dtype.short}"
             )
         if buffer.scope != "const":
             self.problem(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
@@ -235,12 +231,12 @@ class _PrimFuncVerifier(ExprVerifier):
         need = span_elements(buffer) * buffer.dtype.size_bytes
         if need > have:
             self.problem(
-                f"window {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
+                f"view {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
             )
-        self.aligned(source, buffer.alignment, f"window {buffer.name}", bounds)
+        self.aligned(source, buffer.alignment, f"view {buffer.name}", bounds)
         read_only = "" if home is None else home.read_only
         if "w" not in source.access:
-            read_only = read_only or f"the window {buffer.name}, which is opened for reading"
+            read_only = read_only or f"the view {buffer.name}, which is read-only"
         self._declare(buffer, read_only, buffer.name if home is None else home.root)
 
     def _store(self, stmt: tir.BufferStore, bounds: Bounds) -> None:
@@ -263,7 +259,7 @@ class _PrimFuncVerifier(ExprVerifier):
         self.vars.pop(name, None)
 
     def _guarded(self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds) -> Bounds:
-        """What is known in a branch; a condition on memory counts unless it is written there."""
+        """Return the bounds in a branch, ignoring conditions on memory that it writes."""
         if isinstance(cond, tir.Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
             return self._guarded(cond.b, True, body, self._guarded(cond.a, True, body, bounds))
         if has_load(cond) and self._read_roots(cond) & self._written_roots(body):
@@ -274,18 +270,18 @@ class _PrimFuncVerifier(ExprVerifier):
         return {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
-        """Buffers that `body` may write; windows declared inside it count by their pointers."""
-        found: set[str] = set()
+        """Return the buffers that `body` may write; views in it count by their pointers."""
+        roots: set[str] = set()
         for node in walk(body):
             match node:
                 case tir.BufferStore(buffer):
-                    found.add(self._root(buffer))
+                    roots.add(self._root(buffer))
                 case tir.AccessPtr(buffer, access=access) if "w" in access:
-                    found.add(self._root(buffer))
+                    roots.add(self._root(buffer))
                 case tir.Evaluate(call):
                     args = call.args
-                    found |= {self._root(a.buffer) for a in args if isinstance(a, tir.BufferLoad)}
-        return found
+                    roots |= {self._root(a.buffer) for a in args if isinstance(a, tir.BufferLoad)}
+        return roots
 
     def _root(self, buffer: tir.Buffer) -> str:
         home = self.buffers.get(buffer.name)
@@ -298,7 +294,7 @@ class _PrimFuncVerifier(ExprVerifier):
             self.problem(f"a kernel calls @{call.callee}: only the AOT main may call")
         callee = self.module.functions.get(call.callee)
         if not isinstance(callee, tir.PrimFunc):
-            self.problem(f"@{call.callee} is called but is no PrimFunc of the module")
+            self.problem(f"@{call.callee} is called but is not a PrimFunc of the module")
             return
         if callee.attrs.get("aot_main"):
             self.problem(f"@{call.callee} is called but is an AOT main: recursion is not allowed")
@@ -325,7 +321,7 @@ class _PrimFuncVerifier(ExprVerifier):
         need = span_elements(buffer) * buffer.dtype.size_bytes
         if arg.extent * source.dtype.size_bytes < need:
             self.problem(
-                f"{what}: {shown} is good for {arg.extent * source.dtype.size_bytes} bytes, "
+                f"{what}: {shown} covers {arg.extent * source.dtype.size_bytes} bytes, "
                 f"{need} are needed"
             )
         needed = {"in": "r", "const": "r", "out": "w"}.get(param.role, "rw")
@@ -335,9 +331,9 @@ class _PrimFuncVerifier(ExprVerifier):
 
 
 def _diagnose_tables(module: IRModule) -> list[str]:
-    """Entries under their own names; constants as large as their types; an entry that exists."""
+    """Check that keys match names, constants match their types, and the entry exists."""
     problems = [
-        f"{what} {entry.name!r} is known under the name {name!r}"
+        f"{what} {entry.name!r} is stored under the name {name!r}"
         for what, table in (("function", module.functions), ("constant", module.constants))
         for name, entry in table.items()
         if entry.name != name
@@ -348,7 +344,7 @@ def _diagnose_tables(module: IRModule) -> list[str]:
             problems.append(f"constant {constant.name} has {constant.size_bytes} bytes")
     entry = module.attrs.get("entry")
     if entry is not None and entry not in module.functions:
-        problems.append(f"the entry {entry!r} is no function of the module")
+        problems.append(f"the entry {entry!r} is not a function of the module")
     problems += _diagnose_io(module)
     names = [pool.name for pool in module.pools]
     problems += [
@@ -361,9 +357,9 @@ def _diagnose_io(module: IRModule) -> list[str]:
     main = module.functions.get(str(module.attrs.get("entry", "")))
     if not isinstance(main, tir.PrimFunc):
         return []
-    known = local_names(main)
+    names = local_names(main)
     return [
         f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not declare"
         for tensor in (*module.io.inputs, *module.io.outputs, *module.io.state)
-        if tensor.buffer not in known
+        if tensor.buffer not in names
     ]

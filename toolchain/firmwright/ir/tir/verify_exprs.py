@@ -1,7 +1,6 @@
-"""The part of the TIR verifier that judges expressions: types, names, bounds of accesses.
+"""Verification of TIR expressions: types, names and access bounds.
 
-In: expressions with what is known of their variables. Out: lines about what is wrong, collected in
-`problems`. `tir/verify.py` lists the invariants.
+Diagnostics are collected in `problems`. `tir/verify.py` lists the invariants.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _DEPTH_MAX = 100  # of an expression whose bounds are taken
 
 @dataclass(frozen=True, slots=True)
 class VisibleBuffer:
-    """A visible buffer: why it must not be written ("" if it may), and the buffer it lies in."""
+    """A buffer in scope: the reason why it is read-only ("" if writable) and its root buffer."""
 
     buffer: tir.Buffer
     read_only: str
@@ -31,7 +30,7 @@ class VisibleBuffer:
 
 
 def span_elements(buffer: tir.Buffer) -> int:
-    """Elements from the first to the last of a strided buffer."""
+    """Return the distance in elements from the first to the last element of a strided buffer."""
     if not buffer.elements:
         return 0
     strides = buffer.element_strides
@@ -39,7 +38,7 @@ def span_elements(buffer: tir.Buffer) -> int:
 
 
 class ExprVerifier:
-    """Judges expressions of one function; buffers and variables in scope are kept here."""
+    """Verifier of the expressions of one function; tracks the buffers and variables in scope."""
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
@@ -52,13 +51,13 @@ class ExprVerifier:
             self.problems.append(what)
 
     def typed(self, expr: tir.Expr, want: DType, what: str, bounds: Bounds) -> None:
-        """`expr` must be sound and of dtype `want`."""
+        """Check that `expr` is valid and has dtype `want`."""
         self.check(expr, bounds)
         if expr.dtype != want:
             self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}")
 
     def integer(self, expr: tir.Expr, what: str, bounds: Bounds) -> bool:
-        """`expr` must be a sound integer small enough to reason about."""
+        """Check that `expr` is a valid integer of bounded depth."""
         self.check(expr, bounds)
         if not expr.dtype.is_int:
             self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
@@ -69,7 +68,7 @@ class ExprVerifier:
         return True
 
     def check(self, expr: tir.Expr, bounds: Bounds) -> None:
-        """Reports what is wrong with a value."""
+        """Verify a value."""
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 self._immediate(expr)
@@ -127,7 +126,7 @@ class ExprVerifier:
         return home
 
     def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> None:
-        """A load or store: rank, index types, bounds; constant indices for registers."""
+        """Verify a load or store: rank, index types, bounds; registers need constant indices."""
         self.known(buffer)
         if len(indices) != len(buffer.shape):
             shown = _format_access(buffer, indices)
@@ -150,10 +149,10 @@ class ExprVerifier:
             return
         if not bounds.within(index, 0, last):
             shown, there = _format_access(buffer, indices), _format_interval(bounds.tight(index))
-            self.problem(f"{shown}: index {axis} lies in {there}, outside of 0..{last}")
+            self.problem(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: tir.AccessPtr, bounds: Bounds) -> VisibleBuffer | None:
-        """A pointer's window must lie in its buffer and not write what is read-only."""
+        """Check that a pointer stays within its buffer and does not write read-only memory."""
         buffer = pointer.buffer
         home = self.known(buffer)
         if buffer.scope == "reg":
@@ -168,11 +167,11 @@ class ExprVerifier:
             pointer.offset, 0, last
         ):
             shown, there = format_expr(pointer), _format_interval(bounds.tight(pointer.offset))
-            self.problem(f"{shown}: the offset lies in {there}, outside of 0..{last}")
+            self.problem(f"{shown}: the offset is in {there}, outside of 0..{last}")
         return home
 
     def aligned(self, pointer: tir.AccessPtr, alignment: int, what: str, bounds: Bounds) -> None:
-        """The address must be a multiple of `alignment` as far as can be proved."""
+        """Check that the address is provably a multiple of `alignment`."""
         if alignment <= 1 or depth_exceeds(pointer.offset, _DEPTH_MAX):
             return
         form = linearize(pointer.offset, opaque=True)
@@ -188,41 +187,43 @@ class ExprVerifier:
     # ---- intrinsics --------------------------------------------------------------------------
 
     def _value_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
-        found = self._intrinsic(call, bounds)
-        if found is None:
+        intrinsic = self._intrinsic(call, bounds)
+        if intrinsic is None:
             return
-        if found.result is None:
-            self.problem(f"intrinsic {call.name} gives no value")
-        elif found.result != call.dtype:
+        if intrinsic.result is None:
+            self.problem(f"intrinsic {call.name} returns no value")
+        elif intrinsic.result != call.dtype:
             self.problem(
-                f"intrinsic {call.name} gives {found.result.short}, not {call.dtype.short}"
+                f"intrinsic {call.name} gives {intrinsic.result.short}, not {call.dtype.short}"
             )
-        for operand in found.operands:
+        for operand in intrinsic.operands:
             if operand.kind in ("out", "inout") or (
                 operand.kind == "ptr" and operand.access != "r"
             ):
-                self.problem(f"intrinsic {call.name} writes to {operand.name}: it is no value")
+                self.problem(
+                    f"intrinsic {call.name} writes to {operand.name}, so it is not a value"
+                )
 
     def statement_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
-        """An intrinsic executed for its effect."""
-        found = self._intrinsic(call, bounds)
-        if found is not None and found.result is not None:
-            self.problem(f"the value of intrinsic {call.name} is dropped")
+        """Verify an intrinsic that is executed for its effect."""
+        intrinsic = self._intrinsic(call, bounds)
+        if intrinsic is not None and intrinsic.result is not None:
+            self.problem(f"the value of intrinsic {call.name} is unused")
 
     def _intrinsic(self, call: tir.IntrinsicCall, bounds: Bounds) -> Intrinsic | None:
-        found = self.intrinsics.get(call.name)
-        if found is None:
+        intrinsic = self.intrinsics.get(call.name)
+        if intrinsic is None:
             self.problem(f"intrinsic {call.name} is unknown")
             return None
-        if len(call.args) != len(found.operands):
+        if len(call.args) != len(intrinsic.operands):
             self.problem(
                 f"intrinsic {call.name} has {len(call.args)} arguments, "
-                f"expected {len(found.operands)}"
+                f"expected {len(intrinsic.operands)}"
             )
             return None
-        for operand, arg in zip(found.operands, call.args, strict=True):
+        for operand, arg in zip(intrinsic.operands, call.args, strict=True):
             self._operand(f"{operand.name} of {call.name}", operand, arg, bounds)
-        return found
+        return intrinsic
 
     def _operand(self, what: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
         match operand.kind:
@@ -254,17 +255,17 @@ class ExprVerifier:
             self.problem(f"{what}: {shown} allows {arg.access}, {operand.access} is needed")
         if arg.extent < max(operand.extent, operand.post_increment):
             needed = max(operand.extent, operand.post_increment)
-            self.problem(f"{what}: {shown} is good for {arg.extent} elements, {needed} are needed")
+            self.problem(f"{what}: {shown} covers {arg.extent} elements, {needed} are needed")
 
 
 def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:
-    """Whether a pointer allows the access and the elements an operand needs."""
+    """Return whether a pointer permits the access and extent that an operand needs."""
     needed = max(operand.extent, operand.post_increment)
     return set(operand.access) <= set(arg.access) and arg.extent >= needed
 
 
 def depth_exceeds(expr: tir.Expr, limit: int) -> bool:
-    """Whether more than `limit` nodes lie on one way down; iterative, so safe on any tree."""
+    """Return whether `expr` is nested deeper than `limit`; iterative, so safe on any tree."""
     level = [expr]
     for _ in range(limit):
         level = [child for node in level for child in children(node)]  # type: ignore[misc]

@@ -1,8 +1,7 @@
-"""Judges the memory plan that a module carries, as it may come from a text.
+"""Verification of the memory plan stored in a module, which may come from text.
 
-In: a plan and its module. Out: a line for everything that is wrong. The planner's own results are
-judged by `usmp/plan_validator.py` besides, which knows the problem that they are the answer to;
-this judges what is written down: places, figures, who may share, and the windows of the AOT main.
+Checks placements, sizes, conflicts and the views in the AOT main. `usmp/validate.py` also checks a
+planner's result against the problem that it solves.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from firmwright.ir.tir.traversal import statements
 
 
 def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
-    """A line for everything that is wrong with the plan."""
-    found = [
+    """Return one diagnostic per violation in the plan."""
+    diagnostics = [
         *_diagnose_pools(plan, module),
         *_diagnose_placements(plan),
         *_diagnose_conflicts(plan),
@@ -26,12 +25,14 @@ def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
     ]
     if plan.buffers and plan.workspace_bytes < plan.lower_bound_bytes:
         bound = plan.lower_bound_bytes
-        found.append(f"its {plan.workspace_bytes} bytes are below its bound of {bound}")
-    return [f"plan: {problem}" for problem in found]
+        diagnostics.append(
+            f"the workspace of {plan.workspace_bytes} bytes is below the lower bound of {bound}"
+        )
+    return [f"plan: {problem}" for problem in diagnostics]
 
 
 def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
-    """Pools beyond their limits, and pools larger than what lies in them."""
+    """Report pools that exceed their limits or are larger than their contents."""
     problems: list[str] = []
     limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
     tops: dict[str, int] = {}
@@ -55,15 +56,15 @@ def _diagnose_placements(plan: Plan) -> list[str]:
     for buffer in plan.buffers:
         place = plan.placements.get(buffer.name)
         if place is None:
-            problems.append(f"{buffer.name} has no place")
+            problems.append(f"{buffer.name} has no placement")
             continue
         end = place.offset + buffer.size_bytes
         if place.pool not in buffer.pools:
-            problems.append(f"{buffer.name} lies in {place.pool}, which is no candidate")
+            problems.append(f"{buffer.name} is in {place.pool}, which is not one of its pools")
         if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
             problems.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
         if buffer.alignment < 1 or place.offset % buffer.alignment:
-            problems.append(f"{buffer.name} at {place.offset} breaks its alignment")
+            problems.append(f"{buffer.name} at {place.offset} violates its alignment")
     return problems
 
 
@@ -72,14 +73,16 @@ def _diagnose_conflicts(plan: Plan) -> list[str]:
     for conflict in plan.conflicts:
         a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
         if a is None or b is None:
-            problems.append(f"a conflict names {conflict.a} and {conflict.b}, not both placed")
+            problems.append(
+                f"a conflict refers to {conflict.a} and {conflict.b}, which are not both placed"
+            )
         elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
             problems.append(f"{conflict.a} and {conflict.b} overlap")
     return problems
 
 
 def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
-    """Buffers that share a byte and a moment though no conflict says how they may."""
+    """Report buffers that overlap in time and memory without a conflict that permits it."""
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
     placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
     placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
@@ -88,20 +91,20 @@ def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
         end = place.offset + buffer.size_bytes
         for other_place, other in placed[number + 1 :]:
             if other_place.pool != place.pool or other_place.offset >= end:
-                break  # sorted by place: nobody further on begins inside of this one
+                break  # sorted by offset, so all later buffers start after this one
             if (
                 buffer.overlaps_in_time(other)
                 and frozenset((buffer.name, other.name)) not in related
             ):
                 names = f"{buffer.name} and {other.name}"
-                problems.append(f"{names} overlap, and no conflict says how they may")
+                problems.append(f"{names} overlap without a conflict that permits it")
     return problems
 
 
 def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
-    """Windows of the AOT main that are not where the plan has them.
+    """Report views in the AOT main that disagree with the plan.
 
-    Scratch has other names there than in the plan: it has to be at a place of the plan's scratch.
+    Scratch buffers are named differently there, so they are matched by placement.
     """
     main = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(main, tir.PrimFunc) or not plan.buffers:
@@ -115,8 +118,10 @@ def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
         pool, offset = part.source.buffer.name, part.source.offset
         if not isinstance(offset, tir.IntImm):
             continue  # a window of rows that moves within its pool
-        known = plan.placements.get(part.buffer.name)
-        right = (pool, offset.value) in (places if known is None else {(known.pool, known.offset)})
+        placement = plan.placements.get(part.buffer.name)
+        right = (pool, offset.value) in (
+            places if placement is None else {(placement.pool, placement.offset)}
+        )
         if not right:
             problems.append(f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}")
     return problems

@@ -1,4 +1,4 @@
-"""Passes over graph functions, in the order in which they run."""
+"""Passes over graph functions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Pins tensors to pools: their values get the pool's name as memory scope.
+"""Assignment of tensors to memory pools as requested by the user.
 
-In: a module whose entry is a graph function, and (tensor, pool) pairs that the user gave. Out: the
-module in which every use of such a tensor carries the pool, which memory planning then obeys. The
-text of a module may say the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
+Every use of the tensor gets the pool as memory scope, which memory planning obeys. Module text can
+express the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ PoolAssignments = Sequence[tuple[str, str]]
 
 
 def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
-    """The module with those tensors pinned; UsageError for one that cannot be."""
+    """Return the module with the tensors assigned; raise UsageError if a request is invalid."""
     entry = module.entry
     if not pins:
         return module
     if not isinstance(entry, Function):
         raise UsageError(
-            "tensors of a lowered module cannot be pinned.",
+            "tensors of a lowered module cannot be assigned to pools.",
             where=module.name,
-            hint="pin them when the model itself is compiled.",
+            hint="assign them when compiling the original model.",
         )
-    wanted = _checked(module, entry, pins)
+    pools = _checked(module, entry, pins)
 
     def pinned(value: Value) -> Value:
-        pool = wanted.get(value.name)
+        pool = pools.get(value.name)
         if pool is None or value.constant is not None:
             return value
         return with_memory_scope(value, pool)
@@ -42,7 +41,7 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
-    """`function` with `change` applied to every value, wherever it stands."""
+    """Return `function` with `change` applied to every occurrence of a value."""
 
     def changed(call: Call) -> Call:
         inputs = tuple(value if value is None else change(value) for value in call.inputs)
@@ -61,33 +60,33 @@ def map_values(function: Function, change: Callable[[Value], Value]) -> Function
 
 
 def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mapping[str, str]:
-    """Pools by tensor, all of which exist."""
-    made = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
-    tensors = {value.name for value in made}
+    """Return pools by tensor after checking that all of them exist."""
+    values = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
+    tensors = {value.name for value in values}
     if module.io.mode == "caller":
         tensors -= {value.name for value in (*entry.params, *entry.results)}
     constants = {
         value.name for call in entry.body for value in call.inputs if value and value.constant
     }
     pools = {pool.name for pool in module.pools if pool.access == "rw"}
-    found: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     for tensor, pool in pins:
         if tensor in constants:
-            raise _wrong(module, tensor, pool, "it is a constant, which lies with the program")
+            raise _wrong(module, tensor, pool, "it is a constant, which is part of the program")
         if tensor not in tensors:
             hint = suggest_nearest(tensor, tensors)
-            raise _wrong(module, tensor, pool, "the model has no such tensor in a pool", hint)
+            raise _wrong(module, tensor, pool, "no planned tensor has this name", hint)
         if pool not in pools:
             hint = suggest_nearest(pool, pools)
-            raise _wrong(module, tensor, pool, "there is no such pool to write to", hint)
-        if found.get(tensor, pool) != pool:
-            raise _wrong(module, tensor, pool, f"it is pinned to {found[tensor]} already")
-        found[tensor] = pool
-    return found
+            raise _wrong(module, tensor, pool, "there is no writable pool of this name", hint)
+        if assigned.get(tensor, pool) != pool:
+            raise _wrong(module, tensor, pool, f"it is already assigned to {assigned[tensor]}")
+        assigned[tensor] = pool
+    return assigned
 
 
 def _wrong(module: IRModule, tensor: str, pool: str, why: str, hint: str = "") -> UsageError:
-    what = f"tensor {tensor!r} cannot be pinned to {pool!r}: {why}."
+    what = f"tensor {tensor!r} cannot be assigned to pool {pool!r}: {why}."
     return UsageError(what, where=module.name, hint=hint)
 
 

@@ -1,14 +1,13 @@
-"""Marks the calls that need no code, because what they join or part can lie where it belongs.
+"""Copy elision: marks splits and concatenations whose parts can be views of the whole.
 
-In: a module whose entry is a graph function, last before lowering. Out: the same calls, some with
-the attributes `subviews_of` ("input": the outputs lie in the first input; "output": the inputs lie
-in the output) and `offsets` (of each part, in elements). What is joined is then made in its place.
-Invariants:
+Runs last before lowering. Marked calls get the attributes `windows_of` ("input": the outputs are
+views of the first input; "output": the inputs are views of the output) and `offsets` (per part, in
+elements), and need no code.
 
-* A part lies in one whole, and has a call of its own that makes it: no input, constant, state or
-  view does, nor what a branch or a loop gives.
-* What the caller or the next run looks at is never a part.
-* Parts are aligned as kernels want their arguments, those of external functions as tensors are.
+* A part belongs to one whole and is computed by a call of its own; it is not an input, constant,
+  state, view or result of a branch or loop.
+* A part is never visible to the caller or kept for the next run.
+* Parts have the alignment that kernels require, or tensor alignment for external functions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _EXTERNAL_ALIGNMENT = 16
 
 
 def elide_copies(module: IRModule, ops: OpTable) -> IRModule:
-    """The module with every such call of its entry marked."""
+    """Return the module with every elidable call of its entry marked."""
     entry = module.entry
     if not isinstance(entry, Function):
         return module
@@ -58,12 +57,12 @@ class _CopyElision:
     def _marked(self, call: Call) -> Call:
         if call.op not in self.ops or None in call.inputs:
             return call
-        found = self.ops[call.op].subviews(make_op_call(call, self.module))
-        if found is None:
+        subviews = self.ops[call.op].subviews(make_op_call(call, self.module))
+        if subviews is None:
             return call
-        is_free = self._may_part if found.of == "input" else self._may_join
-        parts = call.outputs if found.of == "input" else call.variables
-        if not is_free(call) or not self._is_aligned(call, parts, found):
+        is_free = self._may_part if subviews.of == "input" else self._may_join
+        parts = call.outputs if subviews.of == "input" else call.variables
+        if not is_free(call) or not self._is_aligned(call, parts, subviews):
             return call
         if len({v.virtual_device.memory_scope for v in (*call.variables, *call.outputs)}) > 1:
             return call  # in several memories: bytes have to move
@@ -71,7 +70,7 @@ class _CopyElision:
         if any(part.name in self.external for part in parts):
             self.external |= {value.name for value in call.outputs}
         return replace(
-            call, attrs={**call.attrs, SUBVIEWS_OF: found.of, SUBVIEW_OFFSETS: found.offsets}
+            call, attrs={**call.attrs, SUBVIEWS_OF: subviews.of, SUBVIEW_OFFSETS: subviews.offsets}
         )
 
     def _may_part(self, call: Call) -> bool:
@@ -92,14 +91,14 @@ class _CopyElision:
         return all(self._is_made_for(name) for name in names)
 
     def _is_made_for(self, name: str) -> bool:
-        """Whether the value may be made elsewhere than in memory of its own."""
+        """Return whether the value may be computed in memory that belongs to another value."""
         maker = self.makers.get(name)
         if maker is None or name in self.placed or name in self.sinks or called_functions(maker):
             return False
         return not self.ops[maker.op].is_view
 
     def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
-        """Parts of parts are, as far as they are no arguments of external functions."""
+        """Return whether all parts are aligned, nested parts included."""
         is_external = any(part.name in self.external for part in parts)
         if is_external and any(value.name in self.placed for value in call.variables):
             return False

@@ -1,9 +1,8 @@
-"""Makes one call of several that compute the same from the same.
+"""Common subexpression elimination on the graph.
 
-In: graph functions. Out: the same results; where two calls have the same operator, attributes and
-inputs, and give the same types, the second is gone and its readers read the first. Constants of
-equal contents count as one. Operators are pure, so this is exact. A call that makes a result of the
-function, or what its state becomes, stays: those have memory of their own.
+Calls with equal operator, attributes, inputs and output types are merged; constants with equal
+contents count as equal. Operators are pure, so results are exact. Calls that define a function
+result or a next state stay, since those have their own memory.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from firmwright.passes.graph.functions import map_graph_functions
 
 
 def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]) -> Function:
-    """`function` with every call made once."""
-    kept = {value.name for value in function.sinks}
+    """Return `function` with equal calls merged."""
+    sinks = {value.name for value in function.sinks}
     first: dict[Hashable, Call] = {}
     instead: dict[str, Value] = {}
     body: list[Call] = []
@@ -31,7 +30,7 @@ def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]
         inputs = tuple(map(known, call.inputs))
         current = call if inputs == call.inputs else replace(call, inputs=inputs)
         same = first.setdefault(_key(current, constants), current)
-        if same is current or called_functions(current) or _makes(current, kept):
+        if same is current or called_functions(current) or _makes(current, sinks):
             body.append(current)
         else:
             instead |= {v.name: w for v, w in zip(call.outputs, same.outputs, strict=True)}
@@ -43,7 +42,7 @@ def _makes(call: Call, kept: set[str]) -> bool:
 
 
 def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
-    """What two calls share that may be one."""
+    """Return the key that equal calls share."""
 
     def operand(value: Value | None) -> Hashable:
         if value is None or value.constant is None:
@@ -57,7 +56,7 @@ def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
 
 
 def run(module: IRModule) -> IRModule:
-    """Merges in every graph function."""
+    """Apply CSE to every graph function."""
     return map_graph_functions(
         module, lambda function: eliminate_common_calls(function, module.constants)
     )

@@ -1,7 +1,6 @@
-"""Removes calls of the graph whose outputs nobody reads, and constants that nothing names then.
+"""Dead-code elimination on the graph: removes unused calls and constants.
 
-In: a module with graph functions. Out: the same results from fewer calls. Operators are pure, so
-any call without a reader may go; `device_copy` and calls of PrimFuncs (`@name`) are no exception.
+Operators are pure, so any unused call is dead, including `device_copy` and calls of PrimFuncs.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from firmwright.passes.tir.dce import referenced_constants
 
 
 def eliminate_dead_calls(func: Function) -> Function:
-    """`func` without the calls that its results do not depend on."""
+    """Return `func` without the calls that its results do not depend on."""
     needed = {value.name for value in func.sinks}
-    kept: list[Call] = []
+    live_calls: list[Call] = []
     for call in reversed(func.body):
         if any(value.name in needed for value in call.outputs):
-            kept.append(call)
+            live_calls.append(call)
             needed.update(value.name for value in call.inputs if value is not None)
-    if len(kept) == len(func.body):
+    if len(live_calls) == len(func.body):
         return func
-    return replace(func, body=tuple(reversed(kept)))
+    return replace(func, body=tuple(reversed(live_calls)))
 
 
 def run(module: IRModule) -> IRModule:
-    """Prunes every graph function."""
+    """Apply DCE to every graph function."""
     functions = {
         name: eliminate_dead_calls(func) if isinstance(func, Function) else func
         for name, func in module.functions.items()
@@ -36,8 +35,8 @@ def run(module: IRModule) -> IRModule:
         return module
     module = replace(module, functions=functions)
     named = referenced_constants(module)
-    kept = {name: value for name, value in module.constants.items() if name in named}
-    return replace(module, constants=kept)
+    constants = {name: value for name, value in module.constants.items() if name in named}
+    return replace(module, constants=constants)
 
 
 PASS = Pass("graph-dce", run)

@@ -1,11 +1,10 @@
-"""Folds a spatial PAD into the padding of the convolution that reads it.
+"""Folding of a spatial PAD into the padding of the convolution that reads it.
 
-In: graph functions. Out: `conv2d(pad(x))` reads x with a larger padding where that is exact: the
-pad touches rows and columns only, and pads with the value that stands for zero (a convolution skips
-taps outside of its input, which adds exactly what a tap on zero adds). A pad that nobody reads any
-more is left to `graph-dce`.
+This is exact if only rows and columns are padded, with the value that represents zero: a
+convolution skips taps outside its input, which equals adding zeros. Pads that become unused are
+removed by `graph-dce`.
 
-Attributes relied on: `pad.paddings` (before and after, axis by axis), `pad.value` (absent: zero);
+Attributes used: `pad.paddings` (before and after, per axis), `pad.value` (default zero), and
 `padding` (top, bottom, left, right) of `conv2d` and `depthwise_conv2d`.
 """
 
@@ -21,7 +20,7 @@ CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
 def fold_pads(func: Function) -> Function:
-    """`func` with pads folded where that is exact."""
+    """Return `func` with pads folded where that is exact."""
     pads = {call.outputs[0].name: call for call in func.body if call.op == "pad"}
     body = tuple(_folded(call, pads) for call in func.body)
     if all(new is old for new, old in zip(body, func.body, strict=True)):
@@ -44,7 +43,7 @@ def _folded(call: Call, pads: dict[str, Call]) -> Call:
 
 
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
-    """(top, bottom, left, right) of an NHWC pad with zeros; None for any other."""
+    """Return (top, bottom, left, right) of an NHWC zero pad, or None for other pads."""
     x = pad.inputs[0]
     paddings = _flat(pad.attrs.get("paddings", ()))
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
@@ -61,7 +60,7 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
 
 
 def _zero(kind: TensorType) -> int:
-    """The stored value that stands for zero."""
+    """Return the stored value that represents zero."""
     if kind.quantization is None or kind.quantization.per_channel:
         return 0
     return kind.quantization.zero_points[0]
@@ -74,7 +73,7 @@ def _flat(value: Attr) -> tuple[int, ...]:
 
 
 def run(module: IRModule) -> IRModule:
-    """Folds pads in every graph function."""
+    """Fold pads in every graph function."""
     functions = {
         name: fold_pads(func) if isinstance(func, Function) else func
         for name, func in module.functions.items()

@@ -1,10 +1,10 @@
-"""Folds a factor and a shift of every channel into the convolution before them.
+"""Folding of a per-channel scale and shift into the preceding convolution.
 
-In: graph functions. Out: `expression(conv(x), b, c)` with the formula `a * b + c`, b and c
-constants along the last axis alone, is a convolution with other weights and bias: how a batch
-normalisation ends. Floats only, computed in double and rounded once; results differ from the
-unfolded ones by roundings, as every runtime's do. A shift alone (`a + b`) becomes the bias of what
-has none: the kernels round as before, for a bias is added to the finished sum.
+`expression(conv(x), b, c)` with the formula `a * b + c` and constants along the last axis, the
+usual form of batch normalization, becomes a convolution with adjusted weights and bias. Floats
+only; computed in double and rounded once, so results differ from the unfolded ones by rounding. A
+shift alone (`a + b`) becomes the bias of a convolution without one and is exact, because kernels
+add the bias to the finished sum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMULA, _SHIFT = "a * b + c", "a + b"
 
 
 def run(module: IRModule) -> IRModule:
-    """Folds in every graph function."""
+    """Fold scales in every graph function."""
     constants = dict(module.constants)
     functions = dict(module.functions)
     for name, function in module.functions.items():
@@ -45,11 +45,11 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
     makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
     body: list[Call | None] = list(function.body)
     for index, call in enumerate(function.body):
-        found = _operands(call)
-        place = makers.get(found[0].name) if found is not None else None
-        if found is None or place is None:
+        operands = _operands(call)
+        place = makers.get(operands[0].name) if operands is not None else None
+        if operands is None or place is None:
             continue
-        (source, scale, shift), maker = found, body[place]
+        (source, scale, shift), maker = operands, body[place]
         if maker is None or count[source.name] != 1 or not _foldable(maker, scale, constants):
             continue
         if not all(value is None or _is_channels(value, source) for value in (scale, shift)):
@@ -60,7 +60,7 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
 
 
 def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
-    """(source, factor, shift) of a formula that scales and shifts; None of any other."""
+    """Return (source, factor, shift) of a formula that scales and shifts, else None."""
     formula = call.attrs.get("formula") if call.op == "expression" else None
     if formula not in (_FORMULA, _SHIFT) or "perms" in call.attrs:
         return None
@@ -78,8 +78,8 @@ def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]
     weights = call.inputs[1] if len(call.inputs) > 1 else None
     bias = call.inputs[2] if len(call.inputs) > 2 else None
     if scale is None and bias is not None:
-        known = constants.get(bias.constant or "")
-        if known is None or known.array().any():
+        bias_constant = constants.get(bias.constant or "")
+        if bias_constant is None or bias_constant.array().any():
             return False  # two roundings would become one
     return (
         call.op in _CHANNELS
@@ -92,7 +92,7 @@ def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]
 
 
 def _is_channels(value: Value, source: Value) -> bool:
-    """Whether a constant has one value for each index of the last axis, or one for all."""
+    """Return whether a constant has one value per index of the last axis, or a single value."""
     shape, channels = value.type.shape, source.type.shape[-1]
     if value.constant is None or len(shape) > len(source.type.shape):
         return False
@@ -111,8 +111,8 @@ def _with_scale(
     def row(value: Value | None) -> Array:
         if value is None:
             return np.zeros(channels)
-        found = constants[str(value.constant)].array().reshape(-1).astype(np.float64)
-        return np.broadcast_to(found, (channels,))
+        values = constants[str(value.constant)].array().reshape(-1).astype(np.float64)
+        return np.broadcast_to(values, (channels,))
 
     def constant(name: str, array: Array) -> Value:
         made = Constant.from_array(name, array.astype(np.float32), FLOAT32)

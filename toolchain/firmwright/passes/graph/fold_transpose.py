@@ -1,8 +1,8 @@
-"""Takes transpositions into the formulas beside them: elements are read where they lie.
+"""Folding of transposes into adjacent expressions and reductions.
 
-In: graph functions. Out: an `expression` or `reduction` that reads a transposition of a tensor
-reads the tensor itself, in another order (`perms`); and one whose result is only read by a
-transposition makes that. Exact: the same elements, and sums of reductions keep their order.
+An `expression` or `reduction` that reads a transpose reads its source through a permutation
+(`perms`) instead; one whose result is only read by a transpose produces the transposed result. This
+is exact: the elements are the same, and reductions keep their order of summation.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Perm = tuple[int, ...]
 
 
 def fold_transposes(function: Function) -> Function:
-    """`function` with fewer transpositions."""
+    """Return `function` with transposes folded."""
     if not any(call.op == "transpose" for call in function.body):
         return function
     return _into_makers(_into_readers(function))
 
 
 def input_permutations(call: Call) -> tuple[Perm, ...]:
-    """How each input of a formula is read."""
-    given = call.attrs.get("perms", ())
+    """Return the permutation through which each input of an expression is read."""
+    perms = call.attrs.get("perms", ())
     plain = [tuple(range(len(v.type.shape))) for v in call.inputs if v is not None]
-    return tuple(given) or tuple(plain)  # type: ignore[arg-type]  # by the shape rule
+    return tuple(perms) or tuple(plain)  # type: ignore[arg-type]  # by the shape rule
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
-    """The call that reads its inputs so; without the attribute where none is turned."""
+    """Return the call with its inputs read through `perms`; identity permutations are dropped."""
     attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
     if any(perm != tuple(range(len(perm))) for perm in perms):
         attrs["perms"] = perms
@@ -95,15 +95,15 @@ def _into_makers(function: Function) -> Function:
         if call.op != "transpose" or source is None or place is None or count[source.name] != 1:
             continue
         maker = body[place]
-        made = _turned(maker, _perm(call)) if maker is not None else None
-        if made is not None and maker is not None and maker.target == call.target:
-            body[place] = replace(made, outputs=call.outputs)
+        transposed = _turned(maker, _perm(call)) if maker is not None else None
+        if transposed is not None and maker is not None and maker.target == call.target:
+            body[place] = replace(transposed, outputs=call.outputs)
             body[index] = None
     return replace(function, body=tuple(call for call in body if call is not None))
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
-    """The formula that makes its result transposed; None where an input is too narrow to tell."""
+    """Return the expression that produces its result transposed, or None if an input lacks axes."""
     if maker.op not in EXPRESSION_OPS:
         return None
     perms = input_permutations(maker)
@@ -128,7 +128,7 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
 
 
 def run(module: IRModule) -> IRModule:
-    """Folds in every graph function."""
+    """Fold transposes in every graph function."""
     return map_graph_functions(module, fold_transposes)
 
 

@@ -1,4 +1,4 @@
-"""A pass over graph functions as one over modules."""
+"""Application of a function-level transformation to all functions of a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firmwright.ir.module import IRModule
 
 
 def map_graph_functions(module: IRModule, change: Callable[[Function], Function]) -> IRModule:
-    """`change` on every graph function; the same module where none changes."""
+    """Apply `change` to every graph function; return the identical module if nothing changes."""
     functions = {
         name: change(func) if isinstance(func, Function) else func
         for name, func in module.functions.items()

@@ -1,8 +1,7 @@
-"""Takes relu and relu6 of floats into the operator before them.
+"""Fusion of float relu and relu6 into the preceding operator.
 
-In: graph functions. Out: a convolution, fully connected layer or pool whose only reader is a relu
-has that as its activation, and its result under the relu's name. Exact: the same comparison on the
-same value. Quantised relus requantise, so they stay.
+Applies to convolutions, fully connected layers and pools whose only reader is the activation. The
+result takes the activation's name. This is exact. Quantized activations requantize and stay.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ ACTIVATIONS = frozenset({"relu", "relu6"})
 
 
 def count_uses(function: Function) -> Counter[str]:
-    """How often each value is read; being a result, or what a state becomes, counts."""
-    found = Counter(v.name for call in function.body for v in call.inputs if v is not None)
-    found.update(v.name for v in function.sinks)
-    return found
+    """Return the number of uses of each value, including as a result or next state."""
+    counts = Counter(v.name for call in function.body for v in call.inputs if v is not None)
+    counts.update(v.name for v in function.sinks)
+    return counts
 
 
 def fuse_activations(function: Function) -> Function:
-    """`function` with activations taken in."""
+    """Return `function` with activations fused."""
     if not any(call.op in ACTIVATIONS for call in function.body):
         return function
     count = count_uses(function)
@@ -60,7 +59,7 @@ def fuse_activations(function: Function) -> Function:
 
 
 def run(module: IRModule) -> IRModule:
-    """Fuses in every graph function."""
+    """Fuse activations in every graph function."""
     return map_graph_functions(module, fuse_activations)
 
 

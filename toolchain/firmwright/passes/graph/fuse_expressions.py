@@ -1,8 +1,7 @@
-"""Makes one expression of two where the first's result is read by the second alone.
+"""Fusion of two expressions if the second is the only reader of the first.
 
-In: graph functions. Out: fewer passes over memory, and no tensor in between. Only where the first
-has the second's shape, so nothing is computed twice. A relu of floats counts as an expression.
-Exact: each step rounds as before.
+This saves a pass over memory and an intermediate tensor. Both must have the same shape, so that
+nothing is computed twice. A float relu counts as an expression. Each step rounds as before.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _formula(call: Call) -> str | None:
 
 
 def fuse_expressions(function: Function) -> Function:
-    """`function` with neighbours joined."""
+    """Return `function` with adjacent expressions fused."""
     if not any(call.op == "expression" for call in function.body):
         return function
     count = count_uses(function)
@@ -39,11 +38,11 @@ def fuse_expressions(function: Function) -> Function:
     body: list[Call] = []
     for call in function.body:
         current = call
-        while (found := _inner(current, makers, count)) is not None:
-            fused = _fused(current, found[0], found[1])
+        while (producer := _inner(current, makers, count)) is not None:
+            fused = _fused(current, producer[0], producer[1])
             if fused is None:
                 break
-            body.remove(found[1])
+            body.remove(producer[1])
             current = fused
         body.append(current)
         makers[current.outputs[0].name] = current
@@ -51,7 +50,7 @@ def fuse_expressions(function: Function) -> Function:
 
 
 def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[int, Call] | None:
-    """(input, its maker) that may become a part of `call`."""
+    """Return (input, its defining call) that can be fused into `call`, or None."""
     if _formula(call) is None:
         return None
     for index, value in enumerate(call.inputs):
@@ -65,7 +64,7 @@ def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[
 
 
 def _fused(outer: Call, index: int, inner: Call) -> Call | None:
-    """One call; None where it would be too long."""
+    """Return the fused call, or None if its formula would be too long."""
     inputs: list[Value] = []
 
     def place(value: Value | None) -> str:
@@ -88,7 +87,7 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
 
 
 def run(module: IRModule) -> IRModule:
-    """Joins in every graph function."""
+    """Fuse expressions in every graph function."""
     return map_graph_functions(module, fuse_expressions)
 
 

@@ -1,11 +1,8 @@
-"""Splits calls over the cores of a chip: each makes a part of the output in its place.
+"""Splitting of calls across the cores listed in the module attribute `devices`.
 
-In: a module whose entry is a graph function and whose attribute `devices` names several cores. Out:
-the same results; calls that can be cut and are worth it are one call a core. What works row by row
-is cut into rows, each core taking the rows of the input that its own are made of, those around them
-included; a fully connected layer is cut into outputs, with its weights. Cuts lie where parts are
-aligned, so that parts of inputs and outputs are windows and no byte is moved. Invariants: the last
-bit of every value is as before; a value that says its device is left alone.
+Row-wise calls are split into rows, each core reading the input rows it needs; fully connected
+layers are split by output, with their weights. Cuts are aligned, so parts are views and no data is
+copied. Results are bit-identical. Values that already have a device are not changed.
 """
 
 from __future__ import annotations
@@ -28,11 +25,11 @@ from firmwright.passes.graph.row_slicing import (
 )
 
 MIN_WORK_TO_SPLIT = 4096
-"""Multiply-adds, or elements, below which a call is left whole: beginning a part costs too."""
+"""Multiply-adds, or elements, below which splitting does not pay."""
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
-    """The module with calls split; the same one where there are no cores to split over."""
+    """Return the module with calls split, or the identical module if there is only one core."""
     entry, cores = module.entry, module_cores(module)
     if len(cores) < 2 or not isinstance(entry, Function):
         return module
@@ -53,11 +50,11 @@ class _CoreSplitter:
 
     def __post_init__(self) -> None:
         values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
-        taken = (value.name for value in (*self.entry.sources, *values))
-        self.names = UniqueNamer((*taken, *self.module.constants))
+        names = (value.name for value in (*self.entry.sources, *values))
+        self.names = UniqueNamer((*names, *self.module.constants))
 
     def parts(self, call: Call) -> list[Call]:
-        """What stands in the place of `call`: itself, or slices, a call a core, and a joint."""
+        """Return the replacement of `call`: itself, or slices, calls and a concatenation."""
         if call.op not in self.ops or len(call.outputs) != 1 or call.target:
             return [call]
         y, op = call.outputs[0], self.ops[call.op]
@@ -71,11 +68,11 @@ class _CoreSplitter:
         return self._rows(call, rows) if isinstance(rows, RowWindow) else [call]
 
     def _rows(self, call: Call, rows: RowWindow) -> list[Call]:
-        found = slice_rows(call, rows, self.cores, self.names)
-        if found is None:
+        parts = slice_rows(call, rows, self.cores, self.names)
+        if parts is None:
             return [call]
-        made = [stmt for part in found for stmt in (*part.slices, part.call)]
-        return [*made, concatenate_parts(call, [part.output for part in found], 1)]
+        calls = [stmt for part in parts for stmt in (*part.slices, part.call)]
+        return [*calls, concatenate_parts(call, [part.output for part in parts], 1)]
 
     # ---- outputs of a fully connected layer ----------------------------------------------------
 
@@ -85,24 +82,24 @@ class _CoreSplitter:
         if weights is None or weights.constant is None or y.type.elements != y.type.shape[axis]:
             return [call]
         step = y.type.dtype.size_bytes
-        found = choose_cuts(
+        cuts = choose_cuts(
             y.type.elements, len(self.cores), lambda place: place * step % KERNEL_ALIGNMENT == 0
         )
         biases = call.inputs[2:]
-        if found is None or any(v is not None and v.constant is None for v in biases):
+        if cuts is None or any(v is not None and v.constant is None for v in biases):
             return [call]
-        made, results = [], []
-        for core, first, end in zip(self.cores, found, found[1:], strict=False):
+        calls, results = [], []
+        for core, first, end in zip(self.cores, cuts, cuts[1:], strict=False):
             own = tuple(
                 None if v is None else self._own_constant(v, first, end) for v in call.inputs[1:]
             )
             part = make_part(y, axis, end - first, core, self.names)
-            made.append(replace(call, inputs=(call.inputs[0], *own), outputs=(part,)))
+            calls.append(replace(call, inputs=(call.inputs[0], *own), outputs=(part,)))
             results.append(part)
-        return [*made, concatenate_parts(call, results, axis)]
+        return [*calls, concatenate_parts(call, results, axis)]
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
-        """Entries first..end of a constant along its first axis, with their scales."""
+        """Return entries first..end of a constant along its first axis, with their scales."""
         whole = self.module.constants[value.constant or ""]
         array = whole.array()[first:end]
         name = self.names.unique(f"{whole.name}_part")

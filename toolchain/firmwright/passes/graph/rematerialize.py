@@ -1,10 +1,9 @@
-"""Computes twice what a squeeze needs first and its excitation again, so that it is never kept.
+"""Rematerialization of a tensor that is reduced first and used again later.
 
-In: a graph function. Out: the same results. A squeeze folds all rows of a tensor x into one (a
-mean), and later calls want x once more, with what became of the fold: x lies in memory from the
-one to the other. Where x comes from something smaller through calls that work row by row, those
-calls are made again for the fold, and their first making waits until the other readers want it:
-computed row by row, x is nowhere as a whole. Nothing is done where it could not save anything.
+A squeeze-and-excite block reduces a tensor x over all rows and later multiplies x by a function of
+the result, so x stays live in between. If row-wise calls compute x from a smaller tensor, those
+calls are duplicated for the reduction, and the originals move to the later use: when both are
+computed row by row, x never exists as a whole. Nothing changes if that cannot save memory.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from firmwright.ir.module import IRModule
 
 
 def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
-    """The module as it is to be when `module.attrs["recompute"]` says so."""
+    """Return the module with tensors rematerialized if `module.attrs["recompute"]` is set."""
     entry = module.entry
     if not module.attrs.get("recompute") or not isinstance(entry, Function):
         return module
@@ -45,7 +44,7 @@ class _Rematerializer:
         self.names = UniqueNamer(value.name for value in (*self.entry.sources, *values))
 
     def visit(self, fold: Call) -> None:
-        """Makes again what `fold` takes in, if that helps."""
+        """Rematerialize the input of `fold` if that helps."""
         x = self._folded(fold)
         if x is None or x in self.entry.sinks:
             return
@@ -59,11 +58,11 @@ class _Rematerializer:
         if self.calls.index(other) > at:  # the first making waits
             for call in chain:
                 self.calls.remove(call)
-            wanted = self.calls.index(other)
-            self.calls[wanted:wanted] = chain
+            position = self.calls.index(other)
+            self.calls[position:position] = chain
 
     def _folded(self, call: Call) -> Value | None:
-        """What a fold of rows takes in; None for any other call."""
+        """Return the input of a row reduction, or None for other calls."""
         if call.op.startswith("@"):
             return None
         rows = self.ops[call.op].row_access(make_op_call(call, self.module))
@@ -73,34 +72,34 @@ class _Rematerializer:
         return [call for call in self.calls if value in call.inputs]
 
     def _chain(self, x: Value) -> list[Call]:
-        """The calls that make x from the smallest thing before it, in order; none if x is that."""
-        made, best, value = [], 0, x
+        """Return the calls that compute x from the smallest earlier tensor; empty if x is that."""
+        chain, best, value = [], 0, x
         smallest = x.type.size_bytes
         while True:
             producer = next((call for call in self.calls if value in call.outputs), None)
             source = self._row_source(producer) if producer is not None else None
             if producer is None or source is None:
                 break
-            made.append(producer)
+            chain.append(producer)
             value = source
             if value.type.size_bytes < smallest:
-                best, smallest = len(made), value.type.size_bytes
+                best, smallest = len(chain), value.type.size_bytes
             if len(self._readers(value)) > 1 or value in self.entry.sinks:
                 break
-        return made[:best][::-1]
+        return chain[:best][::-1]
 
     def _row_source(self, call: Call) -> Value | None:
-        """The one input whose rows the call's rows are made of; None if there is no such."""
+        """Return the only input that the call reads row by row, or None."""
         if call.op.startswith("@"):
             return None
         rows = self.ops[call.op].row_access(make_op_call(call, self.module))
         if not isinstance(rows, RowWindow):
             return None
-        found = rows.row_inputs(call)
-        return found[0] if len(found) == 1 else None
+        inputs = rows.row_inputs(call)
+        return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:
-        """The chain once more under new names, and the fold that takes in what it makes."""
+        """Return copies of the chain under new names and the reduction that reads them."""
         renamed: dict[str, Value] = {}
         copies = []
         for call in chain:

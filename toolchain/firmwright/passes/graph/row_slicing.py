@@ -1,9 +1,8 @@
-"""Cuts a call into parts of its output, each made by a call of its own.
+"""Slicing of a row-wise call into several calls that compute parts of its output.
 
-In: a call that works row by row, and who makes which part, in order. Out: for each part the call
-that makes it and those that take the rows of the inputs that it is made of, those around them
-included. Cuts lie where parts are aligned, so that parts of inputs and outputs are windows and no
-byte is moved. Invariant: the last bit of every value is as before.
+Each part reads the input rows it needs, including the overlap with its neighbors. Cuts are at
+aligned rows, so slices of inputs and outputs are views and no data is copied. Results are
+bit-identical.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """Rows of an output: `call` makes them, `slices` take what it reads."""
+    """Rows of an output: `call` computes them, `slices` extract its inputs."""
 
     call: Call
     slices: tuple[Call, ...]
@@ -34,7 +33,7 @@ class RowSlice:
 def slice_rows(
     call: Call, rows: RowWindow, devices: Sequence[str], names: UniqueNamer
 ) -> tuple[RowSlice, ...] | None:
-    """A part of `call` for each of `devices`; None where it cannot be cut so."""
+    """Return one slice of `call` per device, or None if it cannot be sliced."""
     y, sources = call.outputs[0], rows.row_inputs(call)
     is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
     if "padding" not in call.attrs and not is_plain:
@@ -44,11 +43,11 @@ def slice_rows(
         first = [max(0, rows.stride * place - rows.pad_before) * _row_bytes(x) for x in sources]
         return not any(n % KERNEL_ALIGNMENT for n in (place * _row_bytes(y), *first))
 
-    found = choose_cuts(y.type.shape[1], len(devices), is_good)
-    if found is None:
+    cuts = choose_cuts(y.type.shape[1], len(devices), is_good)
+    if cuts is None:
         return None
-    made: list[RowSlice] = []
-    for device, first, end in zip(devices, found, found[1:], strict=False):
+    row_slices: list[RowSlice] = []
+    for device, first, end in zip(devices, cuts, cuts[1:], strict=False):
         windows = {x.name: _slice_input(x, rows, (first, end), call.span, names) for x in sources}
         inputs = tuple(
             windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
@@ -56,42 +55,44 @@ def slice_rows(
         part = make_part(y, 1, end - first, device, names)
         attrs = _padded(call, rows, first, end)
         slices = tuple(slice_ for _, slice_ in windows.values() if slice_ is not None)
-        made.append(RowSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices))
-    return tuple(made)
+        row_slices.append(
+            RowSlice(replace(call, inputs=inputs, outputs=(part,), attrs=attrs), slices)
+        )
+    return tuple(row_slices)
 
 
 def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
-    """Where to cut `count` into `parts` as equal as good places allow: 0, ..., count.
+    """Return cut positions 0, ..., count for `parts` parts that are as equal as valid cuts allow.
 
-    Of two the earlier: the first core has what is not split as well.
+    Ties go to the earlier cut, because the first core also executes the calls that are not split.
     """
-    found = [0]
+    cuts = [0]
     for number in range(1, parts):
         ideal = count * number / parts
-        places = (place for place in range(found[-1] + 1, count) if is_good(place))
+        places = (place for place in range(cuts[-1] + 1, count) if is_good(place))
         best = min(places, key=lambda place: (abs(place - ideal), place), default=None)
         if best is None:
             return None
-        found.append(best)
-    return (*found, count)
+        cuts.append(best)
+    return (*cuts, count)
 
 
 def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
-    """`count` entries of `y` along `axis`, made by `device`."""
+    """Return a value for `count` entries of `y` along `axis`, assigned to `device`."""
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
     part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
     return with_device(part, device)
 
 
 def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
-    """The parts one behind the other: the output that was asked for."""
+    """Return the concatenation of the parts as the original output."""
     return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
 
 
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
-    """The rows of `x` that those of the output are made of, and the call that gives them."""
+    """Return the rows of `x` needed for the output rows, and the slice call, if any."""
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
     last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)
@@ -113,7 +114,7 @@ def _row_bytes(value: Value) -> int:
 
 
 def _padded(call: Call, rows: RowWindow, first: int, end: int) -> dict[str, Attr]:
-    """The attributes of output rows first..end: only the outer parts see padding above or below."""
+    """Return the attributes for output rows first..end; only the outer parts have padding."""
     attrs = dict(call.attrs)
     if "padding" not in attrs:
         return attrs

@@ -1,14 +1,12 @@
-"""Moves transpositions down the graph until they cancel, are views, or cannot go further.
+"""Sinking of transposes until they cancel, become views or reach a boundary.
 
-In: graph functions, as frontends with channels first write them: convolutions between
-transpositions. Out: the same results, where a transposition is left only in front of an operator
-that needs its input so, or of a result. A transposed tensor is kept as (source, perm) and
-elementwise operators, reductions, joins, slices and the like are applied to the source. A
-transposition whose axes of more than one element keep their order is a reshape. A flattening in
-front of a fully connected layer goes into the columns of its weights. Reshapes can be met in
-several ways (`ReshapeStrategy`), of which the one is taken that leaves the fewest elements to
-transpose.
-Exact: the same operations on the same elements; sums of reductions may run in another order.
+Channels-first models arrive as convolutions between transposes. A transposed tensor is represented
+as (source, perm), and elementwise operators, reductions, concatenations, slices and similar calls
+are applied to the source. A transpose remains only before operators that need it or at a result. A
+transpose that keeps the order of its axes with more than one element becomes a reshape. A flatten
+before a fully connected layer permutes the columns of its weights. Reshapes can be handled in
+several ways (`ReshapeStrategy`); the one with the fewest transposed elements is selected. The
+operations are unchanged, but reductions may sum in another order.
 """
 
 from __future__ import annotations
@@ -81,13 +79,13 @@ REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
 Perm = tuple[int, ...]
 ReshapeStrategy = Literal["in front", "through", "gathered"]
-"""What a reshape of a transposed tensor does: it has the transposition in front of it; or it takes
-the source, where the axes that it joins are neighbours there; or makes them neighbours."""
+"""Handling of a reshape of a transposed tensor: transpose before it, reshape the source if the
+joined axes are adjacent there, or gather the joined axes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransposedValue:
-    """A value as a transposition of another: its axis i is the source's axis perm[i]."""
+    """A value as a transpose of another: its axis i is axis perm[i] of the source."""
 
     source: Value
     perm: Perm
@@ -95,7 +93,7 @@ class TransposedValue:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value as a reshape of a transposition, [n, ...] as [n, k]."""
+    """A value as a reshape of a transpose, [n, ...] to [n, k]."""
 
     moved: TransposedValue
     shape: tuple[int, ...]
@@ -145,21 +143,21 @@ class _TransposeSinker:
         return candidate
 
     def plain(self, value: Value, reader: Call | None) -> Value:
-        """The value itself, made by a call where it is only known as another's transposition."""
+        """Return the value itself, emitting a transpose if it is only known as one."""
         if value.name in self.flat and value.name not in self.made:
             self._make_flat(value)
-        found = self.moved.get(value.name)
-        if found is None or value.name in self.made:
+        transposed = self.moved.get(value.name)
+        if transposed is None or value.name in self.made:
             return value
-        if reader is not None and _is_identity(found.perm):
-            return found.source
+        if reader is not None and _is_identity(transposed.perm):
+            return transposed.source
         self.made.add(value.name)
         span = reader.span if reader is not None else self.spans[value.name]
-        if is_view_transpose(found.source.type.shape, found.perm):
-            self.body.append(Call("reshape", (found.source,), (value,), {}, span))
+        if is_view_transpose(transposed.source.type.shape, transposed.perm):
+            self.body.append(Call("reshape", (transposed.source,), (value,), {}, span))
         else:
-            attrs: dict[str, Attr] = {"perm": found.perm}
-            self.body.append(Call("transpose", (found.source,), (value,), attrs, span))
+            attrs: dict[str, Attr] = {"perm": transposed.perm}
+            self.body.append(Call("transpose", (transposed.source,), (value,), attrs, span))
         return value
 
     def _make_flat(self, value: Value) -> None:
@@ -173,7 +171,7 @@ class _TransposeSinker:
         self.body.append(Call("reshape", (between,), (value,), {}, span))
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
-        """A view of the value in another shape."""
+        """Return a view of the value in another shape."""
         if value.type.shape == tuple(shape):
             return value
         kind = replace(value.type, shape=tuple(shape))
@@ -182,7 +180,7 @@ class _TransposeSinker:
         return view
 
     def constant(self, value: Value, array: Array) -> Value:
-        """A constant like `value` with other contents."""
+        """Return a constant like `value` with the contents of `array`."""
         name = self.new(f"{value.name}/moved")
         self.constants[name] = Constant.from_array(name, array, value.type.dtype)
         shape = tuple(int(n) for n in array.shape)
@@ -205,45 +203,49 @@ class _TransposeSinker:
     def _reshape(self, call: Call) -> bool:
         x, y = call.inputs[0], call.outputs[0]
         assert x is not None
-        found = self.moved[x.name]
-        if is_view_transpose(found.source.type.shape, found.perm):
-            self.body.append(replace(call, inputs=(found.source,)))
+        transposed = self.moved[x.name]
+        if is_view_transpose(transposed.source.type.shape, transposed.perm):
+            self.body.append(replace(call, inputs=(transposed.source,)))
             return True
         shape = x.type.shape
-        if self.ways != "in front" and self._through(found, call):
+        if self.ways != "in front" and self._through(transposed, call):
             return True
-        rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and found.perm[0] == 0
+        rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and transposed.perm[0] == 0
         if rows:
-            self.flat[y.name] = FlattenedValue(found, shape)
+            self.flat[y.name] = FlattenedValue(transposed, shape)
         return rows or (
-            self.ways == "gathered" and self._through(self._gathered(found, call), call)
+            self.ways == "gathered" and self._through(self._gathered(transposed, call), call)
         )
 
-    def _through(self, found: TransposedValue, call: Call) -> bool:
-        """The reshape of the source instead, if it has the axes to be joined side by side."""
+    def _through(self, transposed: TransposedValue, call: Call) -> bool:
+        """Reshape the source instead, if the axes to be joined are adjacent in it."""
         y = call.outputs[0]
-        made = reshape_before_transpose(found.source.type.shape, found.perm, y.type.shape)
-        if made is None:
+        reshape = reshape_before_transpose(
+            transposed.source.type.shape, transposed.perm, y.type.shape
+        )
+        if reshape is None:
             return False
-        shape, perm = made
+        shape, perm = reshape
         if is_view_transpose(shape, perm):
-            self.body.append(replace(call, inputs=(found.source,)))
+            self.body.append(replace(call, inputs=(transposed.source,)))
         else:
-            self.moved[y.name] = TransposedValue(self.reshaped(found.source, shape, call), perm)
+            self.moved[y.name] = TransposedValue(
+                self.reshaped(transposed.source, shape, call), perm
+            )
         return True
 
-    def _gathered(self, found: TransposedValue, call: Call) -> TransposedValue:
-        """The source with the axes that the reshape joins side by side."""
-        source, y = found.source, call.outputs[0]
-        order = grouping_permutation(source.type.shape, found.perm, y.type.shape)
+    def _gathered(self, transposed: TransposedValue, call: Call) -> TransposedValue:
+        """Transpose the source so that the axes joined by the reshape are adjacent."""
+        source, y = transposed.source, call.outputs[0]
+        order = grouping_permutation(source.type.shape, transposed.perm, y.type.shape)
         shape = tuple(source.type.shape[axis] for axis in order)
         moved = Value(self.new(f"{y.name}/gathered"), replace(source.type, shape=shape))
         attrs: dict[str, Attr] = {"perm": order}
         self.body.append(Call("transpose", (source,), (moved,), attrs, call.span))
-        return TransposedValue(moved, tuple(order.index(axis) for axis in found.perm))
+        return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
 
     def _fully_connected(self, call: Call) -> bool:
-        """The columns of the weights in the order of the source."""
+        """Permute the columns of the weights to the order of the source."""
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
         if x is None or w is None or flat is None or w.constant is None or x.name in self.made:
@@ -263,24 +265,24 @@ class _TransposeSinker:
     def sources(
         self, call: Call, rank: int, count: int | None = None
     ) -> tuple[Perm, list[Value]] | None:
-        """(perm, inputs) with which the call may be made on the sources; None where not."""
+        """Return (perm, inputs) for applying the call to the sources, or None if impossible."""
         inputs = [v for v in call.inputs[:count] if v is not None]
-        found = [
+        transposed = [
             self.moved[v.name] for v in inputs if v.name in self.moved and len(v.type.shape) == rank
         ]
-        if not found:
+        if not transposed:
             return None
-        perm = found[0].perm
+        perm = transposed[0].perm
         sources = [self._source(v, perm, call) for v in inputs]
         if any(v is None for v in sources):
             return None
         return perm, [v for v in sources if v is not None]
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
-        """The input as it lies in the sources' layout, if that costs nothing."""
-        found = self.moved.get(value.name)
-        if found is not None and len(found.perm) == len(perm) and found.perm == perm:
-            return found.source
+        """Return the input in the layout of the sources if that is free, else None."""
+        transposed = self.moved.get(value.name)
+        if transposed is not None and len(transposed.perm) == len(perm) and transposed.perm == perm:
+            return transposed.source
         wide = (1,) * (len(perm) - len(value.type.shape)) + value.type.shape
         back = _inverse(perm)
         if value.constant is not None:
@@ -288,7 +290,7 @@ class _TransposeSinker:
                 return value
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements == 1 or is_view_transpose(wide, back):
-            if found is not None and call.op in EXPRESSION_OPS and value.name not in self.made:
+            if transposed is not None and call.op in EXPRESSION_OPS and value.name not in self.made:
                 return None  # a formula reads it where it lies
             value = self.plain(value, call)
             return self.reshaped(value, [wide[axis] for axis in back], call)
@@ -297,7 +299,7 @@ class _TransposeSinker:
     def make(
         self, call: Call, perm: Perm, inputs: Sequence[Value | None], attrs: Mapping[str, Attr]
     ) -> None:
-        """The call on the sources; its results are transpositions of what it gives by `perm`."""
+        """Apply the call to the sources; its results become transposes of the outputs by `perm`."""
         back = _inverse(perm)
         outputs = []
         if _is_identity(perm):
@@ -317,19 +319,19 @@ def _elementwise(work: _TransposeSinker, call: Call) -> bool:
     y = call.outputs[0].type
     if any(_per_channel(v.type) for v in (*filter(None, call.inputs), *call.outputs)):
         return False
-    found = work.sources(call, len(y.shape))
-    if found is None:
+    operands = work.sources(call, len(y.shape))
+    if operands is None:
         return False
-    work.make(call, *found, call.attrs)
+    work.make(call, *operands, call.attrs)
     return True
 
 
 def _of_the_first(work: _TransposeSinker, call: Call) -> bool:
-    """Elementwise in the first input; the others are no images."""
-    found = work.sources(call, len(call.outputs[0].type.shape), 1)
-    if found is None:
+    """Handle calls that are elementwise in the first input only."""
+    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if operands is None:
         return False
-    perm, inputs = found
+    perm, inputs = operands
     work.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
     return True
 
@@ -340,10 +342,10 @@ def _per_channel(kind: TensorType) -> bool:
 
 def _reduction(work: _TransposeSinker, call: Call) -> bool:
     rank = max(len(v.type.shape) for v in call.inputs if v is not None)
-    found = work.sources(call, rank)
-    if found is None:
+    operands = work.sources(call, rank)
+    if operands is None:
         return False
-    perm, inputs = found
+    perm, inputs = operands
     axes = _ints(call.attrs["axes"])
     attrs = {**call.attrs, "axes": tuple(sorted(perm[axis] for axis in axes))}
     if call.attrs["keep_dims"]:
@@ -356,7 +358,7 @@ def _reduction(work: _TransposeSinker, call: Call) -> bool:
 
 
 def _along_an_axis(work: _TransposeSinker, call: Call) -> bool:
-    """What joins, splits or picks along one axis; the places of a gather are attributes."""
+    """Handle calls that join, split or gather along one axis."""
     rank = len(call.outputs[0].type.shape)
     axis = call.attrs["axis"]
     first = call.inputs[0]
@@ -364,20 +366,20 @@ def _along_an_axis(work: _TransposeSinker, call: Call) -> bool:
     if first is None or len(first.type.shape) != rank:
         return False
     count = None if call.op == "concatenation" else 1
-    found = work.sources(call, rank, count)
-    if found is None:
+    operands = work.sources(call, rank, count)
+    if operands is None:
         return False
-    perm, inputs = found
+    perm, inputs = operands
     rest = () if count is None else call.inputs[1:]
     work.make(call, perm, (*inputs, *rest), {**call.attrs, "axis": perm[axis]})
     return True
 
 
 def _pad(work: _TransposeSinker, call: Call) -> bool:
-    found = work.sources(call, len(call.outputs[0].type.shape), 1)
-    if found is None:
+    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if operands is None:
         return False
-    perm, inputs = found
+    perm, inputs = operands
     flat = _ints(call.attrs["paddings"])
     back = _inverse(perm)
     paddings = tuple(n for axis in back for n in flat[2 * axis : 2 * axis + 2])
@@ -388,10 +390,10 @@ def _pad(work: _TransposeSinker, call: Call) -> bool:
 def _slice(work: _TransposeSinker, call: Call) -> bool:
     if call.attrs["shrunk"]:
         return False
-    found = work.sources(call, len(call.outputs[0].type.shape), 1)
-    if found is None:
+    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+    if operands is None:
         return False
-    perm, inputs = found
+    perm, inputs = operands
     back = _inverse(perm)
     rows = {
         key: tuple(_ints(call.attrs[key])[axis] for axis in back)
@@ -402,11 +404,11 @@ def _slice(work: _TransposeSinker, call: Call) -> bool:
 
 
 def _softmax(work: _TransposeSinker, call: Call) -> bool:
-    """Over the last axis, which must be the sources' last one too."""
-    found = work.sources(call, len(call.outputs[0].type.shape))
-    if found is None or found[0][-1] != len(found[0]) - 1:
+    """Handle a softmax, whose axis must also be the last one of the source."""
+    operands = work.sources(call, len(call.outputs[0].type.shape))
+    if operands is None or operands[0][-1] != len(operands[0]) - 1:
         return False
-    work.make(call, *found, call.attrs)
+    work.make(call, *operands, call.attrs)
     return True
 
 
@@ -435,13 +437,13 @@ def _is_identity(perm: Perm) -> bool:
 
 
 def run(module: IRModule) -> IRModule:
-    """Moves transpositions in every graph function that has one."""
+    """Sink transposes in every graph function that has one."""
     constants = dict(module.constants)
     functions = dict(module.functions)
     for name, function in module.functions.items():
         if isinstance(function, Function) and any(c.op == "transpose" for c in function.body):
-            functions[name], made = _best(function, module.constants)
-            constants |= made
+            functions[name], new_constants = _best(function, module.constants)
+            constants |= new_constants
     if all(functions[name] is func for name, func in module.functions.items()):
         return module
     return replace(module, functions=functions, constants=constants)
@@ -450,20 +452,20 @@ def run(module: IRModule) -> IRModule:
 def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
-    """The function as it is best laid out, and the constants for that; the first way if several."""
-    found: list[tuple[int, int, Function, dict[str, Constant]]] = []
+    """Return the best layout of the function and its constants; ties go to the first strategy."""
+    layouts: list[tuple[int, int, Function, dict[str, Constant]]] = []
     for way in get_args(ReshapeStrategy):
         names = {v.name for v in function.params} | set(constants)
         names |= {v.name for call in function.body for v in call.outputs}
         work = _TransposeSinker(dict(constants), names, way)
         laid = work.run(function)
-        found.append((_moved_elements(laid), len(found), laid, work.constants))
-    *_, laid, made = min(found, key=lambda item: item[:2])
-    return laid, made
+        layouts.append((_moved_elements(laid), len(layouts), laid, work.constants))
+    *_, laid, new_constants = min(layouts, key=lambda item: item[:2])
+    return laid, new_constants
 
 
 def _moved_elements(function: Function) -> int:
-    """What is left to be moved once formulas have taken in the transpositions beside them."""
+    """Count the elements still transposed after folding transposes into expressions."""
     body = fold_transposes(function).body
     return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 

@@ -1,4 +1,4 @@
-"""Passes over PrimFuncs, and their places around memory planning."""
+"""Passes over PrimFuncs."""
 
 from __future__ import annotations
 

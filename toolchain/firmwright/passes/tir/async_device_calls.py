@@ -1,14 +1,14 @@
-"""Lets other devices work while the main core goes on: their calls become a start and a wait.
+"""Splitting of calls on other devices into an early start and a late wait.
 
-In: the AOT main, before planning, whose calls say which device does them. Out: the same calls; each
-of another device is begun as soon as what it reads is there, and waited for just before somebody
-needs what it works on. Only the main's straight line is changed: calls in branches and loops stay
-in one step. Invariants: a device does its calls in the order they had, so a call may begin behind
-one of its own device that it depends on; between a start and its wait nobody else touches what the
-call touches, except to read what it reads. A copy begins behind the start that stands before it,
-one call ahead and no more: so two buffers do for what comes in by parts. With the module's
-attribute `fallback`, where the main core may have to do a call instead, it does not begin before
-those that it depends on are over.
+Runs before planning. A call starts as soon as its inputs are available and is awaited just before
+another device needs its memory. Only the straight-line code of the AOT main changes; calls in
+branches and loops stay unsplit. A device executes its calls in their original order, so a call may
+start behind one of the same device on which it depends. Between start and wait, other devices only
+read what the call reads.
+
+A copy starts at most one call ahead, right after the preceding start, so that two buffers suffice
+for streamed inputs. With the module attribute `fallback`, where the main core may have to execute a
+call instead, a call starts only after its dependencies are complete.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects
 from firmwright.ir.tir.traversal import prim_calls
 
 FALLBACK_ATTR = "fallback"
-"""The attribute of a module whose calls may fall back on the main core."""
+"""Attribute of a module whose calls may fall back to the main core."""
 
 
 def run(module: IRModule) -> IRModule:
-    """The module with the calls of other devices in two steps."""
+    """Return the module with calls on other devices split."""
     main = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         return module
@@ -41,7 +41,7 @@ def run(module: IRModule) -> IRModule:
 
 
 def _in_scopes(stmt: tir.Stmt, line: _CallScheduler) -> tir.Stmt:
-    """`stmt` with its straight line rewritten, which all of its scopes enclose."""
+    """Return `stmt` with the straight-line code inside its scopes rewritten."""
     scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
     while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
         scopes.append(stmt)
@@ -53,7 +53,7 @@ def _in_scopes(stmt: tir.Stmt, line: _CallScheduler) -> tir.Stmt:
 
 
 class _CallScheduler:
-    """The statements so far, and the calls that are under way behind them."""
+    """The statements emitted so far, and the calls in flight after them."""
 
     def __init__(self, touched: MemoryEffectAnalysis, fallback: bool) -> None:
         self.touched = touched
@@ -77,9 +77,9 @@ class _CallScheduler:
         return tuple(_waits_first(self.done))
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
-        """Waits for what is under way and may not be while these regions are touched.
+        """Wait for calls in flight that conflict with the effects of the next statement.
 
-        What the same device began before is over by then: its memory is free too.
+        Earlier calls of the same device are complete as well, so their memory is released too.
         """
         due: dict[str, int] = {}
         for place, call in enumerate(self.flying):
@@ -92,7 +92,7 @@ class _CallScheduler:
                 self.flying.remove(call)
 
     def _earliest(self, device: str, regions: MemoryEffects) -> int:
-        """Where a call of `device` that touches these regions may begin."""
+        """Return the earliest position at which a call of `device` with these effects may start."""
         place = len(self.done)
         while place and self._may_pass(self.done[place - 1], device, regions):
             place -= 1
@@ -111,18 +111,18 @@ class _CallScheduler:
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
-    """Waits before the starts that stand right in front of them: less is under way at once.
+    """Move waits before directly preceding starts, which reduces the calls in flight.
 
-    A copy stays in front: it is short, and what is waited for may take long.
+    A copy stays ahead: it is short, whereas the awaited call may take long.
     """
-    found: list[tir.Stmt] = []
+    reordered: list[tir.Stmt] = []
     for stmt in stmts:
-        place = len(found)
+        place = len(reordered)
         if isinstance(stmt, tir.PrimFuncCall) and stmt.phase == "wait":
-            while place and _is_start_of_another(found[place - 1], stmt):
+            while place and _is_start_of_another(reordered[place - 1], stmt):
                 place -= 1
-        found.insert(place, stmt)
-    return found
+        reordered.insert(place, stmt)
+    return reordered
 
 
 def _is_start_of_another(before: tir.Stmt, wait: tir.PrimFuncCall) -> bool:

@@ -1,8 +1,7 @@
-"""Removes what nothing uses: buffers, lets, functions, constants.
+"""Dead-code elimination on TIR and the module tables.
 
-In: a module at any stage. Out: no allocation, window or let without a use in its body (the AOT
-main's inputs, outputs and state stay: the caller uses them), no store to a register that nothing
-reads, no function that the entry does not reach, no constant that nothing names.
+Removes allocations, views and lets without uses (inputs, outputs and state of the AOT main stay),
+stores to registers that are never read, unreachable functions and unreferenced constants.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 def eliminate_dead_statements(
     func: tir.PrimFunc, keep: frozenset[str] = frozenset()
 ) -> tir.PrimFunc:
-    """`func` without unused buffers (save those in `keep`), unused lets and empty statements."""
+    """Return `func` without unused buffers (except `keep`), unused lets and empty statements."""
     while True:
-        used, read = _used_names(func) | keep, _read_registers(func)
-        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, used, read)))  # noqa: B023 - called at once
+        names, read = _used_names(func) | keep, _read_registers(func)
+        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, names, read)))  # noqa: B023 - called at once
         if pruned is func:
             return func
         func = pruned
 
 
 def _used_names(func: tir.PrimFunc) -> set[str]:
-    """Names of variables and buffers that occur other than by being declared."""
+    """Return the variables and buffers that occur outside of declarations."""
     names: set[str] = set()
     for node in walk(func.body):
         match node:
@@ -45,19 +44,19 @@ def _used_names(func: tir.PrimFunc) -> set[str]:
 
 
 def _read_registers(func: tir.PrimFunc) -> set[_Register]:
-    """Every register whose value is used."""
-    found: set[_Register] = set()
+    """Return every register whose value is used."""
+    registers: set[_Register] = set()
     for node in walk(func.body):
         match node:
             case tir.BufferLoad(buffer, indices) if buffer.scope == "reg":
-                found.add(_register(buffer, indices))
+                registers.add(_register(buffer, indices))
             case tir.AccessPtr(buffer) if buffer.scope == "reg":
-                found.add((buffer.name, None))
-    return found
+                registers.add((buffer.name, None))
+    return registers
 
 
 def _register(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> _Register:
-    """Which register those indices mean; None for its place where it is not known yet."""
+    """Return the register that the indices select; None as its index if not yet known."""
     if all(isinstance(index, tir.IntImm) for index in indices):
         return buffer.name, indices
     return buffer.name, None
@@ -70,7 +69,7 @@ def _is_read(buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Regis
     return (name, place) in read or (name, None) in read
 
 
-def _pruned(node: Node, used: set[str] | frozenset[str], read: set[_Register]) -> Node | None:
+def _pruned(node: Node, names: set[str] | frozenset[str], read: set[_Register]) -> Node | None:
     match node:
         case tir.BufferStore(buffer, indices) if buffer.scope == "reg":
             return None if _is_read(buffer, indices, read) else EMPTY_STMT
@@ -79,9 +78,9 @@ def _pruned(node: Node, used: set[str] | frozenset[str], read: set[_Register]) -
             | tir.AllocateConst(buffer, _, body)
             | tir.DeclBuffer(buffer, _, body)
         ):
-            return None if buffer.name in used else body
+            return None if buffer.name in names else body
         case tir.Let(var, _, body):
-            return None if var.name in used and body != EMPTY_STMT else body
+            return None if var.name in names and body != EMPTY_STMT else body
         case tir.For(body=tir.Seq(())):
             return EMPTY_STMT
         case tir.Seq(stmts) if any(isinstance(stmt, tir.Seq) for stmt in stmts):
@@ -90,18 +89,18 @@ def _pruned(node: Node, used: set[str] | frozenset[str], read: set[_Register]) -
 
 
 def reachable_functions(module: IRModule) -> set[str]:
-    """Names of the functions that the entry leads to; all of them if it is missing."""
+    """Return the functions reachable from the entry, or all functions if there is no entry."""
     entry = str(module.attrs.get("entry", "main"))
     if entry not in module.functions:
         return set(module.functions)
-    found: set[str] = set()
+    reachable: set[str] = set()
     queue = [entry]
     while queue:
         name = queue.pop()
-        if name in module.functions and name not in found:
-            found.add(name)
+        if name in module.functions and name not in reachable:
+            reachable.add(name)
             queue.extend(_called(module.functions[name]))
-    return found
+    return reachable
 
 
 def _called(func: AnyFunction) -> list[str]:
@@ -111,7 +110,7 @@ def _called(func: AnyFunction) -> list[str]:
 
 
 def referenced_constants(module: IRModule) -> set[str]:
-    """Names of the constants that functions of the module use."""
+    """Return the constants that functions of the module use."""
     names = {state.initial for state in module.io.state}
     for func in module.functions.values():
         names.update(
@@ -127,7 +126,7 @@ def _graph_constants(func: Function) -> set[str]:
 
 
 def run(module: IRModule) -> IRModule:
-    """Removes dead code from the whole module."""
+    """Eliminate dead code in the whole module."""
     io = (*module.io.inputs, *module.io.outputs, *module.io.state)
     keep = frozenset(tensor.buffer for tensor in io)
     entry = str(module.attrs.get("entry", "main"))
@@ -141,8 +140,8 @@ def run(module: IRModule) -> IRModule:
     named = referenced_constants(module)
     if named >= set(module.constants):
         return module
-    kept = {name: value for name, value in module.constants.items() if name in named}
-    return replace(module, constants=kept)
+    constants = {name: value for name, value in module.constants.items() if name in named}
+    return replace(module, constants=constants)
 
 
 PASS = Pass("tir-dce", run)

@@ -1,13 +1,12 @@
-"""Merges kernels that are equal but for the constants they link and a few scalar immediates.
+"""Merging of kernels that differ only in linked constants and a few scalar immediates.
 
-In: a planned module (offsets live in the AOT main alone). Out: one kernel, under the first one's
-name, for each set of equals; constants that differ between them are parameters of role `const`,
-immediates that differ are parameters of role `scalar`, and the main passes both. A kernel's
-operator, schedule, target, parameters and body belong to its identity, so direction and geometry
-do too. The merged kernel's comment lists the operators it serves.
+Runs on a planned module. Each group keeps the first kernel; differing constants become `const`
+parameters, differing immediates `scalar` parameters, and the main passes both. Operator, schedule,
+target, parameters and body must be equal. The merged kernel's comment lists the operators it
+serves.
 
-Only immediates that a variable can stand for without changing what the kernel costs much are
-taken: operands of sums, clamps and products in stored values, and register operands of intrinsics.
+Only immediates that can become variables at little cost are abstracted: operands of sums, clamps
+and products in stored values, and register operands of intrinsics.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from firmwright.passes.tir.externalize_constants import (
 )
 
 SCALARS_MAX = 8
-"""More differing immediates than this would cost the calls more than a merge saves."""
+"""Limit of differing immediates, beyond which call overhead exceeds the savings."""
 
 _PASSED = frozenset({"add", "sub", "mul", "min", "max"})
 
 
 @dataclass(frozen=True, slots=True)
 class _KernelShape:
-    """A kernel with its constants and passable immediates taken out."""
+    """A kernel with its constants and parametrizable immediates removed."""
 
     func: tir.PrimFunc
     body: tir.Stmt
@@ -45,13 +44,13 @@ class _KernelShape:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What must be equal for two kernels to merge."""
+        """The key that mergeable kernels share."""
         attrs = tuple(sorted((k, v) for k, v in self.func.attrs.items() if k != "comment"))
         return (self.func.params, attrs, self.body)
 
 
 def are_duplicates(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
-    """Whether this pass makes one of all of them."""
+    """Return whether this pass would merge all of the kernels."""
     shapes = [_shape(func, intrinsics) for func in kernels]
     return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
 
@@ -74,7 +73,7 @@ def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
 def _abstract_immediates(
     node: tir.Expr, scalars: list[tir.IntImm], intrinsics: IntrinsicTable
 ) -> tir.Expr:
-    """`node` with each passable immediate replaced by a numbered placeholder."""
+    """Replace each parametrizable immediate in `node` by a numbered placeholder."""
     match node:
         case tir.IntImm(_, dtype) if dtype == INT32:
             scalars.append(node)
@@ -103,7 +102,7 @@ def _placeholder(number: int) -> tir.Var:
 
 
 def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
-    """Sets of two or more kernels that can be one, in the module's order."""
+    """Return groups of two or more mergeable kernels, in module order."""
     sets: dict[tuple[object, ...], list[_KernelShape]] = {}
     for func in module.functions.values():
         if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
@@ -120,33 +119,33 @@ def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_Kern
 
 
 def _differing(members: list[_KernelShape]) -> list[int]:
-    """Numbers of the immediates in which the members differ."""
+    """Return the numbers of the immediates in which the members differ."""
     first = members[0].scalars
     return [n for n in range(len(first)) if any(m.scalars[n] != first[n] for m in members)]
 
 
 @dataclass(frozen=True, slots=True)
 class _FunctionMerger:
-    """What one set of equals becomes."""
+    """The merge of one group."""
 
     members: list[_KernelShape]
 
     def constants(self) -> list[str]:
-        """Names of the linked buffers whose constant differs between members."""
+        """The linked buffers whose constants differ between members."""
         lists = [linked_constants(member.func) for member in self.members]
         rows = zip(*lists, strict=True)
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
 
     def scalars(self) -> dict[int, tir.Var]:
-        """A new parameter for each immediate that differs."""
-        taken = local_names(self.members[0].func)
+        """A new parameter for each differing immediate."""
+        local = local_names(self.members[0].func)
         numbers = _differing(self.members)
-        free = (f"scalar_{n}" for n in range(len(numbers) + len(taken)))
-        names = (name for name in free if name not in taken)
+        free = (f"scalar_{n}" for n in range(len(numbers) + len(local)))
+        names = (name for name in free if name not in local)
         return {number: tir.Var(next(names), INT32) for number in numbers}
 
     def function(self) -> tir.PrimFunc:
-        """The one kernel."""
+        """Return the merged kernel."""
         first = self.members[0].func
         scalars = self.scalars()
         added = tuple(tir.Param(var, "scalar") for var in scalars.values())
@@ -182,7 +181,7 @@ class _FunctionMerger:
     def extra_arguments(
         self, member: _KernelShape
     ) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        """What the main passes beyond the old arguments when it means `member`."""
+        """Return the additional arguments that select `member`."""
         names = self.constants()
         moved = {n.buffer.name: (n.constant, n.buffer) for n in linked_constants(member.func)}
         scalars = tuple(member.scalars[number] for number in _differing(self.members))
@@ -190,9 +189,10 @@ class _FunctionMerger:
 
 
 def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS) -> IRModule:
-    """`module` with equal kernels merged; `module` itself if no two are equal.
+    """Return `module` with equal kernels merged, or `module` itself if there are none.
 
-    `intrinsics` tells which operands of a call may be variables; calls of others stay as they are.
+    `intrinsics` determines which call operands may be variables; unknown intrinsics are not
+    changed.
     """
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
@@ -203,11 +203,11 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
         if len(members) < 2:
             continue
         merger = _FunctionMerger(members)
-        kept = members[0].func.name
-        functions[kept] = merger.function()
+        survivor = members[0].func.name
+        functions[survivor] = merger.function()
         for member in members:
-            calls[member.func.name] = (kept, merger.extra_arguments(member))
-            if member.func.name != kept:
+            calls[member.func.name] = (survivor, merger.extra_arguments(member))
+            if member.func.name != survivor:
                 del functions[member.func.name]
     if not calls:
         return module
@@ -216,7 +216,7 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
 
 
 def run(module: IRModule) -> IRModule:
-    """Merges kernels, with the intrinsics that every target has."""
+    """Merge kernels, with the intrinsics available on every target."""
     return dedupe_functions(module)
 
 

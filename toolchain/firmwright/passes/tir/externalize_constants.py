@@ -1,10 +1,8 @@
-"""Makes constants parameters: kernels get pointers, the AOT main holds the constants.
+"""Conversion of linked constants to kernel parameters, declared once in the AOT main.
 
-In: a module whose entry is an AOT main. Out: no kernel links a constant; each of its former
-`AllocateConst`s is a parameter of role `const`, appended in order, and the main wraps its body in
-one `AllocateConst` for each constant and passes pointers. This is what `--no-link-params` needs
-(one place that names every constant) and what merging kernels and reading constants from other
-memory are made of.
+Each `AllocateConst` of a kernel becomes a parameter of role `const`, appended in order; the main
+wraps its body in one `AllocateConst` per constant and passes pointers. `--no-link-params`, function
+deduplication and constants in separate memory are built on this.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from firmwright.ir.tir.traversal import Node, local_names, statements
 
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
-    """The constants that `func` links, in order of the text."""
+    """Return the `AllocateConst`s of `func` in text order."""
     return [node for node in statements(func.body) if isinstance(node, tir.AllocateConst)]
 
 
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
-    """`func` with those linked buffers as parameters."""
+    """Return `func` with the named linked buffers as parameters."""
     if not names:
         return func
     moved = frozenset(names)
@@ -41,24 +39,24 @@ def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
 
 
 class MainConstants:
-    """Buffers of the AOT main that stand for constants: one each, declared around its body."""
+    """Constants declared around the body of the AOT main, one buffer each."""
 
     def __init__(self, main: tir.PrimFunc) -> None:
         self._names = UniqueNamer(local_names(main))
         self._buffers: dict[str, tir.Buffer] = {}
 
     def pointer(self, constant: str, like: tir.Buffer) -> tir.AccessPtr:
-        """The argument for a const parameter `like`."""
-        known = self._buffers.get(constant)
-        if known is None:
-            known = replace(like, name=self._names.unique(constant))
-        elif like.alignment > known.alignment:
-            known = replace(known, alignment=like.alignment)
-        self._buffers[constant] = known
-        return tir.AccessPtr(known, tir.IntImm(0, INDEX), known.elements, "r")
+        """Return the argument for a const parameter `like`."""
+        buffer = self._buffers.get(constant)
+        if buffer is None:
+            buffer = replace(like, name=self._names.unique(constant))
+        elif like.alignment > buffer.alignment:
+            buffer = replace(buffer, alignment=like.alignment)
+        self._buffers[constant] = buffer
+        return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
-        """`body` with the constants declared, and with the final alignment of each."""
+        """Wrap `body` in the constant declarations with their final alignment."""
         final = {buffer.name: buffer for buffer in self._buffers.values()}
 
         def rule(node: Node) -> Node | None:
@@ -80,9 +78,9 @@ def redirect_calls(
     constants: MainConstants,
     calls: Mapping[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]],
 ) -> tir.PrimFunc:
-    """`main` with calls of the functions in `calls` sent elsewhere, with arguments appended.
+    """Redirect calls in `main` to other functions and append arguments.
 
-    An appended argument is a constant (its name and the parameter it is for) or an immediate.
+    An appended argument is a constant (its name and its parameter) or an immediate.
     """
 
     def rule(node: Node) -> Node | None:
@@ -98,25 +96,25 @@ def redirect_calls(
 
 
 def run(module: IRModule) -> IRModule:
-    """Hoists every constant of every kernel that the AOT main calls."""
+    """Externalize every constant of every kernel that the AOT main calls."""
     return externalize(module, lambda constant: True)
 
 
 def externalize(module: IRModule, wanted: Callable[[str], bool]) -> IRModule:
-    """Hoists the constants whose names are `wanted`."""
+    """Externalize the constants named in `wanted`."""
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
     calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
     for name, func in module.functions.items():
-        found = (
+        linked = (
             linked_constants(func) if isinstance(func, tir.PrimFunc) and func is not entry else []
         )
-        found = [node for node in found if wanted(node.constant)]
-        if found and isinstance(func, tir.PrimFunc):
-            functions[name] = with_const_params(func, [node.buffer.name for node in found])
-            calls[name] = (name, tuple((node.constant, node.buffer) for node in found))
+        linked = [node for node in linked if wanted(node.constant)]
+        if linked and isinstance(func, tir.PrimFunc):
+            functions[name] = with_const_params(func, [node.buffer.name for node in linked])
+            calls[name] = (name, tuple((node.constant, node.buffer) for node in linked))
     if not calls:
         return module
     functions[entry.name] = redirect_calls(entry, MainConstants(entry), calls)

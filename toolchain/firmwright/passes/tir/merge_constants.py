@@ -1,8 +1,7 @@
-"""Merges constants with equal bytes and dtype into one entry of the table: the first of them.
+"""Merging of constants with equal bytes and dtype into the first of them.
 
-In: a module at any stage. Out: every use of a later twin names the first; the twins are gone. At
-the graph level a constant's shape is part of a value's type, so there shapes must be equal too.
-What state is reset to stays apart: kernels' constants may go where only kernels find them.
+At the graph level shapes must be equal too, since they are part of the value's type. Initial values
+of state are not merged with kernel constants, which may move to memory that only kernels access.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from firmwright.passes.map_functions import map_prim_funcs
 
 
 def find_duplicates(module: IRModule) -> dict[str, str]:
-    """For each constant with an equal one before it in the table, the first such."""
+    """Map each duplicate constant to the first equal one in the table."""
     apart = {state.initial for state in module.io.state}
     by_shape = any(isinstance(func, Function) for func in module.functions.values())
     for func in module.functions.values():
         if isinstance(func, Function):
             apart |= {state.initial for state in func.state}
     first: dict[tuple[str, str, tuple[int, ...]], str] = {}
-    found: dict[str, str] = {}
+    duplicates: dict[str, str] = {}
     for name, constant in module.constants.items():
         if name in apart:
             continue
-        kept = first.setdefault(_key(constant, by_shape), name)
-        if kept != name:
-            found[name] = kept
-    return found
+        original = first.setdefault(_key(constant, by_shape), name)
+        if original != name:
+            duplicates[name] = original
+    return duplicates
 
 
 def _key(constant: Constant, by_shape: bool) -> tuple[str, str, tuple[int, ...]]:
@@ -41,7 +40,7 @@ def _key(constant: Constant, by_shape: bool) -> tuple[str, str, tuple[int, ...]]
 
 
 def run(module: IRModule) -> IRModule:
-    """Merges equal constants of the whole module."""
+    """Merge equal constants of the whole module."""
     moved = find_duplicates(module)
     if not moved:
         return module
@@ -55,12 +54,12 @@ def run(module: IRModule) -> IRModule:
         return rewrite_func(func, rule)
 
     module = map_prim_funcs(module, change)
-    kept = {name: value for name, value in module.constants.items() if name not in moved}
+    constants = {name: value for name, value in module.constants.items() if name not in moved}
     functions = {
         name: _graph_function(func, moved) if isinstance(func, Function) else func
         for name, func in module.functions.items()
     }
-    return replace(module, functions=functions, constants=kept)
+    return replace(module, functions=functions, constants=constants)
 
 
 def _graph_function(func: Function, moved: dict[str, str]) -> Function:

@@ -1,8 +1,8 @@
-"""Narrows 64-bit index arithmetic to 32 bits where intervals prove that it fits.
+"""Narrowing of 64-bit index arithmetic to 32 bits where intervals prove that it fits.
 
-In: PrimFuncs whose indices are built in 64 bits. Out: loop variables, lets, indices, offsets and
-comparisons in `i32` wherever every value on the way fits; what does not fit stays as it is, with a
-cast around the variables that became narrow. Proofs use the original expressions.
+Loop variables, lets, indices, offsets and comparisons become `i32` if every intermediate value
+fits; other expressions keep their dtype, with casts of narrowed variables. Proofs use the original
+expressions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from firmwright.passes.tir.simplify import assuming
 
 
 def narrow_indices(func: tir.PrimFunc) -> tir.PrimFunc:
-    """`func` with index arithmetic in 32 bits where that is exact."""
+    """Return `func` with index arithmetic in 32 bits where that is exact."""
     return with_body(func, _Narrower(frozenset(), Bounds()).stmt(func.body))
 
 
@@ -29,9 +29,7 @@ def _fits(known: Interval | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrower:
-    """`narrow_indices` holds the names of variables that are 32-bit now; `bounds` speaks of old
-    nodes.
-    """
+    """Rewriter; `narrow` names the variables that are now 32-bit, `bounds` refers to old nodes."""
 
     narrow: frozenset[str]
     bounds: Bounds
@@ -39,7 +37,7 @@ class _Narrower:
     # ---- expressions -------------------------------------------------------------------------
 
     def expr(self, node: tir.Expr) -> tir.Expr:
-        """`node` with the same dtype, narrow inside where it can be."""
+        """Rewrite `node` with the same dtype, narrowed inside where possible."""
         match node:
             case tir.Var(name, dtype):
                 return tir.Cast(dtype, tir.Var(name, INT32)) if name in self.narrow else node
@@ -70,7 +68,7 @@ class _Narrower:
                 return node
 
     def index(self, node: tir.Expr) -> tir.Expr:
-        """`node` in 32 bits if it is a 64-bit integer and fits, else with its dtype."""
+        """Rewrite `node` in 32 bits if it is a fitting 64-bit integer, else with its dtype."""
         if node.dtype == INT64:
             narrowed = self.narrowed(node)
             if narrowed is not None:
@@ -78,7 +76,7 @@ class _Narrower:
         return self.expr(node)
 
     def pair(self, a: tir.Expr, b: tir.Expr) -> tuple[tir.Expr, tir.Expr]:
-        """Two operands that keep one dtype."""
+        """Rewrite two operands that must keep a common dtype."""
         if a.dtype == INT64:
             left, right = self.narrowed(a), self.narrowed(b)
             if left is not None and right is not None:
@@ -86,12 +84,12 @@ class _Narrower:
         return self.expr(a), self.expr(b)
 
     def all(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
-        """Indices, each in the dtype it can have."""
+        """Rewrite indices, narrowing each where possible."""
         news = tuple(self.index(node) for node in nodes)
         return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
 
     def same(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
-        """Arguments, each with its dtype."""
+        """Rewrite arguments with their dtypes."""
         news = tuple(self.expr(node) for node in nodes)
         return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
 
@@ -100,7 +98,7 @@ class _Narrower:
         return node if offset is node.offset else replace(node, offset=offset)
 
     def narrowed(self, node: tir.Expr) -> tir.Expr | None:
-        """The 64-bit `node` computed in 32 bits; None if some step may not fit."""
+        """Return the 64-bit `node` computed in 32 bits, or None if a step may not fit."""
         if not _fits(self.bounds.of(node)):
             return None
         match node:
@@ -204,7 +202,7 @@ class _Narrower:
 
 
 def run(module: IRModule) -> IRModule:
-    """Narrows indices in every PrimFunc."""
+    """Narrow indices in every PrimFunc."""
     return map_prim_funcs(module, narrow_indices)
 
 

@@ -1,14 +1,13 @@
-"""Kernels that are equal but for constants, shapes and other numbers become one C function.
+"""Outlining of C functions shared by kernels that differ in constants, shapes and other numbers.
 
-In: a planned module; what kernels cost, by prediction. Out: of each set of such kernels every one
-has the attribute `code`, the name of the function that serves them all, and takes as parameters
-what differs: its constants, and numbers of role `scalar`. Each stays a kernel of its own, called
-with the values that it had, so that verifier and interpreter know every shape; printed in C they
-are the same text. Buffers of such kernels have one axis: a shape is a number like others.
+Runs on a planned module. Every kernel of a group gets the attribute `code`, the name of the shared
+function, and takes the differing constants and numbers as parameters. Each remains a separate
+kernel, called with its original values, so that verifier and interpreter know every shape; in C
+they print the same text. Their buffers are one-dimensional, so that a shape is a number too.
 
-What it saves is bytes of code, what it costs is predicted time: of a call at most LOSS_PERCENT, any
-at all under `--optimize size`, nothing under `speed`. Sets that `dedupe-functions` makes one
-without numbers for shapes are left to it.
+This trades predicted time for code bytes: at most SLOWDOWN_PERCENT_MAX per call, any amount under
+`--optimize size`, nothing under `speed`. Groups that `dedupe-functions` can merge without shape
+parameters are left to it.
 """
 
 from __future__ import annotations
@@ -41,18 +40,19 @@ from firmwright.passes.tir.shape_abstraction import (
 )
 
 SLOWDOWN_PERCENT_MAX: Mapping[str, int | None] = {"balanced": 2, "ram": 2, "size": None}
-"""Most that a call may lose of its time, by goal; None for any. Other goals share nothing."""
+"""Maximum slowdown of a call in percent, by goal; None means unlimited. Other goals share
+nothing."""
 _NUMBERS_MAX = 24
 _ARGUMENT_BYTES, _ARGUMENT_TIME = 6, 3
-"""What a call takes more for each number that it passes."""
+"""Cost of each additional argument of a call."""
 
 EstimateCost: TypeAlias = Callable[[tir.PrimFunc, Mapping[str, int]], Cost]
-"""What a kernel costs when its scalar parameters have those values."""
+"""Cost of a kernel for given values of its scalar parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SharedKernel:
-    """A kernel with buffers of one axis, and what it costs as it stands."""
+    """A kernel with flattened buffers and its original cost."""
 
     original: tir.PrimFunc
     func: tir.PrimFunc
@@ -62,24 +62,24 @@ class _SharedKernel:
 
 @dataclass(frozen=True)
 class _OutlinedGroup:
-    """What a set of kernels of one skeleton becomes."""
+    """A group of kernels with a common template."""
 
     members: Sequence[_SharedKernel]
     price: EstimateCost
 
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
-        """The numbers that differ: their values, member by member, and where those stand."""
-        found: dict[tuple[tir.IntImm, ...], list[int]] = {}
+        """The differing numbers: the values per member, and the positions where they occur."""
+        positions: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
         for place, values in enumerate(columns):
             if len(set(values)) > 1:
-                found.setdefault(values, []).append(place)
-        return found
+                positions.setdefault(values, []).append(place)
+        return positions
 
     @cached_property
     def scalars(self) -> dict[tuple[tir.IntImm, ...], tir.Var]:
-        """A parameter for each of them, called after what it is."""
+        """A parameter for each differing number, named after its role."""
         first = self.members[0]
         names = UniqueNamer(local_names(first.func))
         numbers = first.skeleton.numbers
@@ -91,7 +91,7 @@ class _OutlinedGroup:
 
     @cached_property
     def losses(self) -> list[float]:
-        """Of each member the percentage of time that it loses."""
+        """The slowdown of each member in percent."""
         passing = _ARGUMENT_TIME * len(self.scalars)
         return [
             100 * (passing + cost.time - member.cost.time) / max(member.cost.time, 1)
@@ -99,30 +99,30 @@ class _OutlinedGroup:
         ]
 
     def dearest(self) -> tuple[tir.IntImm, ...]:
-        """The values of the number that is used most where the loss is greatest."""
+        """The values of the most frequently used number of the slowest member."""
         numbers = self.members[self.losses.index(max(self.losses))].skeleton.numbers
         places = self.places
         return max(places, key=lambda found: sum(numbers[at].runs for at in places[found]))
 
     @property
     def saved_bytes(self) -> int:
-        """Code that is not there any more, less what calls take more."""
+        """Code bytes saved, net of the larger call sites."""
         distinct = {member.skeleton.values: member.cost.code_bytes for member in self.members}
         added = _ARGUMENT_BYTES * len(self.scalars) * len(self.members)
         return sum(distinct.values()) - max(cost.code_bytes for cost in self._costs) - added
 
     @cached_property
     def _costs(self) -> list[Cost]:
-        """What each member costs; those with the same numbers are looked at once."""
-        known: dict[tuple[tir.IntImm, ...], Cost] = {}
+        """The cost of each member; members with equal numbers are evaluated once."""
+        by_values: dict[tuple[tir.IntImm, ...], Cost] = {}
         for index, member in enumerate(self.members):
-            if member.skeleton.values not in known:
-                given = {var.name: values[index].value for values, var in self.scalars.items()}
-                known[member.skeleton.values] = self.price(self._variable(member), given)
-        return [known[member.skeleton.values] for member in self.members]
+            if member.skeleton.values not in by_values:
+                arguments = {var.name: values[index].value for values, var in self.scalars.items()}
+                by_values[member.skeleton.values] = self.price(self._variable(member), arguments)
+        return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
-        """The kernel with variables for the numbers."""
+        """Return the kernel with variables for the differing numbers."""
         numbers = member.skeleton.numbers
         new: dict[int, tir.Expr] = {
             numbers[place].place: var
@@ -132,14 +132,14 @@ class _OutlinedGroup:
         return fill_holes(member.func, new)
 
     def function(self, member: _SharedKernel) -> tir.PrimFunc:
-        """The kernel of `member` with what differs as parameters."""
+        """Return the kernel of `member` with the differences as parameters."""
         func = with_const_params(self._variable(member), self._constants)
         added = tuple(tir.Param(var, "scalar") for var in self.scalars.values())
         attrs = {**func.attrs, "code": self.members[0].func.name}
         return replace(func, params=func.params + added, attrs=attrs)
 
     def arguments(self, index: int) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        """What the main passes to member `index` beyond the old arguments."""
+        """Return the additional arguments for member `index`."""
         moved = {
             n.buffer.name: (n.constant, n.buffer)
             for n in linked_constants(self.members[index].func)
@@ -149,14 +149,14 @@ class _OutlinedGroup:
 
     @cached_property
     def _constants(self) -> list[str]:
-        """Names of the linked buffers whose constant differs between members."""
+        """Return the linked buffers whose constants differ between members."""
         lists = [linked_constants(member.func) for member in self.members]
         rows = zip(*lists, strict=True)
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
 
 
 def _specific(role: str) -> tuple[bool, bool, str]:
-    """Counts of loops first, then strides: what tells a reader most."""
+    """Return the sort key of a role: loop counts first, then strides."""
     return not role.endswith("_count"), role != "stride", role
 
 
@@ -165,7 +165,7 @@ def outline_common_kernels(
     intrinsics: IntrinsicTable,
     price: Callable[[IRModule, tir.PrimFunc, Mapping[str, int]], Cost],
 ) -> IRModule:
-    """`module` with kernels of other shapes sharing code; `module` itself where none do."""
+    """Return `module` with shared kernel code, or `module` itself if nothing can be shared."""
     goal = str(module.attrs.get("optimize", "balanced"))
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
@@ -192,7 +192,7 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    """Sets of kernels that may have a skeleton in common, two or more, in the order of calls."""
+    """Return groups of two or more kernels that may share a template, in call order."""
     sets: dict[tuple[object, ...], list[tir.PrimFunc]] = {}
     for name in callees(entry.body):
         func = module.functions[name]
@@ -209,7 +209,7 @@ def _members(
     intrinsics: IntrinsicTable,
     price: EstimateCost,
 ) -> Iterator[_SharedKernel]:
-    """Those whose flat form is sound: the verifier has to find its accesses in bounds."""
+    """Return the kernels whose flattened form passes the verifier."""
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is None or diagnose_prim_func(flat, module, intrinsics):
@@ -220,7 +220,7 @@ def _members(
 def _profitable_groups(
     members: Sequence[_SharedKernel], price: EstimateCost, limit: int | None
 ) -> Iterator[_OutlinedGroup]:
-    """Sets of `members` that save bytes within the limit."""
+    """Return groups of `members` that save bytes within the slowdown limit."""
     sets: dict[tuple[object, ...], list[_SharedKernel]] = {}
     for member in members:
         sets.setdefault(_fixed(member.skeleton), []).append(member)
@@ -229,12 +229,12 @@ def _profitable_groups(
 
 
 def _fixed(found: KernelTemplate) -> tuple[object, ...]:
-    """What no parameter can stand for: 64-bit numbers, which nobody passes."""
+    """Return the numbers that cannot be parameters, since they are 64-bit."""
     return (found.key, *(value for value in found.values if value.dtype == INT64))
 
 
 def _split_until_profitable(sharing: _OutlinedGroup, limit: int | None) -> Iterator[_OutlinedGroup]:
-    """`sharing` if it pays, else what pays of it when its dearest number is no argument."""
+    """Yield `sharing` if it pays, else profitable subgroups with its costliest number fixed."""
     if not sharing.places:
         return
     is_quick = limit is None or max(sharing.losses) <= limit

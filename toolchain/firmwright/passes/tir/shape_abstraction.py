@@ -1,13 +1,11 @@
-"""Kernels without their numbers: the form in which those of other shapes are equal.
+"""Kernel templates: kernels with their numbers abstracted, equal for kernels of other shapes.
 
-In: PrimFuncs. Out: `KernelTemplate`s. Kernels of one key do the same but for the numbers in
-`values`,
-which stand at the same places in each: extents, strides, limits, offsets, shifts. Only numbers that
-a variable could stand for are taken out; what an instruction must have as an immediate, what
-numbers registers, what is unrolled and every float belong to the key. So do names, types and
-alignments, but not the sizes of buffers and pointers, which nothing is computed from.
+Kernels with equal template keys differ only in the numbers of `values`, which occur at the same
+positions: extents, strides, limits, offsets and shifts. Only numbers that can become variables are
+abstracted. Immediates required by instructions, register numbers, unrolled extents and floats are
+part of the key, as are names, types and alignments, but not sizes of buffers and pointers.
 
-`flatten_buffers` makes strides visible: buffers have one axis, and what was a shape is a factor.
+`flatten_buffers` makes buffers one-dimensional, which turns shapes into explicit strides.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from firmwright.ir.tir.verify_exprs import span_elements
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
 _SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
 _UNCOMPARED = ("comment", "macs")
-"""Attributes of a kernel that say nothing about its code."""
+"""Kernel attributes that do not affect its code."""
 _ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
 
 Token = str | int | float
@@ -35,10 +33,10 @@ Token = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An integer of a kernel: the how many-th of its literals, and what it is there for.
+    """An abstracted integer: its position among the kernel's literals, and its role.
 
-    `runs` is how often it is used in a call, all conditions taken to hold; `stored` says that it is
-    an operand of what is stored, which says nothing about a shape.
+    `runs` is the number of its uses per call if all conditions hold; `stored` marks operands of
+    stored values, which are not related to a shape.
     """
 
     place: int
@@ -50,7 +48,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class KernelTemplate:
-    """What kernels have in common, and the numbers and shapes that this one has in addition."""
+    """The common structure of kernels, and the numbers and shapes of one of them."""
 
     key: tuple[Token, ...]
     numbers: tuple[Hole, ...]
@@ -62,13 +60,13 @@ class KernelTemplate:
 
     @property
     def merging_key(self) -> tuple[object, ...]:
-        """Kernels that agree in it differ in constants and in scalars alone."""
+        """Kernels with equal merging keys differ only in constants and scalars."""
         fixed = tuple(number.value.value for number in self.numbers if not number.stored)
         return self.key, self.shapes, fixed
 
 
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
-    """`func` with its numbers apart; `intrinsics` says which operands may be variables."""
+    """Return the template of `func`; `intrinsics` determines which operands may be variables."""
     reader = _TemplateBuilder(intrinsics)
     for name, value in sorted(func.attrs.items()):
         if name not in _UNCOMPARED:
@@ -80,7 +78,7 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
 
 
 class _TemplateBuilder:
-    """One pass over a body: tokens and numbers in the order of the text."""
+    """One traversal of a body that collects tokens and numbers in text order."""
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
@@ -90,7 +88,7 @@ class _TemplateBuilder:
         self.literals = 0
 
     def read(self, body: Node) -> None:
-        """A role of "" says that the numbers directly there are no variables."""
+        """Collect the nodes of `body`; an empty role marks numbers that must stay literals."""
         stack: list[tuple[Node, str, int, bool]] = [(body, "number", 1, False)]
         while stack:
             node, role, runs, stored = stack.pop()
@@ -118,7 +116,7 @@ class _TemplateBuilder:
         self.literals += 1
 
     def _roles(self, node: Node, role: str) -> list[str]:
-        """What the parts of `node` are there for."""
+        """Return the children of `node` with their roles."""
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
@@ -128,10 +126,10 @@ class _TemplateBuilder:
                 own = (f"{var.name}_start", f"{var.name}_count") if kind == "serial" else ("", "")
                 return [*own, "number"]
             case tir.IntrinsicCall(name, args):
-                found = self.intrinsics.get(name)
-                if found is None:
+                intrinsic = self.intrinsics.get(name)
+                if intrinsic is None:
                     return [""] * len(args)
-                return ["" if operand.kind == "imm" else "number" for operand in found.operands]
+                return ["" if operand.kind == "imm" else "number" for operand in intrinsic.operands]
             case tir.Binary(op):
                 below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
                 return [below if role else ""] * 2
@@ -139,7 +137,7 @@ class _TemplateBuilder:
                 return [role] * len(children(node))
 
     def _own(self, node: Node) -> None:
-        """What `node` says beside its parts."""
+        """Return the fields of `node` besides its children."""
         match node:
             case tir.FloatImm(value, dtype):
                 self.key += (value, dtype.short)
@@ -187,7 +185,7 @@ class _TemplateBuilder:
 
 
 def _is_value(node: Node, stored: bool) -> bool:
-    """Whether operands of `node`, itself an operand of what is stored or not, are such too."""
+    """Return whether the operands of `node` contribute to the stored value."""
     match node:
         case tir.Binary(op):
             return stored and op in _SCALAR
@@ -198,7 +196,7 @@ def _is_value(node: Node, stored: bool) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
-    """`func` with the literals at those places replaced."""
+    """Return `func` with the literals at those positions replaced."""
     places = itertools.count()
 
     def rule(node: Node) -> Node | None:
@@ -208,7 +206,7 @@ def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimF
 
 
 def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
-    """`func` with buffers of one axis, registers apart; None where indices are of several types."""
+    """Return `func` with one-dimensional buffers, or None if index types are mixed."""
     mixed = False
 
     def flat(indices: tuple[tir.Expr, ...], buffer: tir.Buffer) -> tuple[tir.Expr, ...]:
@@ -238,8 +236,8 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
         else param
         for param in func.params
     )
-    found = replace(rewrite_func(func, rule), params=params)
-    return None if mixed else found
+    flat_func = replace(rewrite_func(func, rule), params=params)
+    return None if mixed else flat_func
 
 
 def _has_axes(buffer: tir.Buffer) -> bool:

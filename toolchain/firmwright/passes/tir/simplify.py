@@ -1,10 +1,9 @@
-"""Simplifies expressions and statements by algebra and by what loops, lets and branches imply.
+"""Simplification of expressions and statements by algebra and known bounds.
 
-In: PrimFuncs. Out: the same meaning with fewer nodes: constants folded, `x + 0`, `x * 1` and the
-like gone, min, max, select, div and mod decided where bounds decide them, branches never taken,
-loops of one iteration, empty statements and unused lets removed. Integer rules rest on TIR's rule
-that arithmetic does not overflow; float arithmetic is left alone. What is assumed in a branch never
-depends on memory, which the branch may change.
+Folds constants and identities such as `x + 0` and `x * 1`; decides min, max, select, div and mod by
+bounds; removes dead branches, single-iteration loops, empty statements and unused lets. Integer
+rules rely on the TIR rule that arithmetic does not overflow; float arithmetic is not changed.
+Branch conditions on memory are not assumed, since the branch may change that memory.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", 
 
 
 def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
-    """`node` in fewer nodes, given what is known where it stands."""
+    """Simplify `node` under the given bounds."""
     match node:
         case tir.Binary(op, a, b):
             new_a, new_b = simplify_expr(a, bounds), simplify_expr(b, bounds)
@@ -103,7 +102,7 @@ def _logical(node: tir.Binary) -> tir.Expr:
 
 
 def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
-    """Decided by the bounds of the difference, in which common terms cancel."""
+    """Decide a comparison by the bounds of the difference, in which common terms cancel."""
     difference = bounds.tight(tir.Binary("sub", node.a, node.b))
     if difference is None:
         return node
@@ -120,7 +119,7 @@ def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
 
 
 def _folded(node: tir.Binary) -> tir.Expr | None:
-    """Two immediates as one, if the dtype holds the result."""
+    """Fold two immediates if the dtype can represent the result."""
     if not (isinstance(node.a, tir.IntImm) and isinstance(node.b, tir.IntImm)):
         return None
     value = _computed(node.op, node.a.value, node.b.value)
@@ -163,7 +162,7 @@ def _computed(op: str, a: int, b: int) -> int | None:
 
 
 def _identity(node: tir.Binary) -> tir.Expr | None:
-    """Rules of algebra that one immediate on the right decides."""
+    """Apply algebraic identities with an immediate on the right."""
     op, a, b = node.op, node.a, node.b
     if a == b and op in ("min", "max", "and", "or"):
         return a
@@ -178,7 +177,7 @@ def _identity(node: tir.Binary) -> tir.Expr | None:
 
 
 def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | None:
-    """(x + 1) + 2 and (x * 2) * 3 in one step; clamps twice by constants."""
+    """Combine (x + 1) + 2, (x * 2) * 3 and nested clamps by constants."""
     if not (isinstance(a, tir.Binary) and isinstance(a.b, tir.IntImm)):
         return None
     dtype, inner, outer = node.dtype, a.b.value, b.value
@@ -197,7 +196,7 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
 
 
 def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
-    """min, max, div and mod that bounds decide."""
+    """Decide min, max, div and mod by bounds."""
     if node.op in ("min", "max"):
         difference = bounds.of(tir.Binary("sub", node.a, node.b))
         if difference is None:
@@ -208,8 +207,8 @@ def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
             return node.b if node.op == "min" else node.a
         return None
     if node.op in ("div", "mod") and isinstance(node.b, tir.IntImm) and node.b.value > 0:
-        known = bounds.of(node.a)
-        if known is not None and -node.b.value < known[0] and known[1] < node.b.value:
+        limits = bounds.of(node.a)
+        if limits is not None and -node.b.value < limits[0] and limits[1] < node.b.value:
             return tir.IntImm(0, node.dtype) if node.op == "div" else node.a
     return None
 
@@ -254,7 +253,7 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
-    """`bounds` where `cond` is true (or false), leaving out what memory decides."""
+    """Return `bounds` where `cond` is true (or false), ignoring conditions on memory."""
     if (
         isinstance(cond, tir.Binary)
         and cond.op == ("and" if holds else "or")
@@ -265,7 +264,7 @@ def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
 
 
 def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
-    """`node` in fewer nodes, given what is known where it stands."""
+    """Simplify `node` under the given bounds."""
     match node:
         case tir.For():
             return _for(node, bounds)
@@ -353,18 +352,18 @@ def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
     other = simplify_stmt(orelse, assuming(bounds, cond, False))
     if then == EMPTY_STMT:
         return EMPTY_STMT if other == EMPTY_STMT else tir.If(_not(tir.Not(cond), cond), other)
-    kept = None if other == EMPTY_STMT else other
-    same = cond is node.cond and then is node.then and kept is node.orelse
-    return node if same else tir.If(cond, then, kept)
+    new_else = None if other == EMPTY_STMT else other
+    same = cond is node.cond and then is node.then and new_else is node.orelse
+    return node if same else tir.If(cond, then, new_else)
 
 
 def simplify(func: tir.PrimFunc) -> tir.PrimFunc:
-    """`func` with its body simplified."""
+    """Return `func` with its body simplified."""
     return with_body(func, simplify_stmt(func.body, Bounds()))
 
 
 def run(module: IRModule) -> IRModule:
-    """Simplifies every PrimFunc."""
+    """Simplify every PrimFunc."""
     return map_prim_funcs(module, simplify)
 
 

@@ -1,15 +1,14 @@
-"""Makes constants in other memory reachable: as pointers, or read into RAM before each use.
+"""Access to constants in separate memory: by pointer, or staged in RAM before each use.
 
-In: an unplanned module whose constants name their pools. Out: kernels link no constant of a pool
-that the program's image does not hold; they take parameters instead. For an `external` pool the AOT
-main holds the constants and passes pointers. For one read by a function the constants of a step are
-one block, a constant of bytes; a `const_load` copies it to a staging buffer, an Allocate like any
-other, and the kernels get windows of that. Scope `port`: the block is loaded right before its step.
-Scope `async`: `const_load_start` stands before the step that comes first, `const_load_wait` after
-it, so that the copy goes on meanwhile, one at a time; the buffer lives over both steps.
+Runs before planning. Kernels receive the constants of unlinked pools as parameters. For an
+`external` pool the AOT main passes pointers. For a pool read by a function, the constants of a step
+form one block of bytes, which `const_load` copies to an allocated staging buffer; kernels get views
+of it. With scope `port` the block is loaded right before its step. With scope `async`,
+`const_load_start` is issued before the preceding step and `const_load_wait` after it, so the copy
+runs during that step, one at a time; the buffer is live across both steps.
 
-A step is a statement of the AOT main that is no sequence and no scope: a call, or a whole loop or
-branch of calls, whose constants are loaded once.
+A step is a statement of the AOT main that is not a sequence or scope: a call, or a whole loop or
+branch, whose constants are loaded once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from firmwright.passes.tir.externalize_constants import externalize
 
 @dataclass(frozen=True, slots=True)
 class _StagedBlock:
-    """Constants that are loaded together: the constant of all their bytes, and where each lies."""
+    """Constants that are loaded together: one constant of all bytes, and the offset of each."""
 
     constant: Constant
     offsets: Mapping[str, int]
@@ -50,7 +49,7 @@ class _StagedBlock:
 
 @dataclass(frozen=True, slots=True)
 class _StagedLoad:
-    """One loading of a block: its source in the AOT main and the staging buffer."""
+    """One load of a block: its source in the AOT main and its staging buffer."""
 
     block: _StagedBlock
     source: tir.Buffer
@@ -58,7 +57,7 @@ class _StagedLoad:
 
     @property
     def start(self) -> tir.Stmt:
-        """Reads the block, or begins to."""
+        """Return the statement that loads the block or starts the load."""
         item = CONST_LOAD_START if self.block.is_async else CONST_LOAD
         return tir.Evaluate(
             tir.IntrinsicCall(
@@ -68,7 +67,7 @@ class _StagedLoad:
 
     @property
     def wait(self) -> tuple[tir.Stmt, ...]:
-        """What makes sure that it was read."""
+        """Return the statement that waits for the load."""
         if not self.block.is_async:
             return ()
         return (
@@ -85,7 +84,7 @@ def _whole_buffer(buffer: tir.Buffer, access: str = "r") -> tir.AccessPtr:
 
 
 def run(module: IRModule) -> IRModule:
-    """Loads what has to be loaded; a module without such constants is returned as it is."""
+    """Insert the loads; a module without unlinked constants is returned unchanged."""
     pools = {pool.name: pool for pool in constant_pools(module) if pool.scope in UNLINKED_SCOPES}
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
@@ -99,8 +98,8 @@ def run(module: IRModule) -> IRModule:
     module = replace(module, constants={**module.constants, **loader.constants()})
     module = module.with_function(replace(main, body=loader.body()))
     named = referenced_constants(module)
-    kept = {name: value for name, value in module.constants.items() if name in named}
-    module = replace(module, constants=kept)
+    constants = {name: value for name, value in module.constants.items() if name in named}
+    module = replace(module, constants=constants)
     _check_sizes(module, list(pools.values()))
     return module
 
@@ -115,7 +114,7 @@ def _check_names(pools: Mapping[str, PoolInfo], main: tir.PrimFunc) -> None:
 
 
 def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
-    """A constant that several steps load is in several blocks: only now is the size known."""
+    """Check pool sizes, which are known only now because blocks duplicate shared constants."""
     for pool in pools:
         need = len(build_pool_image(module, pool).data)
         if pool.size_bytes is not None and need > pool.size_bytes:
@@ -123,7 +122,7 @@ def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
 
 
 class _ConstantStager:
-    """Rewrites the AOT main: finds out what each step needs, then puts the loads in."""
+    """Rewriter of the AOT main that collects the needs of each step and inserts loads."""
 
     def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
         self.module = module
@@ -144,11 +143,11 @@ class _ConstantStager:
         self.renamed: set[str] = set()
 
     def constants(self) -> dict[str, Constant]:
-        """The blocks, by name."""
+        """The blocks by name."""
         return {block.constant.name: block.constant for block in self.blocks.values()}
 
     def body(self) -> tir.Stmt:
-        """The AOT main's body with its loads."""
+        """Return the body of the AOT main with loads inserted."""
         body = self._rewritten(rewrite_stmt(self.main.body, self._without_linked))
         for load in reversed([load for loads in self.steps for load in loads]):
             body = tir.Allocate(load.staging, body, "scratch")
@@ -163,13 +162,13 @@ class _ConstantStager:
     # ---- what each step needs ------------------------------------------------------------------
 
     def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
-        """The blocks that a step works with: one for each pool."""
-        wanted: dict[str, dict[str, tir.Buffer]] = {}
+        """Return the blocks needed by a step, one per pool."""
+        buffers_by_pool: dict[str, dict[str, tir.Buffer]] = {}
         for name, buffer in used_buffers(step).items():
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
-                wanted.setdefault(constant.pool, {})[constant.name] = buffer
-        return tuple(self._load(step, pool, buffers) for pool, buffers in wanted.items())
+                buffers_by_pool.setdefault(constant.pool, {})[constant.name] = buffer
+        return tuple(self._load(step, pool, buffers) for pool, buffers in buffers_by_pool.items())
 
     def _load(self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedLoad:
         kernel = next(iter(callees(step)), self.main.name)
@@ -213,7 +212,7 @@ class _ConstantStager:
                 return self._step(stmt, position)
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
-        """What is loaded in time, then the step while the next one's constants come."""
+        """Return the step with its loads, and the load of the next step running in parallel."""
         now = self.steps[position]
         ahead = self.steps[position + 1] if position + 1 < len(self.steps) else ()
         ahead = tuple(load for load in ahead if load.block.is_async)
@@ -230,7 +229,7 @@ class _ConstantStager:
         return make_sequence(stmts)
 
     def _with_windows(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
-        """`step` with its constants taken from the staging buffers."""
+        """Return `step` with its constants read from the staging buffers."""
         mine = {load.block.constant.pool: load for load in loads}
         buffers = used_buffers(step)
         windows: dict[str, tir.Buffer] = {}
@@ -250,7 +249,7 @@ class _ConstantStager:
         return body
 
     def _free_name(self, name: str) -> str:
-        """The name of the linked buffer, which is gone, for the first step that uses it."""
+        """Return a unique name: the linked buffer's own name at its first use."""
         if name in self.renamed:
             return self.names.unique(name)
         self.renamed.add(name)
@@ -258,7 +257,7 @@ class _ConstantStager:
 
 
 def _main_steps(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
-    """The steps of the AOT main, in the order of the text."""
+    """Return the steps of the AOT main in text order."""
     match stmt:
         case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
             yield from _main_steps(stmt.body)

@@ -1,8 +1,7 @@
-"""Writes out loops marked `unrolled`: one copy of the body for each iteration.
+"""Unrolling of loops of kind `unrolled`: one copy of the body per iteration.
 
-In: PrimFuncs. Out: no loop of kind `unrolled` with known bounds is left; registers numbered by
-such a loop are numbered by constants. The first copy keeps the names of variables and buffers
-declared in the body, later ones get new ones.
+Register indices that depend on such a loop become constants. The first copy keeps the names of
+variables and buffers declared in the body; later copies get new ones.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firmwright.passes.tir.simplify import simplify_expr
 
 
 def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
-    """`func` without loops of kind `unrolled`, nor any of at most `extent_max` iterations."""
+    """Unroll `func`'s loops of kind `unrolled` and all loops of at most `extent_max` iterations."""
     marked = [node for node in statements(func.body) if isinstance(node, tir.For)]
     if not any(_count(loop, extent_max) is not None for loop in marked):
         return func
@@ -38,7 +37,7 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
 
 
 def _count(loop: tir.For, extent_max: int) -> int | None:
-    """How often a loop to be unrolled runs; None for a loop that stays."""
+    """Return the iteration count of a loop to unroll, or None for a loop that stays."""
     extent = simplify_expr(loop.extent, Bounds())
     if not isinstance(extent, tir.IntImm):
         return None
@@ -46,7 +45,7 @@ def _count(loop: tir.For, extent_max: int) -> int | None:
 
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
-    """The body in iteration `step`."""
+    """Return the body in iteration `step`."""
     start = simplify_expr(loop.start, Bounds())
     offset = tir.IntImm(step, loop.var.dtype)
     if isinstance(start, tir.IntImm):
@@ -58,7 +57,7 @@ def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
 
 
 def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
-    """`body` with new names for the variables and buffers that it declares."""
+    """Return `body` with new names for the variables and buffers that it declares."""
     buffers = {
         name: replace(buffer, name=names.unique(name))
         for name, buffer in declared_buffers(body).items()
@@ -78,7 +77,7 @@ def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
 
 
 def run(module: IRModule) -> IRModule:
-    """Unrolls what is marked in every PrimFunc."""
+    """Unroll marked loops in every PrimFunc."""
     return map_prim_funcs(module, unroll)
 
 

@@ -1,4 +1,4 @@
-"""The interpreter: what every mistake says."""
+"""Tests of the interpreter's error messages."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_a_guarded_index_may_be_out_of_bounds_where_the_guard_is_false() -> None
     assert out.tolist() == [0, 1, 2, 3, 0]
 
 
-def test_a_guard_that_is_off_by_one_is_found() -> None:
+def test_an_off_by_one_guard_is_detected() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (3,), "in"), b.buffer_param("y", INT8, (5,), "out")
     with b.for_("i", 5) as i, b.if_(logical_and(i >= 1, i <= 4)):
@@ -185,11 +185,11 @@ def test_pointers_stay_inside_their_buffer() -> None:
     assert "are not inside x, which has 8." in message
 
 
-def test_windows_are_no_larger_than_what_they_look_at() -> None:
+def test_a_view_must_fit_in_its_source() -> None:
     x, v = tir.Buffer("x", INT8, (8,)), tir.Buffer("v", INT32, (2,))
     pointer = tir.AccessPtr(x, tir.IntImm(0, INT64), 7, "r")
     func = tir.PrimFunc("f", (tir.Param(x, "in"),), tir.DeclBuffer(v, pointer, tir.Seq(())))
-    with pytest.raises(InternalError, match="the window v needs 8 bytes of 7"):
+    with pytest.raises(InternalError, match="the view v needs 8 bytes of 7"):
         interpret(func, {"x": np.zeros(8, np.int8)}, {})
 
 
@@ -210,7 +210,7 @@ def test_calls_pass_enough_memory() -> None:
         ({"x": np.zeros(8, np.int16), "y": np.zeros(8, np.int8)}, "is int16, not int8"),
         ({"x": np.zeros(4, np.int8), "y": np.zeros(8, np.int8)}, "needs 8 bytes, gets 4"),
         ({"x": 3, "y": np.zeros(8, np.int8)}, "an array is expected"),
-        ({"x": np.zeros(8, np.int8), "y": np.zeros(16, np.int8)[::2]}, "lie in one piece"),
+        ({"x": np.zeros(8, np.int8), "y": np.zeros(16, np.int8)[::2]}, "is not contiguous"),
     ],
 )
 def test_arguments_must_fit_the_parameters(args: dict[str, Any], message: str) -> None:
@@ -244,11 +244,13 @@ def test_a_result_that_does_not_fit_is_an_error() -> None:
         interpret(b.build(), args, {"wide": wide})
 
 
-def test_constants_must_be_what_their_buffer_declares() -> None:
+def test_constants_must_match_their_buffer() -> None:
     b = Builder("f")
     b.constant("w", np.zeros(2), INT8)
     wrong = {"f.w": Constant.from_array("f.w", np.zeros(2), INT16)}
-    with pytest.raises(InternalError, match=r"the constant f\.w is not what w declares"):
+    with pytest.raises(
+        InternalError, match=r"the constant f\.w does not match the declaration of w"
+    ):
         interpret(b.build(), {}, {}, constants=wrong)
 
 

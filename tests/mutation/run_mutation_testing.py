@@ -1,9 +1,9 @@
-"""Plants some hundred defects and shows that a checker catches each.
+"""Plants several hundred defects and shows that a checker catches each.
 
-    python tests/mutation/prove.py [--jobs N] [--part NAME]
+    python tests/mutation/run_mutation_testing.py [--jobs N] [--part NAME]
 
-Prints a table: kinds of defects, how many were planted and caught, by which checkers. Ends with 1
-where one survived. It takes about a quarter of an hour on two cores; needs gcc, and the MLPerf Tiny
+Prints a table of defect kinds with the number planted and caught, by checker. Exits with 1 if a
+mutant survives. Takes about a quarter of an hour on two cores; needs gcc, and the MLPerf Tiny
 models for the parts called kws.
 """
 
@@ -17,10 +17,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import wrong_devices
-import wrong_kernels
-import wrong_plans
-import wrong_sources
+import mutate_devices
+import mutate_kernels
+import mutate_plans
+import mutate_sources
 from mutants import Row, judged, table
 from subjects import Subject, check_sound, models_file, subject
 
@@ -40,33 +40,33 @@ def _net(seed: int, target: str, samples: int = 60, **rest: object) -> Make:
 
 
 def plans_of(make: Make, folder: Path, per_kind: int) -> list[Row]:
-    """Wrong plans, and plans of wrong problems."""
+    """Return mutated plans and plans of mutated problems."""
     made = make(folder)
     check_sound(made)
     return judged(
-        (*wrong_plans.plan_mutants(made, per_kind), *wrong_plans.problem_mutants(made, per_kind))
+        (*mutate_plans.plan_mutants(made, per_kind), *mutate_plans.problem_mutants(made, per_kind))
     )
 
 
 def kernels_of(make: Make, folder: Path, per_kind: int, half: int) -> list[Row]:
-    """Wrong kernels; `half` takes every second one, so that two processes share them."""
+    """Return mutated kernels; `half` selects every second one, so that two processes share them."""
     made = make(folder)
     check_sound(made)
-    return judged(list(wrong_kernels.mutants(made, per_kind))[half::2])
+    return judged(list(mutate_kernels.mutants(made, per_kind))[half::2])
 
 
 def devices_of(folder: Path) -> list[Row]:
-    """What two cores do wrongly together."""
-    made = subject("digits", "", folder, samples=1, devices=wrong_devices.CORES)
-    return judged(wrong_devices.mutants(made, 4))
+    """Return mutants of the interaction of two cores."""
+    made = subject("digits", "", folder, samples=1, devices=mutate_devices.CORES)
+    return judged(mutate_devices.mutants(made, 4))
 
 
 def sources_of(folder: Path, part: int) -> list[Row]:
-    """Wrong sources, every third of them."""
-    copy = wrong_sources.copy_of(wrong_sources.ROOT, folder)
+    """Return every third mutated source."""
+    copy = mutate_sources.copy_of(mutate_sources.ROOT, folder)
     if part == 0:
-        wrong_sources.check_sound(copy)
-    return judged(wrong_sources.mutants(copy, wrong_sources.EDITS[part::3]))
+        mutate_sources.check_sound(copy)
+    return judged(mutate_sources.mutants(copy, mutate_sources.EDITS[part::3]))
 
 
 PARTS: Mapping[str, Callable[[Path], list[Row]]] = {
@@ -87,13 +87,13 @@ PARTS: Mapping[str, Callable[[Path], list[Row]]] = {
 
 
 def run_part(name: str) -> list[Row]:
-    """One part, in a folder of its own."""
+    """Run one part in its own folder."""
     with tempfile.TemporaryDirectory(prefix="firmwright-mutants-") as folder:
         return PARTS[name](Path(folder))
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="this part only")

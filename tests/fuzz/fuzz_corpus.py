@@ -1,10 +1,10 @@
-"""Feeds bent files to everything that reads what others wrote, and says what it could not take.
+"""Fuzzer of all readers of external files; reports inputs that are not handled.
 
-    python tests/fuzz/million.py [--cases N] [--seed S] [--jobs J] [--reader NAME]
+    python tests/fuzz/fuzz_corpus.py [--cases N] [--seed S] [--jobs J] [--reader NAME]
 
-Each case ends in a value or in an error of ours, within time and memory. Anything else is a
-finding: it is made smaller, written to a folder, and the command ends with 1. The same seed makes
-the same cases on every machine. A million cases take about a quarter of an hour on two cores.
+Each case must yield a value or one of our errors, within time and memory limits. Anything else is a
+finding: it is reduced, written to a folder, and the command exits with 1. The same seed gives the
+same cases on every machine. A million cases take about a quarter of an hour on two cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FOLDERS = ("ops", "onnx", "runtime", "fuzz")
 LEAST_CASES = 20_000
-"""Of a million, for each reader."""
+"""Minimum for each reader, of a million cases."""
 LIMIT_S = 5.0
 MEMORY_BYTES = 4 << 30
 BLOCK = 2_000
@@ -44,7 +44,7 @@ SMALLER_TRIES = 300
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A case that ended in anything else, by where that happened."""
+    """A case that ended in another way, identified by its location."""
 
     reader: str
     label: str
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Found:
-    """Of one block, or of all of one reader."""
+    """The results of one block, or of all blocks of one reader."""
 
     cases: int = 0
     accepted: int = 0
@@ -72,12 +72,12 @@ class Found:
 
 
 class TooLongError(BaseException):
-    """A case took more than its time; no handler of errors may swallow it."""
+    """The time limit of a case; error handlers must not swallow it."""
 
 
 @contextlib.contextmanager
 def bounded(limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Raises TooLongError in what takes longer."""
+    """Raise TooLongError after the time limit."""
 
     def ring(*_: object) -> None:
         raise TooLongError(f"more than {limit_s} s")
@@ -92,13 +92,13 @@ def bounded(limit_s: float = LIMIT_S) -> Iterator[None]:
 
 
 def case(reader: Reader, seed: int, index: int) -> tuple[str, bytes]:
-    """The label and the bytes of a case."""
+    """Return the label and the bytes of a case."""
     rng = random.Random(f"{reader.name}/{seed}/{index}")
     return f"{reader.name}, seed {seed}, case {index}", reader.bend(rng.choice(reader.seeds()), rng)
 
 
 def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
-    """Whether it was accepted; and, if it ended as it must not, how and where ("" else)."""
+    """Return whether the case was accepted, and the kind and location of a finding or ""."""
     try:
         with bounded():
             reader.read(data)
@@ -112,7 +112,7 @@ def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
 
 
 def _place(error: BaseException) -> str:
-    """Kind of error and the last place in our code: one finding for each."""
+    """Return the kind of error and the last location in our code, which identify a finding."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if "firmwright" in f.filename and "tests" not in f.filename]
     if isinstance(error, RecursionError | TooLongError | MemoryError):
@@ -122,7 +122,7 @@ def _place(error: BaseException) -> str:
 
 
 def run_block(name: str, seed: int, first: int, end: int) -> Found:
-    """Some cases of one reader, in this process."""
+    """Run some cases of one reader in this process."""
     reader = find(name)
     found = Found()
     for index in range(first, end):
@@ -138,7 +138,7 @@ def run_block(name: str, seed: int, first: int, end: int) -> Found:
 
 
 def smaller(reader: Reader, data: bytes, key: str) -> bytes:
-    """Pieces taken out as long as the case ends alike."""
+    """Reduce the data as long as the outcome stays the same."""
     size, tries = max(1, len(data) // 2), 0
     while size and tries < SMALLER_TRIES:
         at = 0
@@ -153,12 +153,12 @@ def smaller(reader: Reader, data: bytes, key: str) -> bytes:
 
 
 def find(name: str) -> Reader:
-    """The reader of that name; a script has to be told where the writers of sound files are."""
+    """Return the reader of that name; a script needs the path of the seed file writers."""
     return next(reader for reader in table() if reader.name == name)
 
 
 def table() -> tuple[Reader, ...]:
-    """All readers."""
+    """Return all readers."""
     tests = Path(__file__).resolve().parents[1]
     sys.path += [str(tests / name) for name in FOLDERS if str(tests / name) not in sys.path]
     from readers import READERS
@@ -167,14 +167,14 @@ def table() -> tuple[Reader, ...]:
 
 
 def settle() -> None:
-    """Of a worker: what a case may take, and no word of what is broken on purpose."""
+    """Set the resource limits of a worker and silence expected warnings."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
 
 
 def blocks(cases: int, readers: Sequence[Reader]) -> list[tuple[str, int, int]]:
-    """(reader, first, end): shares of all cases, none below its least."""
+    """Return (reader, first, end): the shares of all cases, none below its minimum."""
     whole = sum(reader.share for reader in readers)
     found = []
     for reader in readers:
@@ -184,7 +184,7 @@ def blocks(cases: int, readers: Sequence[Reader]) -> list[tuple[str, int, int]]:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=1_000_000, help="of all readers (1000000)")
     parser.add_argument("--seed", type=int, default=1)

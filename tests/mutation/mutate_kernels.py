@@ -1,8 +1,8 @@
-"""Defects in what kernels compute: indices, loops, arithmetic, constants, the calls of the main.
+"""Mutants of kernels: indices, loops, arithmetic, constants and the calls of the main.
 
-In: a subject. Out: mutants of its lowered module. Each is judged by the verifier of the IR, then
-the C compiler, then sanitizers and the reference runtime, value by value in every layer. One that
-leaves the C as it is, or the machine code that an optimising compiler makes of it, changed nothing.
+Each is judged by the IR verifier, the C compiler, the sanitizers, and a comparison of every layer
+with the reference runtime. A mutant that leaves the C or the optimized machine code unchanged has
+no effect.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
 
 Change = Callable[[Node], Node | None]
-"""The defect of a node; None where the kind does not apply."""
+"""The mutated node, or None if the kind does not apply."""
 
 
 def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
-    """Up to `per_kind` of each kind, spread over the kernels."""
+    """Return up to `per_kind` mutants of each kind, spread over the kernels."""
     for kind, change in CHANGES.items():
         for func, place in drawn(list(_sites(subject, change)), per_kind, f"{subject.name} {kind}"):
             module = partial(_planted, subject.compiled.module, func, place, change)
@@ -45,7 +45,7 @@ def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
 
 
 def judge(subject: Subject, make: Callable[[], IRModule]) -> Outcome:
-    """Every checker in the order in which a compilation meets them."""
+    """Apply every checker in the order in which a compilation uses them."""
     module = make()
     found = checked(subject, module)
     if not found.survived:
@@ -91,7 +91,7 @@ def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
 
 
 def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModule:
-    """`module` with the change at the `place`-th node of the function that it applies to."""
+    """Return `module` with the change applied at the `place`-th applicable node of the function."""
     func, count = module.functions[name], 0
     assert isinstance(func, tir.PrimFunc)
 
@@ -154,7 +154,7 @@ def _operator(before: str, after: str) -> Change:
 
 
 def _unsaturated(node: Node) -> Node | None:
-    """`min(max(x, low), high)` of constants without its lower bound."""
+    """Drop the lower bound of `min(max(x, low), high)` with constants."""
     if not (isinstance(node, tir.Binary) and node.op == "min" and isinstance(node.b, tir.IntImm)):
         return None
     inner = node.a
@@ -164,14 +164,14 @@ def _unsaturated(node: Node) -> Node | None:
 
 
 def _shift(node: Node) -> Node | None:
-    """Rounds by another power of two."""
+    """Round by another power of two."""
     if isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm):
         return replace(node, b=_plus(node.b, -1))
     return None
 
 
 def _rounding(node: Node) -> Node | None:
-    """A shift to the right that rounds up instead of down."""
+    """Make a right shift round up instead of down."""
     if not (isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm)):
         return None
     half = tir.IntImm((1 << node.b.value) - 1, node.a.dtype)
@@ -239,7 +239,7 @@ def _with_constants(module: IRModule, changed: Mapping[str, Constant]) -> IRModu
 def _each(
     suffix: str, change: Callable[[Values, int], None], columns: slice = slice(None)
 ) -> Callable[[IRModule], list[Site]]:
-    """Sites: the elements of the columns of those constants, each changed by itself."""
+    """Return the elements of some columns of the constants as sites, changed one by one."""
 
     def sites(module: IRModule) -> list[Site]:
         found: list[Site] = []
@@ -282,7 +282,7 @@ def _swapped(values: Values, place: int) -> None:
 
 
 def _whole(module: IRModule) -> list[Site]:
-    """Sites: two constants of one type, one in the place of the other."""
+    """Return pairs of constants of one type as sites, one replacing the other."""
     found: list[Site] = []
     items = list(module.constants.items())
     for number, (name, one) in enumerate(items):
@@ -313,7 +313,7 @@ CONSTANTS: Mapping[str, Callable[[IRModule], list[Site]]] = {
 
 
 def _same_sums(subject: Subject, module: IRModule) -> str:
-    """Why what layers requantise by may be changed like that; "" if it is not known that it may."""
+    """Return the reason why changed requantization has no effect, or "" if none is known."""
     sound = subject.compiled.module
     changed = [n for n, c in module.constants.items() if sound.constants[n].data != c.data]
     reasons = [

@@ -1,4 +1,4 @@
-"""What is joined is made where it belongs, what is parted stays where it is: neither takes code."""
+"""Tests of copy elision for splits and concatenations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def graph(body: str, results: str = "%z") -> IRModule:
 
 
 def marked(body: str, results: str = "%z") -> dict[str, object]:
-    """The offsets of each call's parts, by the name of its first output."""
+    """Return the offsets of each call's parts, by the name of its first output."""
     entry = elide_copies(graph(body, results), op_table()).entry
     assert isinstance(entry, Function)
     return {
@@ -49,7 +49,7 @@ def marked(body: str, results: str = "%z") -> dict[str, object]:
     }
 
 
-def test_parts_and_joints_along_the_outermost_axis_are_marked() -> None:
+def test_splits_and_concatenations_along_the_outermost_axis_are_elided() -> None:
     assert marked(JOINED) == {"a": ("input", (0, 8)), "y": ("output", (0, 8))}
     assert marked(SLICED) == {"s": ("input", (4,))}
     assert marked(NESTED)["z"] == ("output", (0, 8))
@@ -64,25 +64,25 @@ def test_parts_and_joints_along_the_outermost_axis_are_marked() -> None:
     ],
     ids=["a result", "a part of something else", "twice the same"],
 )
-def test_what_cannot_be_made_elsewhere_is_copied(body: str, results: str) -> None:
+def test_values_that_need_their_own_memory_are_copied(body: str, results: str) -> None:
     assert "y" not in marked(body, results)
 
 
-def test_parts_along_an_inner_axis_or_off_a_kernels_alignment_are_copied() -> None:
+def test_inner_axes_and_unaligned_parts_are_copied() -> None:
     inner = SPLIT.replace("axis=1", "axis=2").replace("[1, 2, 4]", "[1, 4, 2]")
     assert not marked(f"{inner} %z: i8[1, 4, 2] quant(0.5, 0) = relu(%a)")
     odd = SLICED.replace("[1, 4, 4]", "[1, 8, 2]").replace("[1, 2, 4]", "[1, 2, 2]")
     assert not marked(odd.replace("counts=[1, 2, 4]", "counts=[1, 2, 2]"))
 
 
-def test_a_module_without_such_calls_stays_the_same() -> None:
+def test_a_module_without_elidable_copies_is_unchanged() -> None:
     module = graph(f"%z: {WHOLE} = relu(%x)")
     assert elide_copies(module, op_table()) is module
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("body", [JOINED, SLICED, NESTED], ids=["joined", "sliced", "nested"])
-def test_the_program_computes_what_the_graph_does_without_copies(body: str) -> None:
+def test_elided_copies_do_not_change_results(body: str) -> None:
     module = graph(body, "%w" if body is NESTED else "%z")
     done = compile_model(module, Options())
     main = done.module.entry

@@ -1,4 +1,4 @@
-"""The interpreter: which loops become lanes, and that these do what serial loops do."""
+"""Tests of the interpreter: which loops run as lanes, and their equivalence to serial loops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def test_a_padded_convolution_equals_numpy() -> None:
     np.testing.assert_array_equal(out, sum(taps))
 
 
-def test_a_reduction_is_serial_and_the_loop_around_it_is_lanes() -> None:
+def test_a_reduction_is_serial_inside_a_parallel_loop() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (5, 9), "in"), b.buffer_param("y", INT32, (5,), "inout")
     with b.for_("i", 5) as i, b.for_("k", 9) as k:
@@ -81,7 +81,7 @@ def prefix_sum() -> Builder:
     return b
 
 
-def test_a_loop_that_reads_what_another_iteration_wrote_is_serial() -> None:
+def test_a_loop_carried_dependence_makes_a_loop_serial() -> None:
     out = np.ones(16, np.int32)
     b = prefix_sum()
     run(b, y=out)
@@ -103,7 +103,7 @@ def test_a_loop_that_reads_what_another_iteration_wrote_is_serial() -> None:
         (lambda i, j: (i / 2) * 8 + j, False),
     ],
 )
-def test_iterations_are_lanes_exactly_when_their_stores_are_apart(
+def test_a_loop_is_parallel_exactly_if_its_stores_are_disjoint(
     index: Callable[[Any, Any], Any], parallel: bool
 ) -> None:
     b = Builder("f")
@@ -114,8 +114,8 @@ def test_iterations_are_lanes_exactly_when_their_stores_are_apart(
     assert runs_in_lanes(func) == parallel
 
 
-def test_stores_to_several_rows_and_columns_at_once_are_apart() -> None:
-    """Two channels by four pixels a step, as a register-blocked kernel writes them."""
+def test_blocked_stores_to_rows_and_columns_are_disjoint() -> None:
+    """Two channels by four pixels per step, as in a register-blocked kernel."""
     b = Builder("f")
     y = b.buffer_param("y", INT8, (32, 10), "out")
     with b.for_("block", 8) as block, b.for_("pair", 5) as pair:
@@ -142,7 +142,7 @@ def test_registers_that_outlive_an_iteration_make_a_loop_serial() -> None:
     assert out.tolist() == np.maximum.accumulate(x_values).tolist()
 
 
-def test_registers_may_be_numbered_by_an_unrolled_loop() -> None:
+def test_registers_may_be_indexed_by_an_unrolled_loop() -> None:
     b = Builder("f")
     y = b.buffer_param("y", INT32, (5, 4), "out")
     with b.for_("i", 5) as i:
@@ -173,7 +173,7 @@ def test_extents_may_differ_between_lanes() -> None:
     assert counts.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_branches_diverge_and_while_loops_end_lane_by_lane() -> None:
+def test_branches_and_while_loops_diverge_per_lane() -> None:
     """Collatz steps: a while loop, an if and an else that differ in every lane."""
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (20,), "in"), b.buffer_param("y", INT32, (20,), "out")
@@ -228,7 +228,7 @@ def test_lanes_beyond_the_limit_run_in_chunks() -> None:
 
 
 def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]:
-    """Four pixels by two channels in registers over a packed column: the shape of a schedule."""
+    """Return a GEMM with four pixels by two channels in registers over a packed column."""
     rng = np.random.default_rng(5)
     weights = rng.integers(-127, 128, (channels // 2, depth // 2, 2, 2)).astype(np.int16)
     b = Builder("gemm")
@@ -284,7 +284,7 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
 
 
 def scratch_kernel(carried: bool) -> tir.PrimFunc:
-    """Scratch is a parameter, as after planning; `carried`: iterations read each other's."""
+    """Return a kernel with scratch as a parameter; with `carried`, iterations read each other's."""
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
     z = b.buffer_param("z", INT32, (8,), "out")

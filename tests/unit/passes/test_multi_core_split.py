@@ -1,4 +1,4 @@
-"""Calls are split over cores: the same values, made in their place, each core's part its own."""
+"""Tests of the multi-core split: equal values, computed in place by each core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tensor(name: str, shape: tuple[int, ...], dtype: DType = INT8, *, scale: flo
 
 
 def weights(name: str, shape: tuple[int, ...], dtype: DType) -> Value:
-    """A constant with a scale for each entry of its first axis."""
+    """Return a constant with one scale per entry of its first axis."""
     count = shape[0]
     quantization = Quantization(FACTORS[:count], (0,) * count, 0)
     return Value(name, TensorType(shape, dtype, quantization), constant=name)
@@ -104,7 +104,7 @@ def body(module: IRModule) -> tuple[Call, ...]:
 
 @pytest.mark.parametrize("devices", [("cpu0", "cpu1"), ("cpu0", "cpu1", "cpu2")])
 @pytest.mark.parametrize("case", CASES)
-def test_the_parts_make_what_the_whole_makes(case: str, devices: tuple[str, ...]) -> None:
+def test_a_split_call_computes_the_same_result(case: str, devices: tuple[str, ...]) -> None:
     module = graph(case, *devices)
     split = split_over_cores(module, OPS)
     assert isinstance(split.entry, Function)
@@ -122,7 +122,7 @@ def test_the_parts_make_what_the_whole_makes(case: str, devices: tuple[str, ...]
     assert all(SUBVIEWS_OF in call.attrs for call in joints), "no byte is moved"
 
 
-def test_what_is_small_or_placed_is_left_whole() -> None:
+def test_small_or_placed_calls_are_not_split() -> None:
     small = parse_module(
         'firmwright ir 1\nmodule @net attrs {devices=["cpu0", "cpu1"], entry="main"}\n'
         "graph @main(%x: i8[1, 8, 8, 4] quant(0.5, 0)) -> (%y) "
@@ -133,7 +133,7 @@ def test_what_is_small_or_placed_is_left_whole() -> None:
     assert split_over_cores(alone, OPS) is alone
 
 
-def test_cuts_are_as_even_as_good_places_allow() -> None:
+def test_cuts_are_as_even_as_valid_positions_allow() -> None:
     assert choose_cuts(25, 2, lambda place: True) == (0, 12, 25)
     assert choose_cuts(12, 2, lambda place: place % 4 == 0) == (0, 4, 12)
     assert choose_cuts(24, 3, lambda place: place % 4 == 0) == (0, 8, 16, 24)

@@ -1,10 +1,9 @@
-"""Defects of memory plans and of the problems that they are made for.
+"""Mutants of memory plans and of planning problems.
 
-In: a subject. Out: mutants. A plan with a defect goes to the plan's validator. A problem with a
-defect (a conflict gone, a life cut short, an overlap that the kernel does not allow) gives a plan
-that is right for it; then the model's C is executed with every byte held against who wrote it last,
-as `verify --check-plan` does. `free_of_collisions` judges what the validator lets pass, by another
-method: a map of bytes at every moment.
+The plan validator judges a mutated plan. A mutated problem (a missing conflict, a shortened live
+range, a forbidden overlap) yields a plan that is valid for it; then the C runs with every byte
+compared with its last writer, as `verify --check-plan` does. `free_of_collisions` checks accepted
+plans by another method: a map of bytes over time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RUNS = 2
 
 
 def plan_of(subject: Subject) -> Plan:
-    """The subject's own."""
+    """Return the subject's plan."""
     plan = subject.compiled.module.plan
     assert plan is not None
     return plan
@@ -45,7 +44,7 @@ def plan_of(subject: Subject) -> Plan:
 
 
 def plan_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
-    """Plans that the validator has to refuse."""
+    """Return plans that the validator must reject."""
     plan, pools = plan_of(subject), subject.compiled.module.pools
     for kind, make in PLANS.items():
         sites = [(site, wrong) for site, wrong in make(plan, pools) if wrong != plan]
@@ -63,7 +62,7 @@ def plan_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
 
 
 def judge_plan(wrong: Plan, plan: Plan, pools: tuple[PoolInfo, ...]) -> Outcome:
-    """By the validator; what it lets pass must be as good a plan as the other."""
+    """Judge by the validator; an accepted plan must be as good as the original."""
     try:
         check_plan(wrong, plan.buffers, plan.conflicts, pools)
     except InternalError as error:
@@ -72,7 +71,7 @@ def judge_plan(wrong: Plan, plan: Plan, pools: tuple[PoolInfo, ...]) -> Outcome:
 
 
 def judge_module(subject: Subject, module: IRModule, wrong: Plan) -> Outcome:
-    """By the verifier of modules that were read from a text."""
+    """Judge by the verifier for modules read from text."""
     found = checked(subject, module)
     return _harmless(wrong) if found.survived else found
 
@@ -84,9 +83,9 @@ def _harmless(wrong: Plan) -> Outcome:
 
 
 def free_of_collisions(plan: Plan) -> bool:
-    """Whether at each moment each byte is one buffer's; False where buffers may share by rule.
+    """Return whether each byte has one owner at each time, and pool sizes match the highest buffer.
 
-    Also that figures are right: a pool is as large as its highest buffer.
+    Returns False if buffers may share memory by rule.
     """
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
@@ -137,7 +136,7 @@ def _placed(plan: Plan, name: str, place: Placement) -> Plan:
 
 
 def _onto_another(plan: Plan, pools: Any) -> Wrongs:
-    """A buffer where another one lies that must keep all of its bytes meanwhile."""
+    """Move a buffer onto another that must keep all of its bytes at that time."""
     for conflict in plan.conflicts:
         a, b = (_buffer(plan, name) for name in (conflict.a, conflict.b))
         place = plan.placements[a.name]
@@ -208,7 +207,7 @@ PLANS: Mapping[str, Callable[[Plan, Any], Wrongs]] = {
 
 
 def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
-    """Problems of which something is left out, planned as they are."""
+    """Return incomplete problems with their plans."""
     plan = plan_of(subject)
     for site, conflicts in drawn(list(_dropped(plan)), per_kind, f"{subject.name} dropped"):
         judge = partial(judge_conflicts, subject, plan, conflicts)
@@ -226,7 +225,7 @@ def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
 def judge_conflicts(
     subject: Subject, plan: Plan, conflicts: tuple[OffsetConstraint, ...]
 ) -> Outcome:
-    """A planner that is not told of a conflict, and the validator that is not either."""
+    """Judge with a planner and a validator that both lack one conflict."""
     pools = subject.compiled.module.pools
     made = _careless(plan, conflicts)
     try:
@@ -237,7 +236,7 @@ def judge_conflicts(
 
 
 def _careless(plan: Plan, conflicts: tuple[OffsetConstraint, ...]) -> Plan:
-    """The plan with the two buffers of the missing conflict in one place."""
+    """Return the plan with the two buffers of the missing conflict in one place."""
     (missing,) = [each for each in plan.conflicts if each not in conflicts]
     return _placed(plan, missing.b, plan.placements[missing.a])
 
@@ -276,7 +275,7 @@ def _with_life(name: str, live: LiveRange) -> AbstractContextManager[Any]:
 
 
 def _with_spans(change: Callable[[Spans | None], Spans | None]) -> AbstractContextManager[Any]:
-    """What a kernel's input and output may share is found wrongly."""
+    """Replace the offset constraints of a kernel's input and output."""
     real = inplace_analysis.find_offset_constraints
 
     def found(*words: Any) -> Spans | None:
@@ -299,14 +298,14 @@ def _narrower(by: int) -> Callable[[Spans | None], Spans | None]:
 
 
 def _other_side(spans: Spans | None) -> Spans | None:
-    """In place forward where the kernel works backward."""
+    """Allow in-place execution forward where the kernel works backward."""
     if spans is None:
         return None
     return tuple(Forbidden(-one.hi, -one.lo, one.modulus) for one in spans)
 
 
 def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[Any]]) -> Outcome:
-    """Plans with the defect and executes the C with the memory watched."""
+    """Plan with the defect and run the C with access tracing."""
     with defect():
         module = subject.planned(subject.unplanned)
     found = checked(subject, module)
@@ -325,7 +324,7 @@ def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[
 
 
 def _right_anyway(sound: Plan, module: IRModule) -> bool:
-    """Whether the validator, told of all conflicts and lives, has nothing against the places."""
+    """Return whether the validator accepts the placements under the complete problem."""
     made = module.plan
     assert made is not None
     moved = replace(sound, placements=made.placements, pool_bytes=made.pool_bytes)

@@ -1,4 +1,4 @@
-"""The cost model counts work as compilers leave it: shares of conditions, hoisting, unrolling."""
+"""Tests of the cost model: fractions of conditions, hoisting and unrolling."""
 
 import pytest
 
@@ -29,14 +29,14 @@ def copy(index, value=None) -> tir.BufferStore:
     return tir.BufferStore(Y, (index,), value or tir.BufferLoad(X, (index,)))
 
 
-def test_loads_and_stores_run_as_often_as_their_loops():
+def test_loads_and_stores_count_once_per_iteration():
     done = count_operations(function(loop(I, 5, loop(J, 7, copy(J)))), {}).done
     assert (done["load"], done["store"]) == (35, 35)
     assert (done["loop"], done["entry"], done["call"]) == (5 + 35, 1 + 5, 1)
 
 
 @pytest.mark.parametrize(("place", "lookups"), [(tir.BufferLoad(X, (I,)), 5), (I, 0)])
-def test_a_table_read_where_data_say_is_looked_up(place, lookups: int):
+def test_a_load_at_a_data_dependent_index_is_a_lookup(place, lookups: int):
     table = tir.Buffer("table", INT8, (64,), scope="const")
     done = count_operations(function(loop(I, 5, copy(I, tir.BufferLoad(table, (place,))))), {}).done
     assert done.get("lookup", 0) == lookups
@@ -49,7 +49,7 @@ def test_an_unrolled_loop_has_no_overhead():
 
 
 @pytest.mark.parametrize("inside", [0, 3, 16, 20, 32])
-def test_a_condition_on_loops_counts_by_its_share(inside: int):
+def test_a_condition_on_loop_variables_counts_its_fraction(inside: int):
     body = loop(I, 32, tir.If(tir.Binary("lt", I, number(inside)), copy(I)))
     assert count_operations(function(body), {}).done.get("store", 0) == pytest.approx(inside, abs=1)
 
@@ -65,12 +65,12 @@ def test_a_condition_on_data_counts_half():
     assert count_operations(function(loop(I, 10, tir.If(cond, copy(I)))), {}).done["store"] == 5
 
 
-def test_a_loop_as_long_as_another_counts_its_mean():
+def test_a_loop_with_a_varying_extent_counts_its_mean():
     triangle = loop(I, 9, tir.For(J, number(0), I, copy(J)))
     assert count_operations(function(triangle), {}).done["store"] == pytest.approx(36, rel=0.05)
 
 
-def test_arithmetic_on_indices_stands_outside_of_loops_and_once():
+def test_index_arithmetic_is_hoisted_and_counted_once():
     row = tir.Binary("mul", I, number(12))
     body = loop(
         I, 4, loop(J, 16, tir.If(tir.Binary("lt", tir.Binary("add", row, J), row), copy(J)))
@@ -79,7 +79,7 @@ def test_arithmetic_on_indices_stands_outside_of_loops_and_once():
     assert done["index"] == 4 + 4 * 16
 
 
-def test_a_product_that_is_added_is_one_operation_and_a_part_used_twice_is_done_once():
+def test_multiply_add_is_one_operation_and_shared_parts_count_once():
     product = tir.Binary("mul", tir.BufferLoad(X, (I,)), tir.BufferLoad(Y, (I,)))
     total = tir.Binary("add", tir.BufferLoad(X, (number(0),)), product)
     done = count_operations(function(loop(I, 6, copy(I, tir.Binary("xor", total, total)))), {}).done
@@ -90,7 +90,7 @@ def test_a_product_that_is_added_is_one_operation_and_a_part_used_twice_is_done_
 @pytest.mark.parametrize(
     ("low", "high", "kind"), [(-8, 7, "saturate"), (0, 127, "saturate"), (-5, 5, "clip")]
 )
-def test_a_clamp_by_constants_saturates_where_its_limits_are_those_of_bits(low, high, kind):
+def test_a_clamp_to_an_n_bit_range_is_a_saturation(low, high, kind):
     value = tir.Binary("max", tir.BufferLoad(X, (I,)), tir.IntImm(low, INT8))
     done = count_operations(
         function(loop(I, 6, copy(I, tir.Binary("min", value, tir.IntImm(high, INT8))))), {}
@@ -99,7 +99,7 @@ def test_a_clamp_by_constants_saturates_where_its_limits_are_those_of_bits(low, 
     assert {"saturate", "clip", "clamp"} & set(done) == {kind}
 
 
-def test_a_constant_that_a_loop_does_not_choose_is_loaded_outside_of_it():
+def test_a_loop_invariant_constant_load_is_hoisted():
     table = tir.Buffer("table", INT8, (4,), scope="const")
     body = loop(I, 6, loop(J, 9, copy(J, tir.BufferLoad(table, (number(2),)))))
     assert count_operations(function(body), {}).done["load"] == 1

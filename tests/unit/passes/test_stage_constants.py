@@ -1,4 +1,4 @@
-"""Constants in other memory: each step finds its own; nothing disturbs a copy under way."""
+"""Tests of constant staging: each step gets its constants, and running copies are not disturbed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SCOPES = ("global", "external", "port", "async")
 
 @pytest.fixture
 def net() -> Callable[..., IRModule]:
-    """`net(PoolInfo(...), ...)`: the module of the text, its constants placed and loaded."""
+    """Return the module of the text with constants assigned to the pools and staged."""
 
     def make(*pools: PoolInfo) -> IRModule:
         module = parse_module(TEXT, "net.fwir")
@@ -82,7 +82,7 @@ def ro(scope: str, size_bytes: int | None = None, name: str = "away") -> PoolInf
 
 
 def in_order(module: IRModule) -> list[str]:
-    """Calls and loads of the AOT main in the order of the text; a load by its staging buffer."""
+    """Return calls and loads of the AOT main in order; a load is named by its staging buffer."""
     found = []
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -97,7 +97,7 @@ def in_order(module: IRModule) -> list[str]:
 
 
 def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
-    """What the planned module computes, in a pool that starts with rubbish."""
+    """Return the result of the planned module in a pool with random initial contents."""
     module = plan_memory(module, "greedy_by_size")
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -111,7 +111,7 @@ def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_wherever_constants_lie_the_result_is_the_same(
+def test_results_do_not_depend_on_the_constant_memory(
     scope: str, net: Callable[..., IRModule]
 ) -> None:
     x = np.random.default_rng(3).integers(-128, 128, 16).astype(np.int8)
@@ -125,7 +125,7 @@ def test_without_a_pool_for_constants_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("scope", ["external", "port", "async"])
-def test_kernels_link_no_constant_that_lies_elsewhere(
+def test_kernels_do_not_link_constants_of_separate_pools(
     scope: str, net: Callable[..., IRModule]
 ) -> None:
     module = net(ro(scope))
@@ -134,7 +134,7 @@ def test_kernels_link_no_constant_that_lies_elsewhere(
     assert {constant.pool for constant in module.constants.values()} == {"away"}
 
 
-def test_a_synchronous_load_stands_right_before_its_step(net: Callable[..., IRModule]) -> None:
+def test_a_synchronous_load_directly_precedes_its_step(net: Callable[..., IRModule]) -> None:
     assert in_order(net(ro("port"))) == [
         "const_load first_constants",
         "first",
@@ -148,7 +148,7 @@ def test_a_synchronous_load_stands_right_before_its_step(net: Callable[..., IRMo
     ]
 
 
-def test_an_asynchronous_load_goes_on_behind_the_step_before(net: Callable[..., IRModule]) -> None:
+def test_an_asynchronous_load_overlaps_the_previous_step(net: Callable[..., IRModule]) -> None:
     assert in_order(net(ro("async"))) == [
         "const_load_start first_constants",
         "const_load_wait first_constants",
@@ -165,7 +165,7 @@ def test_an_asynchronous_load_goes_on_behind_the_step_before(net: Callable[..., 
     ]
 
 
-def test_the_planner_keeps_a_buffer_from_the_start_of_its_load_to_its_step(
+def test_a_staging_buffer_is_live_from_its_load_to_its_step(
     net: Callable[..., IRModule],
 ) -> None:
     made = plan_memory(net(ro("async")), "greedy_by_size").plan
@@ -203,7 +203,7 @@ def test_pools_fill_in_the_order_given_each_up_to_its_limit(net: Callable[..., I
     assert len(build_pool_image(module, module.pools[1]).data) == 64
 
 
-def test_constants_that_find_no_room_say_what_they_need(net: Callable[..., IRModule]) -> None:
+def test_constants_that_do_not_fit_are_an_error(net: Callable[..., IRModule]) -> None:
     with pytest.raises(DoesNotFitError) as caught:
         net(ro("global", 16, "near"), ro("external", 64))
     assert str(caught.value) == (
@@ -213,7 +213,9 @@ def test_constants_that_find_no_room_say_what_they_need(net: Callable[..., IRMod
     assert [r.need_bytes for r in caught.value.regions] == [96]
 
 
-def test_a_constant_loaded_by_several_steps_counts_as_often(net: Callable[..., IRModule]) -> None:
+def test_a_constant_loaded_by_several_steps_is_counted_per_step(
+    net: Callable[..., IRModule],
+) -> None:
     with pytest.raises(DoesNotFitError, match=r"they need 208 bytes, away may hold 112\."):
         net(ro("port", 112))
 
@@ -224,13 +226,13 @@ def test_a_pool_cannot_have_the_name_of_a_buffer(net: Callable[..., IRModule]) -
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_the_text_says_where_constants_lie(scope: str, net: Callable[..., IRModule]) -> None:
+def test_module_text_records_constant_pools(scope: str, net: Callable[..., IRModule]) -> None:
     module = net(ro(scope))
     text = print_module(module)
     assert " in(@away)\n" in text
     assert parse_module(text, "net.fwir") == module
 
 
-def test_loads_are_for_the_aot_main_alone() -> None:
+def test_loads_occur_only_in_the_aot_main() -> None:
     for name in CONSTANT_LOADS:
         assert "#error" in BASE_INTRINSICS[name].portable

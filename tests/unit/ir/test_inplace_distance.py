@@ -1,4 +1,4 @@
-"""What input and output may share, on kernels made to mislead the analysis of accesses."""
+"""Tests of the in-place analysis on kernels that are difficult to analyze."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kernel(body: tir.Stmt, *more: tir.Param, x: tir.Buffer, y: tir.Buffer) -> ti
     return tir.PrimFunc("kernel", (tir.Param(x, "in"), tir.Param(y, "out"), *more), body)
 
 
-def test_a_row_chosen_by_the_input_is_read_where_the_window_opens() -> None:
+def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
     x, y = tir.Buffer("x", UINT8, (N,)), tir.Buffer("y", INT8, (N, 4))
     table, row = tir.Buffer("table", INT8, (256, 4)), tir.Buffer("row", INT8, (4,))
     j = tir.Var("j", INT64)
@@ -35,7 +35,7 @@ def test_a_row_chosen_by_the_input_is_read_where_the_window_opens() -> None:
     assert spans == (Forbidden(-(4 * (N - 2) + 4 - (N - 1)), N - 1 + 1),)
 
 
-def test_a_range_check_that_wraps_hides_no_read() -> None:
+def test_a_wrapping_range_check_does_not_hide_reads() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     i = tir.Var("i", UINT32)
     shifted = tir.Binary("sub", i, tir.IntImm(1, UINT32))  # 0 - 1 is 2^32 - 1: not below N
@@ -51,7 +51,7 @@ def test_a_range_check_that_wraps_hides_no_read() -> None:
     assert any(span.lo < N - 1 < span.hi for span in spans)
 
 
-def test_an_output_read_back_hinders_nothing() -> None:
+def test_reading_back_the_output_adds_no_constraint() -> None:
     b = Builder("sums")
     x = b.buffer_param("x", INT8, (N, 4), "in")
     y = b.buffer_param("y", INT8, (N,), "out")
@@ -64,7 +64,7 @@ def test_an_output_read_back_hinders_nothing() -> None:
     assert spans == (Forbidden(-1, 4 * N),)
 
 
-def test_a_loop_that_runs_no_time_writes_nothing() -> None:
+def test_a_loop_without_iterations_writes_nothing() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     store = tir.BufferStore(y, (INDEX,), tir.IntImm(0, INT8))
     k = tir.Var("k", INT64)
@@ -74,7 +74,7 @@ def test_a_loop_that_runs_no_time_writes_nothing() -> None:
     assert find_offset_constraints(func, "x", "y") == (Forbidden(0, N),)
 
 
-def test_a_branch_on_data_counts_both_ways() -> None:
+def test_both_sides_of_a_data_dependent_branch_count() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     chosen = tir.Binary("lt", tir.BufferLoad(x, (INDEX,)), tir.IntImm(0, INT8))
     mirrored = tir.BufferLoad(x, (tir.Binary("sub", number(N - 1), INDEX),))

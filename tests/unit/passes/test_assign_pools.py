@@ -1,4 +1,4 @@
-"""Pinned tensors carry their pool wherever they are used; what cannot be pinned is named."""
+"""Tests of pool assignment: every use carries the pool, and invalid requests are reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def net() -> IRModule:
     return replace(parse_module(TEXT), pools=(*POOLS, PoolInfo("flash", access="ro")))
 
 
-def test_every_use_of_a_pinned_tensor_carries_its_pool() -> None:
+def test_every_use_of_an_assigned_tensor_has_its_pool() -> None:
     pinned = assign_tensor_pools(net(), [("hidden", "dtcm"), ("score", "sram")])
     entry = pinned.entry
     assert isinstance(entry, Function)
@@ -42,7 +42,7 @@ def test_every_use_of_a_pinned_tensor_carries_its_pool() -> None:
 
 
 @pytest.mark.parametrize("board", ["host", "mps3-an547"])
-def test_a_pinned_tensor_is_planned_into_its_pool(board: str) -> None:
+def test_an_assigned_tensor_is_planned_into_its_pool(board: str) -> None:
     pool = "dtcm" if board == "host" else "isram"
     pools = POOLS if board == "host" else ()
     pins = (("hidden", pool), ("score", pool))
@@ -59,13 +59,16 @@ def test_a_pinned_tensor_is_planned_into_its_pool(board: str) -> None:
 @pytest.mark.parametrize(
     ("pin", "message"),
     [
-        (("hiden", "dtcm"), r"'hiden' cannot .*: the model has no such tensor .* Try: hidden\."),
-        (("hidden", "dtmc"), r"to 'dtmc': there is no such pool to write to\. Try: dtcm\."),
-        (("hidden", "flash"), "there is no such pool to write to"),
-        (("weights", "dtcm"), "it is a constant, which lies with the program"),
+        (("hiden", "dtcm"), r"'hiden' cannot .*: no planned tensor has this name. Try: hidden\."),
+        (
+            ("hidden", "dtmc"),
+            r"to pool 'dtmc': there is no writable pool of this name\. Try: dtcm\.",
+        ),
+        (("hidden", "flash"), "there is no writable pool of this name"),
+        (("weights", "dtcm"), "it is a constant, which is part of the program"),
     ],
 )
-def test_what_cannot_be_pinned_is_named_with_the_nearest(
+def test_an_invalid_assignment_suggests_the_nearest_name(
     pin: tuple[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -73,17 +76,17 @@ def test_what_cannot_be_pinned_is_named_with_the_nearest(
 
 
 def test_a_tensor_has_one_pool() -> None:
-    with pytest.raises(UsageError, match="it is pinned to sram already"):
+    with pytest.raises(UsageError, match="it is already assigned to sram"):
         assign_tensor_pools(net(), [("hidden", "sram"), ("hidden", "dtcm")])
 
 
-def test_the_callers_buffers_cannot_be_pinned() -> None:
+def test_caller_buffers_cannot_be_assigned() -> None:
     module = replace(net(), io=IoBinding("caller"))
-    with pytest.raises(UsageError, match="no such tensor in a pool"):
+    with pytest.raises(UsageError, match="no planned tensor has this name"):
         assign_tensor_pools(module, [("image", "dtcm")])
 
 
-def test_a_lowered_module_has_no_tensors_to_pin() -> None:
+def test_a_lowered_module_cannot_be_assigned() -> None:
     done = compile_model(parse_module(TEXT), Options())
     with pytest.raises(UsageError, match="tensors of a lowered module"):
         assign_tensor_pools(done.module, [("hidden", "sram")])

@@ -1,8 +1,7 @@
-"""Defects in sources: of the runtime in C, and of what checks, in Python.
+"""Mutants of sources: of the C runtime and of the checkers in Python.
 
-In: the checkout. Out: mutants, each an edit of one file in a copy of the checkout. The checkers are
-tests of the suite, run in the copy by a process of their own; the mutant is caught when they fail.
-`sound` runs them all without any edit first.
+A mutant is an edit of one file in a copy of the checkout. Tests run in the copy in their own
+process; a mutant is caught if they fail. `check_sound` first runs all of them without an edit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TIMEOUT_S = 180
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`old`, which the file has once, becomes `new`; `tests` have to notice."""
+    """A replacement of `old`, which occurs once in the file, by `new`; `tests` must detect it."""
 
     kind: str
     file: str
@@ -42,14 +41,14 @@ LINES = "tests/runtime/test_bad_lines.py -k 'perfect_line or every_session or lo
 SLOTS = "tests/runtime/test_loader_slots.py"
 PROTOCOL = "tests/unit/device/test_protocol.py " + FRAMES
 COMPARE = "tests/unit/oracle/test_compare.py"
-VALIDATE = "tests/unit/usmp/test_validate.py tests/unit/usmp/test_pitfalls.py"
-VERIFY = "tests/test_filetests.py tests/unit/ir/test_phases.py tests/unit/ir/test_verify.py"
-TUNING = "tests/unit/ir/test_tuning.py tests/unit/lower/test_tuned.py"
+VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls.py"
+VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/ir/test_verify.py"
+TUNING = "tests/unit/ir/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
 STACK = "tests/unit/build/test_stack.py"
 C_LINK, C_DATA, C_LOOP = (f"runtime_c/fwr_{name}.c" for name in ("link", "loop_data", "loop"))
 C_RUN, C_SLOTS = "runtime_c/fwr_server_run.c", "runtime_c/bootloader/fwr_slots.c"
 STATE = "tests/state/test_variables.py"
-SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_split_devices.py"
+SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_multi_core_split.py"
 PY = "toolchain/firmwright/"
 
 EDITS = (
@@ -153,9 +152,9 @@ EDITS = (
          "place.pool not in buffer.pools or place.pool not in pools", "place.pool not in pools",
          VALIDATE),
     Edit("verifier blind to devices", PY + "ir/tir/async_calls.py",
-         "        self._others(self.touched.of(call), foreign, _shown(call))\n", "", VERIFY),
+         "        self._others(self.touched.of(call), foreign, _format_call(call))\n", "", VERIFY),
     Edit("verifier blind to devices", PY + "ir/tir/async_calls.py",
-         '        judge.problem(f"{_shown(call)} is started and never waited for")\n',
+         '        verifier.problem(f"{_format_call(call)} is started but never awaited")\n',
          "        pass\n", VERIFY),
     Edit("verifier blind to devices", PY + "ir/tir/async_calls.py",
          "if (call in one) != (call in other):", "if False:", VERIFY),
@@ -163,7 +162,7 @@ EDITS = (
          "        elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):",
          "        elif False:", VERIFY),
     Edit("verifier without plans", PY + "ir/tir/verify_plan.py",
-         "if buffer.lives_with(other) and", "if False and", VERIFY),
+         "                buffer.overlaps_in_time(other)\n", "                False\n", VERIFY),
     Edit("verifier without plans", PY + "ir/tir/verify_plan.py", "        if not right:",
          "        if False:", VERIFY),
     Edit("verifier without plans", PY + "ir/tir/verify_plan.py",
@@ -213,7 +212,7 @@ EDITS = (
 
 
 def copy_of(root: Path, folder: Path) -> Path:
-    """A copy of all that tests read, without what was built."""
+    """Return a copy of all files that tests read, without build products."""
     target = folder / "copy"
     skipped = shutil.ignore_patterns("__pycache__", "*.pyc", ".git")
     target.mkdir()
@@ -229,21 +228,21 @@ def copy_of(root: Path, folder: Path) -> Path:
 
 
 def check_sound(copy: Path) -> None:
-    """That all of the tests pass as long as nothing is edited."""
+    """Check that all of the tests pass without an edit."""
     for tests in dict.fromkeys(edit.tests for edit in EDITS):
         failed = failure(copy, tests)
         assert not failed, f"without any defect: {failed}"
 
 
 def mutants(copy: Path, edits: Sequence[Edit] = EDITS) -> Iterator[Mutant]:
-    """The edits, each with the text it changes as its site."""
+    """Return the edits as mutants, with the changed text as site."""
     for edit in edits:
         site = f"{edit.file}: {' '.join(edit.old.split())[:60]}"
         yield Mutant(edit.kind, site, partial(judge, copy, edit))
 
 
 def judge(copy: Path, edit: Edit) -> Outcome:
-    """Whether the tests fail with the edit."""
+    """Return whether the tests fail with the edit."""
     path = copy / edit.file
     sound = path.read_text()
     if sound.count(edit.old) != 1:
@@ -257,7 +256,7 @@ def judge(copy: Path, edit: Edit) -> Outcome:
 
 
 def failure(copy: Path, tests: str) -> str:
-    """The first test that fails; "" if all pass."""
+    """Return the first failing test, or ""."""
     words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(copy / "toolchain"), "PYTEST_ADDOPTS": ""}
     environment["FIRMWRIGHT_MODELS"] = str(

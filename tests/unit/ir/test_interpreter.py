@@ -1,4 +1,4 @@
-"""The interpreter: what each node means, in memory and in calls too."""
+"""Tests of the interpreter: the semantics of each node, in memory and in calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ RIGHT = np.array([2, 2, -2, -2, 7, -9, 5, 1], np.int32)
 @pytest.mark.parametrize(
     ("op", "meaning"), BINARY_MEANINGS, ids=lambda v: v if type(v) is str else ""
 )
-def test_binary_operators_mean_what_c_means(op: Any, meaning: Callable[[int, int], int]) -> None:
+def test_binary_operators_match_c(op: Any, meaning: Callable[[int, int], int]) -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT32, (8,), "in"), b.buffer_param("y", INT32, (8,), "in")
     z = b.buffer_param("z", INT32, (8,), "out")
@@ -64,7 +64,7 @@ def test_binary_operators_mean_what_c_means(op: Any, meaning: Callable[[int, int
     ("op", "expected"),
     [("lt", 1), ("le", 1), ("gt", 0), ("ge", 0), ("eq", 0), ("ne", 1)],
 )
-def test_comparisons_give_booleans(op: Any, expected: int) -> None:
+def test_comparisons_return_booleans(op: Any, expected: int) -> None:
     b = Builder("f")
     y = b.buffer_param("y", BOOL, (1,), "out")
     x = b.buffer_param("x", INT8, (1,), "in")
@@ -157,7 +157,7 @@ def test_unsigned_arithmetic_wraps() -> None:
 
 
 def pool_main(x_offset: int, y_offset: int) -> tir.PrimFunc:
-    """A planned main: doubles the 8 bytes at one offset of a pool into another place."""
+    """Return a planned main that doubles the 8 bytes at one pool offset into another place."""
     pool = tir.Buffer("sram", UINT8, (32,), scope="pool")
     x, y = tir.Buffer("x", INT8, (8,)), tir.Buffer("y", INT8, (8,))
     body = tir.DeclBuffer(
@@ -180,7 +180,7 @@ def pool_main(x_offset: int, y_offset: int) -> tir.PrimFunc:
 
 @pytest.mark.parametrize("offset", [8, 0, 1, 3])
 def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> None:
-    """Writing ahead of the reads destroys inputs, exactly as the C loop does."""
+    """A write ahead of the reads destroys inputs, exactly as in the C loop."""
     pool = np.zeros(32, np.uint8)
     pool[4:12] = np.arange(1, 9)
     expected = pool.copy()
@@ -193,7 +193,7 @@ def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> 
     np.testing.assert_array_equal(pool, expected)
 
 
-def test_windows_reinterpret_bytes() -> None:
+def test_views_reinterpret_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT32, (2,), "out")
     with b.view("words", x, 0, (2,), dtype=INT32) as words, b.for_("i", 2) as i:
@@ -203,7 +203,7 @@ def test_windows_reinterpret_bytes() -> None:
     assert out.tolist() == [1, -1]
 
 
-def test_windows_may_start_at_odd_bytes() -> None:
+def test_views_may_start_at_odd_bytes() -> None:
     b = Builder("f")
     x, y = b.buffer_param("x", INT8, (9,), "inout"), b.buffer_param("y", INT16, (4,), "out")
     with b.view("halves", x, 1, (4,), dtype=INT16, access="rw") as halves:

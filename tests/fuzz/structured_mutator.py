@@ -1,8 +1,8 @@
-"""Changes to files that keep their form: by field, token or value, not only by byte.
+"""Structure-aware mutation of files: by field, token or value as well as by byte.
 
-In: a sound file and a random generator. Out: the file with one to three fields changed. A seed
-makes the same file on every machine. A flatbuffer's offsets, table heads and lengths, a protobuf's
-tags, lengths and numbers, the tokens of a text and the values of JSON are found by the form itself.
+One to three fields of a valid file are changed; a seed gives the same file on every machine. The
+mutators parse flatbuffer offsets, table heads and lengths, protobuf tags, lengths and numbers,
+tokens of text and values of JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[%@]?[A-Za-z_][\w.$]*|-?\d[\w.+]*|\s+|
 
 
 def few(bend: Bend) -> Bend:
-    """One change, two or three."""
+    """Apply one to three changes."""
 
     def bent(data: bytes, rng: random.Random) -> bytes:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -44,7 +44,7 @@ def few(bend: Bend) -> Bend:
 
 
 def by_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Bits, cuts, pieces moved: what knows no form."""
+    """Change bits, truncate or move pieces without knowledge of the format."""
     if not data:
         return rng.randbytes(4)
     changed, at = bytearray(data), rng.randrange(len(data))
@@ -67,7 +67,7 @@ def by_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def by_flatbuffer(data: bytes, rng: random.Random) -> bytes:
-    """A field of 1 to 8 bytes where the file has an offset, a table's head, a length or a value."""
+    """Change a field of 1 to 8 bytes at an offset, a table head, a length or a value."""
     fields = _flatbuffer_fields(data)
     if not fields or rng.random() < 0.1:
         return by_bytes(data, rng)
@@ -85,7 +85,7 @@ def by_flatbuffer(data: bytes, rng: random.Random) -> bytes:
 
 @lru_cache(maxsize=64)
 def _flatbuffer_fields(data: bytes) -> tuple[tuple[int, int], ...]:
-    """(place, size) of what looks like tables, from the root on."""
+    """Return (place, size) of apparent tables, starting at the root."""
     found: dict[tuple[int, int], None] = {(0, 4): None}
     todo, seen = [_u32(data, 0)], set[int]()
     while todo and len(found) < 4000:
@@ -111,7 +111,7 @@ def _flatbuffer_fields(data: bytes) -> tuple[tuple[int, int], ...]:
 def _note_field(
     data: bytes, place: int, found: dict[tuple[int, int], None], todo: list[int]
 ) -> None:
-    """A scalar, or what it leads to: a table, or a vector of scalars or offsets."""
+    """Record a scalar or the table or vector that it refers to."""
     found |= {(place, 1): None, (place, 4): None}
     to = place + _u32(data, place)
     if not place < to <= len(data) - 4:
@@ -136,7 +136,7 @@ Piece = tuple[int, int, int, int]
 
 
 def by_protobuf(data: bytes, rng: random.Random) -> bytes:
-    """A field dropped, doubled, exchanged, of another number, type, length or content."""
+    """Drop, duplicate or swap a field, or change its number, type, length or content."""
     if rng.random() < 0.1:
         return by_bytes(data, rng)
     path = _descend(data, rng)
@@ -166,7 +166,7 @@ def _field(tag: bytes, wire: int, content: bytes) -> bytes:
 
 
 def _spliced(data: bytes, outer: Sequence[Piece], begin: int, end: int, new: bytes) -> bytes:
-    """`new` in the place of a field; the lengths of all that are around it follow."""
+    """Replace a field and adjust the lengths of all enclosing messages."""
     for piece in reversed(outer):
         new = data[piece[1] : begin] + new + data[end : piece[2]]
         new = _field(data[piece[0] : piece[0] + 1], 2, new)
@@ -175,7 +175,7 @@ def _spliced(data: bytes, outer: Sequence[Piece], begin: int, end: int, new: byt
 
 
 def _descend(data: bytes, rng: random.Random) -> list[tuple[list[Piece], Piece, tuple[Piece, ...]]]:
-    """From the whole into some field, at each level one: the way down."""
+    """Descend from the message into a random field and return the path."""
     way: list[tuple[list[Piece], Piece, tuple[Piece, ...]]] = []
     begin, end, outer = 0, len(data), tuple[Piece, ...]()
     while True:
@@ -190,7 +190,7 @@ def _descend(data: bytes, rng: random.Random) -> list[tuple[list[Piece], Piece, 
 
 
 def _pieces(data: bytes, at: int, end: int) -> list[Piece]:
-    """The fields of a message; empty where it is none."""
+    """Return the fields of a message, or none if it is not a message."""
     found: list[Piece] = []
     while at < end:
         begin, tag = at, data[at]
@@ -234,7 +234,7 @@ def _varint(value: int) -> bytes:
 
 
 def by_tokens(data: bytes, rng: random.Random) -> bytes:
-    """A token dropped, doubled, exchanged or another; a line moved; nests of brackets."""
+    """Drop, duplicate, swap or replace a token, move a line, or nest brackets."""
     if rng.random() < 0.1:
         return by_bytes(data, rng)
     tokens = list(_tokens(data))
@@ -269,7 +269,7 @@ def _tokens(data: bytes) -> tuple[str, ...]:
 
 
 def _other_number(tokens: list[str], at: int, rng: random.Random) -> str:
-    """A number near the one there, or a hostile one."""
+    """Return a number near the current one, or a hostile one."""
     text = tokens[at]
     if not text.lstrip("-").isdigit() or len(text) > 40:
         return rng.choice(WORDS)
@@ -285,7 +285,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 def by_values(data: bytes, rng: random.Random) -> bytes:
-    """A value of JSON replaced, dropped, doubled or moved; each line of the text by itself."""
+    """Replace, drop, duplicate or move a JSON value, line by line."""
     if rng.random() < 0.2:
         return by_tokens(data, rng)
     lines = data.split(b"\n") if b"\n{" in data else [data]
@@ -303,7 +303,7 @@ def by_values(data: bytes, rng: random.Random) -> bytes:
 
 
 def _holders(tree: Any) -> list[tuple[Any, Any]]:
-    """(container, key) of every value inside."""
+    """Return (container, key) of every nested value."""
     keys: Any = ()
     if isinstance(tree, dict):
         keys = list(tree)

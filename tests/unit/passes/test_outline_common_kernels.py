@@ -1,4 +1,4 @@
-"""Kernels of several shapes as one function: what may be an argument, what it costs and keeps."""
+"""Tests of outlining: parameters of shared functions, their cost and the savings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ func @k{number}(in x: {shape} align(4), out y: {shape} align(4)) index(i32)
 
 
 def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IRModule:
-    """A kernel for each shape, called one after the other: each reads what its buffer holds."""
+    """Return a module with one kernel per shape; each reads the buffer of the one before."""
     kernels = [kernel(n, *shape, body) for n, shape in enumerate(shapes)]
     constants = [f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}" for n, (_, w) in
                  enumerate(shapes)]  # fmt: skip
@@ -75,12 +75,12 @@ def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IR
 
 
 def price(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
-    """The predicted time of a kernel as if its code were long."""
+    """Return the predicted time of a kernel as if its code were large."""
     return replace(estimate_cost(func, INTRINSICS, arguments=arguments), code_bytes=500)
 
 
 def shared(found: IRModule) -> IRModule:
-    """The pass; what it gives is sound."""
+    """Run the pass and verify the result."""
     after = outline_common_kernels(found, INTRINSICS, price)
     verify_module(after, {}, INTRINSICS)
     return after
@@ -91,7 +91,7 @@ def served(found: IRModule) -> list[str]:
 
 
 def pool_after(found: IRModule) -> Sequence[int]:
-    """What a run leaves in its pool."""
+    """Return the contents of the pool after a run."""
     main = found.functions["run"]
     assert isinstance(main, tir.PrimFunc)
     size = main.params[0].value.shape[0]  # type: ignore[union-attr]
@@ -100,7 +100,7 @@ def pool_after(found: IRModule) -> Sequence[int]:
     return [int(value) for value in pool]
 
 
-def test_kernels_of_other_shapes_are_one_function_and_compute_the_same() -> None:
+def test_kernels_of_different_shapes_share_a_function_with_equal_results() -> None:
     before = module((3, 5), (2, 7), (4, 5))
     after = shared(before)
     assert served(after) == ["k0", "k0", "k0"]
@@ -119,7 +119,7 @@ def test_kernels_of_other_shapes_are_one_function_and_compute_the_same() -> None
     assert pool_after(after) == pool_after(before)
 
 
-def test_one_text_is_printed_for_all_of_them_and_says_whom_it_serves() -> None:
+def test_shared_code_is_printed_once_and_lists_its_operators() -> None:
     found = replace(shared(module((3, 5), (2, 7))), name="m")
     text = str(emit_model(found, INTRINSICS).files["model/m.c"])
     assert text.count("_KERNEL void") == 1
@@ -142,21 +142,21 @@ def test_kernels_that_print_differently_cannot_share() -> None:
         emit_model(after.with_function(rewrite_func(other, damaged)), INTRINSICS)
 
 
-def test_a_number_that_an_instruction_holds_keeps_kernels_apart() -> None:
+def test_a_required_immediate_prevents_sharing() -> None:
     assert served(shared(module((3, 5), (2, 7), body=IMMEDIATE))) == ["k0", "k1"]
     assert served(shared(module((3, 5), (2, 5), body=IMMEDIATE))) == ["k0", "k0"]
 
 
 @pytest.mark.parametrize("goal", ["speed", "balanced", "ram", "size"])
-def test_goals_differ_in_what_time_sharing_may_take(goal: str) -> None:
+def test_the_goal_limits_the_slowdown_of_sharing(goal: str) -> None:
     found = module((3, 5), (2, 7), goal=goal)
     assert (served(shared(found)) == ["k0", "k0"]) == (goal == "size")
     free = outline_common_kernels(found, INTRINSICS, lambda *_: Cost(100_000, None, 500))
     assert (served(free) == ["k0", "k0"]) == (goal != "speed")
 
 
-def test_the_number_that_is_used_most_divides_a_set() -> None:
-    """The width is in every index: where it is dear, kernels of one width share the rest."""
+def test_a_group_is_split_by_its_most_used_number() -> None:
+    """The width occurs in every index; if it is expensive, kernels of one width share code."""
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
 
     def dear(of: IRModule, func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
@@ -165,7 +165,7 @@ def test_the_number_that_is_used_most_divides_a_set() -> None:
     assert served(outline_common_kernels(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]
 
 
-def test_what_differs_in_little_is_left_to_merging() -> None:
+def test_kernels_that_differ_little_are_left_to_dedupe_functions() -> None:
     found = module((3, 5), (3, 5))
     assert shared(found) is found
     assert set(dedupe_functions(found).functions) == {"k0", "run"}
@@ -173,7 +173,7 @@ def test_what_differs_in_little_is_left_to_merging() -> None:
     assert dedupe_functions(kept) is kept
 
 
-def test_a_shared_kernel_called_with_another_shape_is_out_of_bounds() -> None:
+def test_a_shared_kernel_with_the_wrong_shape_is_out_of_bounds() -> None:
     after = shared(module((3, 5), (2, 7)))
     main = after.functions["run"]
     assert isinstance(main, tir.PrimFunc)
@@ -183,11 +183,11 @@ def test_a_shared_kernel_called_with_another_shape_is_out_of_bounds() -> None:
             return None
         return replace(node, args=(*node.args[:4], tir.IntImm(8, INT32), *node.args[5:]))
 
-    with pytest.raises(ModelError, match=r"@k1.*index 0 lies in 0\.\.\d+, outside of 0\.\.\d+"):
+    with pytest.raises(ModelError, match=r"@k1.*index 0 is in 0\.\.\d+, outside of 0\.\.\d+"):
         verify_module(after.with_function(rewrite_func(main, longer)), {}, INTRINSICS)
 
 
-def test_flat_kernels_compute_the_same_and_their_numbers_can_be_put_back() -> None:
+def test_flattened_kernels_are_equivalent_and_holes_can_be_refilled() -> None:
     before = module((3, 5))
     func = before.functions["k0"]
     assert isinstance(func, tir.PrimFunc)
@@ -200,7 +200,7 @@ def test_flat_kernels_compute_the_same_and_their_numbers_can_be_put_back() -> No
     assert [n.value.value for n in numbers if n.role == "stride"] == [5, 5]
 
 
-def test_kernels_of_one_merging_key_differ_in_constants_and_what_they_add_alone() -> None:
+def test_equal_merging_keys_differ_only_in_constants_and_scalars() -> None:
     found = module((3, 5), (3, 5), (2, 5), (3, 7))
     keys = [make_template(f, INTRINSICS).merging_key for f in found.functions.values()
             if isinstance(f, tir.PrimFunc)][:-1]  # fmt: skip

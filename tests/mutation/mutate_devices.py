@@ -1,7 +1,6 @@
-"""Defects in what several devices do: starts and waits that are dropped, doubled or elsewhere.
+"""Mutants of split calls: starts and waits that are dropped, doubled or moved.
 
-In: a model that two cores share. Out: mutants of its AOT main. The verifier of the IR judges them,
-as it does each compilation; none of them reaches a device.
+The model runs on two cores. The IR verifier judges the mutants, as it does every compilation.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from firmwright.ir.tir.traversal import Node, prim_calls
 
 CORES = ("cpu0", "cpu1")
 Change = Callable[[tir.PrimFuncCall], tir.Stmt | None]
-"""What a call becomes; None where the kind does not apply."""
+"""The replacement of a call, or None if the kind does not apply."""
 
 
 def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
-    """Each kind at some of the calls."""
+    """Return each kind at some of the calls."""
     main = subject.compiled.module.entry
     assert isinstance(main, tir.PrimFunc)
     calls = tuple(prim_calls(main.body))
@@ -68,7 +67,7 @@ def _to(phase: str, after: str) -> Change:
 
 
 def _elsewhere(call: tir.PrimFuncCall) -> tir.Stmt | None:
-    """Waited for on another device than it was started on."""
+    """Wait on another device than the call was started on."""
     return replace(call, device="npu0") if call.phase == "wait" else None
 
 

@@ -1,4 +1,4 @@
-"""Calls of other devices may run at any time between start and wait: the interpreter tries both."""
+"""Tests of split calls: a device may run at any time between start and wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.verify import verify_module
 from firmwright.usmp.memory_planning import plan_memory
 
-FILE = Path(__file__).parents[2] / "filetests" / "usmp" / "under_way.fwir"
+FILE = Path(__file__).parents[2] / "filetests" / "usmp" / "async_calls.fwir"
 
 
 def read() -> IRModule:
@@ -24,7 +24,7 @@ def read() -> IRModule:
 
 
 def result(module: IRModule, *, deferred: bool) -> list[int]:
-    """What a run of the planned module leaves in its output for an input of 1, 2, 3..."""
+    """Return the output of the planned module for the input 1, 2, 3..."""
     functions = {k: f for k, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     machine = Interpreter(functions, {}, module.constants, deferred=deferred)
     assert module.plan is not None
@@ -37,12 +37,12 @@ def result(module: IRModule, *, deferred: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_the_device_may_be_early_or_late(deferred: bool) -> None:
+def test_results_do_not_depend_on_when_the_device_runs(deferred: bool) -> None:
     assert result(plan_memory(read(), "search"), deferred=deferred) == list(range(1, 65))
 
 
-def test_memory_of_a_call_under_way_is_its_own() -> None:
-    """The plan of the same calls in one step each has b on x: what is right there is an error."""
+def test_memory_of_a_call_in_flight_is_reserved() -> None:
+    """The plan for unsplit calls places b on x, which is an error for split ones."""
     planned = plan_memory(read(), "search")
     moved = print_module(planned).replace(
         "decl b: i8[64] = ptr(sram, 0", "decl b: i8[64] = ptr(sram, 64"
