@@ -1,6 +1,6 @@
-"""The shapes of random layers: windows, strides, dilations, paddings, channels, as TFLite has them.
+"""Random layer shapes in TFLite's terms: windows, strides, dilations, paddings and channels.
 
-In: a generator. Out: `Shapes`, small enough that a layer is one of dozens in a firmware.
+Shapes are small enough that dozens of layers fit in one firmware.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from drawing import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
+from layer_parameters import ACTIVATIONS, CHANNELS, MOST_ELEMENTS, MOST_WEIGHTS, pick
 
 from firmwright.conformance.case import CaseTensor, ConformanceCase
 
@@ -21,12 +21,12 @@ WINDOWS: tuple[Size, ...] = (
     *((2, 2), (5, 5), (4, 3), (7, 1), (1, 6)),
 )
 LINES: tuple[Size, ...] = ((1, 2), (2, 1), (1, 4), (4, 1), (1, 5), (5, 1), (1, 9), (9, 1), (1, 13))
-"""One row or one column: what a filter in two steps is made of."""
+"""Windows of one row or one column, as in separable filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """A layer with weights: its tensors, the axis of its channels among the weights' axes."""
+    """Tensor shapes of a layer with weights, and the channel axis of the weights."""
 
     builtin: str
     x: tuple[int, ...]
@@ -40,7 +40,7 @@ class Shapes:
         return str(self.options.get("fused_activation_function", "NONE"))
 
     def case(self, name: str, tensors: Sequence[CaseTensor], y: CaseTensor) -> ConformanceCase:
-        """The layer; `tensors` are x, w and, where there is one, the bias."""
+        """Return the layer; `tensors` are x, w and, if present, the bias."""
         inputs = tuple(tensors)
         if self.builtin == "TRANSPOSE_CONV":
             shape = CaseTensor((4,), "int32", data=np.array(self.y, np.int32))
@@ -51,7 +51,7 @@ class Shapes:
 def _window(
     rng: np.random.Generator, channels: int, sizes: Sequence[Size]
 ) -> tuple[tuple[int, ...], dict[str, object]]:
-    """Rows, columns, size of the window and rows, columns of the result; and TFLite's options."""
+    """Return input rows and columns, window size, output rows and columns, and TFLite options."""
     size = pick(rng, (*sizes, (int(rng.integers(1, 6)), int(rng.integers(1, 6)))))
     stride = pick(rng, ((1, 1), (1, 1), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2)))
     dilation = (int(rng.integers(1, 4)), int(rng.integers(1, 4))) if rng.random() < 0.12 else (1, 1)
@@ -82,7 +82,7 @@ def fitting(
     *,
     depthwise: bool = False,
 ) -> tuple[int, int, tuple[int, ...], dict[str, object]]:
-    """Channels, outputs, lengths and options whose tensors are small enough."""
+    """Return channels, outputs, lengths and options whose tensors are small enough."""
     while True:
         channels = pick(rng, CHANNELS)
         count = outputs(channels)
@@ -104,7 +104,7 @@ def convolution(rng: np.random.Generator, sizes: Sequence[Size] = WINDOWS) -> Sh
 
 
 def even_convolution(rng: np.random.Generator) -> Shapes:
-    """3 x 3, with counts of channels, rows and columns that suit schedules by tiles."""
+    """Return a 3x3 convolution whose sizes suit schedules that work in tiles."""
     channels, count = pick(rng, (8, 12, 16, 20)), pick(rng, (2, 4, 6, 8, 10, 16))
     high, wide = 2 * int(rng.integers(1, 4)), 8
     same = bool(rng.random() < 0.6) or (high + 2) * (wide + 2) * channels > MOST_ELEMENTS
@@ -148,7 +148,7 @@ def fully_connected(rng: np.random.Generator) -> Shapes:
 
 
 def transposed(rng: np.random.Generator) -> Shapes:
-    """A transposed convolution; where it is padded, rows and columns may be cut off."""
+    """Return a transposed convolution; padding may crop rows and columns."""
     while True:
         channels, count = pick(rng, CHANNELS), pick(rng, CHANNELS)
         size, stride = pick(rng, WINDOWS), pick(rng, ((1, 1), (2, 2), (2, 2), (1, 2), (3, 2)))

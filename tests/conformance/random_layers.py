@@ -1,11 +1,9 @@
-"""Single int8 layers drawn by a number, as TFLite has them: odd sizes, tails and extremes.
+"""Random int8 layers in TFLite's terms, generated from a number.
 
-In: a number. Out: a `ConformanceCase`, the same from run to run and whatever else is drawn. What
-may differ
-between layers of one operator does: windows, strides, dilations, channels, paddings, zero points,
-scales over many orders of magnitude (of each third layer powers of two), weights of one extreme
-value, biases that nothing outweighs. From `OTHERS` on numbers stand for layers of other types and
-of rarer shapes (other_layers.py).
+A number always gives the same layer. Layers vary in windows, strides, dilations, channels,
+paddings, zero points, scales over many orders of magnitude (powers of two in every third layer),
+weights with extreme values, and dominant biases. Numbers from `OTHERS` on are layers of other types
+and rare shapes (random_other_layers.py).
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from drawing import (
+from layer_parameters import (
     ACTIVATIONS,
     CHANNELS,
     MOST_ELEMENTS,
@@ -45,15 +43,15 @@ Maker: TypeAlias = Callable[[np.random.Generator, str], ConformanceCase]
 
 
 def layer(number: int) -> ConformanceCase:
-    """The layer of that number."""
+    """Return the layer of a number."""
     rng = np.random.Generator(np.random.PCG64([number, 2024]))
     kind, make = _MAKERS[number % len(_MAKERS)]
-    made = make(rng, f"{kind}_{number}")
-    return on_powers_of_two(made) if number % 3 == 0 else made
+    batch = make(rng, f"{kind}_{number}")
+    return on_powers_of_two(batch) if number % 3 == 0 else batch
 
 
 def on_powers_of_two(case: ConformanceCase) -> ConformanceCase:
-    """The layer with each scale at the nearest power of two: ties are common then."""
+    """Return the layer with scales rounded to powers of two, which makes ties common."""
     inputs = [each and replace(each, scales=_powers(each.scales)) for each in case.inputs]
     if len(inputs) == 3 and inputs[0] and inputs[1] and inputs[2]:
         scales = tuple(inputs[0].scales[0] * scale for scale in inputs[1].scales)
@@ -71,7 +69,7 @@ def of_int8(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
 
 
 def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> ConformanceCase:
-    """An int8 layer of those shapes."""
+    """Return an int8 layer of the given shapes."""
     builtin, axis = shapes.builtin, shapes.axis
     count = shapes.w[axis]
     w = weights_of(rng, shapes.w)
@@ -99,7 +97,7 @@ def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> ConformanceCa
 
 
 def _result(rng: np.random.Generator, activation: str) -> tuple[float, int]:
-    """Scale and zero point of a result: most are such that its activation leaves some values."""
+    """Return scale and zero point of a result; most leave several values after the activation."""
     if rng.random() < 0.15:
         return power(rng, -8, 4), zero_point(rng)
     match activation:

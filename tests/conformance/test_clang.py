@@ -1,7 +1,7 @@
-"""Clang in the place of gcc, for every family: no warning, and the same bits.
+"""Kernels and models compiled by clang: no warnings, and results equal to gcc's.
 
-What a user drops into a clang build is the model's C: it is what clang compiles here, with the
-flags of the project that `compile` writes. Runtime and linker stay the toolchain's.
+Only the model's C is compiled by clang, with the flags of the project that `compile` writes, as in
+a user's clang build. Runtime and linker are those of the toolchain.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from families import BOARDS
-from kernels import batch
-from on_board import wrong_on
-from oracles import ask
+from board_runner import failures_on_board
+from core_families import BOARDS
+from expected_results import run_oracles
+from kernel_batches import make_batch
 from random_layers import layer
 
 from firmwright.cli.main import main
@@ -46,20 +46,20 @@ def on_boards() -> list[object]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("board", on_boards())
-def test_random_layers_by_clang_compute_what_the_reference_runtimes_do(
+def test_random_layers_built_by_clang_match_the_reference_runtimes(
     board: str, tmp_path: Path
 ) -> None:
     cases = [layer(n) for n in LAYERS]
-    made = batch(cases, (BOARDS[board],), PROFILES)
-    expected = ask(cases, PROFILES, (0, 1))
-    found = wrong_on(made, expected, (0, 1), board, tmp_path, "clang")
+    batch = make_batch(cases, (BOARDS[board],), PROFILES)
+    expected = run_oracles(cases, PROFILES, (0, 1))
+    found = failures_on_board(batch, expected, (0, 1), board, tmp_path, "clang")
     assert list(found) == []
 
 
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.parametrize("board", on_boards())
-def test_a_model_by_clang_computes_what_the_reference_runtime_does(
+def test_model_built_by_clang_matches_the_reference_runtime(
     board: str, model_path: Callable[[str], Path]
 ) -> None:
     file = model_path("kws_ref_model.tflite")
@@ -74,7 +74,7 @@ def test_a_model_by_clang_computes_what_the_reference_runtime_does(
 
 
 @pytest.mark.parametrize("board", on_boards())
-def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
+def test_bundled_model_built_by_clang_matches_the_reference_runtime(
     board: str, digits_path: Path
 ) -> None:
     options = Options(board=board, optimize="speed")
@@ -90,7 +90,7 @@ def test_the_bundled_model_by_clang_computes_what_the_reference_runtime_does(
 
 
 @pytest.mark.qemu
-def test_verbs_that_run_take_the_compiler_too(digits_path: Path) -> None:
+def test_run_commands_accept_the_compiler_option(digits_path: Path) -> None:
     chosen = ["--board", "mps2-an386", "--compiler", "clang", "--json"]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):

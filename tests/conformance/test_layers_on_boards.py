@@ -1,9 +1,8 @@
-"""Random layers in every schedule that a board's core has, as firmware in QEMU.
+"""Random layers with every schedule of a board's core, as firmware in QEMU.
 
-What is expected of floats are the bits that this computer computes, after it was held against the
-reference runtimes.
-The assembly of each family is what runs here. Poison lies around every argument; with another one
-there nothing may change; program and constants stay as they were.
+These tests execute the assembly of each family. Guard bytes surround every argument, and results
+must not depend on them. Expected float results are the bits computed on the host, which are
+compared with the reference runtimes first.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from families import BOARDS
-from kernels import batch
-from on_board import wrong_on
-from on_host import with_own_floats
-from oracles import ask
-from other_layers import FIRST, other_layer
+from board_runner import failures_on_board
+from core_families import BOARDS
+from expected_results import run_oracles
+from host_runner import with_host_floats
+from kernel_batches import make_batch
 from random_layers import layer
+from random_other_layers import FIRST, other_layer
 
 LAYERS = 300
 OTHERS = 60
 BLOCK = 60
 SMALL_BLOCK = 20
-"""Of layers on a board with little flash: what does not fit is built three times."""
+"""Layers per image on boards with little flash; an image that does not fit is split."""
 FEW = {
     "mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10),
     "mps3-an547": (2, 3, 5, 7, 14),
 }
-"""Layers that are tried always, one of each kind that has assembly."""
+"""Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
 
 
@@ -39,18 +38,20 @@ def marks(board: str, *more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]
 
 def check(board: str, numbers: Sequence[int], samples: tuple[int, ...], folder: Path) -> None:
     cases = [other_layer(n) if n >= FIRST else layer(n) for n in numbers]
-    made = batch(cases, (BOARDS[board],), PROFILES, is_quick=True)
-    expected = with_own_floats(cases, ask(cases, PROFILES, samples), samples, folder / "own")
-    assert list(wrong_on(made, expected, samples, board, folder)) == []
+    batch = make_batch(cases, (BOARDS[board],), PROFILES, is_quick=True)
+    expected = with_host_floats(
+        cases, run_oracles(cases, PROFILES, samples), samples, folder / "own"
+    )
+    assert list(failures_on_board(batch, expected, samples, board, folder)) == []
 
 
 @pytest.mark.parametrize("board", [pytest.param(name, marks=marks(name)) for name in FEW])
-def test_some_layers_compute_what_the_reference_runtimes_do(board: str, tmp_path: Path) -> None:
+def test_selected_layers_match_the_reference_runtimes(board: str, tmp_path: Path) -> None:
     check(board, FEW[board], (0, 1), tmp_path)
 
 
 def blocks() -> Iterator[object]:
-    """A board and the numbers of the layers of one image."""
+    """Return parameters: a board and the numbers of the layers of one image."""
     for board in BOARDS:
         size = SMALL_BLOCK if board == "microbit" else BLOCK
         for first in (*range(0, LAYERS, size), *range(FIRST, FIRST + OTHERS, size)):
@@ -60,7 +61,7 @@ def blocks() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("board", "numbers"), list(blocks()))
-def test_many_layers_compute_what_the_reference_runtimes_do(
+def test_many_layers_match_the_reference_runtimes(
     board: str, numbers: range, tmp_path: Path
 ) -> None:
     check(board, numbers, (0, 1, 2), tmp_path)

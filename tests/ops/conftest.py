@@ -1,4 +1,4 @@
-"""The reference runtimes' answers for every conformance case, asked for once a session."""
+"""Results of the reference runtimes for every conformance case, computed once per session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantised sums; random words stand for 
 
 @dataclass(frozen=True)
 class Answers:
-    """What an oracle gave for one case: outputs a sample, or why it gave none."""
+    """The results of an oracle for one case: outputs per sample, or the reason of a refusal."""
 
     outputs: tuple[tuple[Array, ...], ...] = ()
     refusal: str = ""
@@ -36,7 +36,7 @@ class Answers:
 
 @pytest.fixture(scope="session")
 def draw(request: pytest.FixtureRequest) -> Callable[[ConformanceCase], list[list[Array]]]:
-    """The samples of a case: for each, the arrays of its variable inputs."""
+    """Return a function that generates the samples of a case: the arrays of its variable inputs."""
     count = SAMPLES_DEEP if request.config.getoption("--deep") else SAMPLES
 
     def samples_of(case: ConformanceCase) -> list[list[Array]]:
@@ -61,7 +61,7 @@ def _spec(name: str, tensor: CaseTensor) -> SampleInput:
 def ask(
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> Callable[[str, str, NumericsProfile], Answers]:
-    """The answers of a profile's oracle for a case, by operator and name of the case."""
+    """Return a function that gives the oracle's results by operator, case name and profile."""
     known: dict[NumericsProfile, dict[tuple[str, str], Answers]] = {}
 
     def answer(op: str, case: str, numerics: NumericsProfile) -> Answers:
@@ -83,7 +83,7 @@ def _ask_all(
     numerics: NumericsProfile,
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> dict[tuple[str, str], Answers]:
-    """The answers to all cases, many in one model, for a runtime takes a while to start."""
+    """Run all cases, many per model because a runtime starts slowly."""
     every = list(cases.values())
     answers: list[Answers] = []
     for start in range(0, len(every), CASES_A_MODEL):

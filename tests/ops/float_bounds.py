@@ -1,7 +1,4 @@
-"""How far a float32 result may lie from the exact one: the bounds of docs/numerics.md.
-
-In: a call, the arrays of all its inputs, what is expected. Out: a bound for each element.
-"""
+"""Error bounds of float32 results, as stated in docs/numerics.md."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 
 def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
-    """How far a float32 result may lie from the exact one (docs/numerics.md)."""
+    """Return the largest allowed error of each element of a float32 result."""
     terms = {
         "conv2d": lambda: call.input(1).elements // call.output.shape[-1],
         "depthwise_conv2d": lambda: call.input(1).shape[1] * call.input(1).shape[2],

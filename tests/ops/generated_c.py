@@ -1,8 +1,7 @@
-"""Runs conformance cases as generated C: one program for many cases, samples in, results out.
+"""Run conformance cases as generated C, many cases per program.
 
-The program is compiled with the address and undefined-behaviour sanitizers, so what they see ends
-the run. Undefined behaviour traps, which compiles in half the time; a program that did is compiled
-again to report it.
+The program is compiled with the address and undefined behavior sanitizers. Undefined behavior
+traps, which compiles in half the time; a program that trapped is compiled again with reports.
 """
 
 from __future__ import annotations
@@ -60,7 +59,10 @@ def run_in_c(
     numerics: NumericsProfile,
     folder: Path,
 ) -> list[list[Array]]:
-    """Outputs a sample, in the order of the cases; `samples[k]` are all variable inputs."""
+    """Return the outputs of each sample in the order of the cases.
+
+    `samples[k]` holds all variable inputs of sample k.
+    """
     model = load_module_bytes(write_cases(cases), "cases.tflite", name="cases")
     # All inputs and outputs are the caller's, so there is little to plan.
     options = Options(io_buffers="caller", numerics=numerics, planner="greedy_by_size")

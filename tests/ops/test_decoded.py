@@ -1,4 +1,4 @@
-"""Compressed constants (TFLM_DECODE) against TFLM, which decodes them while it runs."""
+"""Compressed constants (TFLM_DECODE) compared with TFLM, which decodes them at run time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firmwright.pipeline import load_module_bytes
 
 Array = NDArray[np.generic]
 Parts = tuple[bytes, bytes]
-"""What an encoded tensor and its ancillary tensor hold."""
+"""Contents of an encoded tensor and of its ancillary tensor."""
 
 
 def header(kind: int, *more: int) -> bytes:
@@ -37,7 +37,7 @@ def packed(codes: Sequence[str]) -> bytes:
 
 
 def looked_up(values: Array, axis: int | None, width: int) -> Parts:
-    """A table for each channel of `axis`, or one."""
+    """Encode with one lookup table, or one per channel of `axis`."""
     rows = [values.reshape(1, -1)] if axis is None else [np.moveaxis(values, axis, 0)]
     tables = [np.unique(row) for row in rows[0].reshape(len(rows[0]), -1)]
     stride = max(map(len, tables))
@@ -53,12 +53,14 @@ def looked_up(values: Array, axis: int | None, width: int) -> Parts:
 
 
 def pruned(values: Array, zero_point: int) -> Parts:
-    kept = values != zero_point
-    return packed([str(int(bit)) for bit in kept.flat]), header(2) + values[kept].tobytes()
+    remaining = values != zero_point
+    return packed([str(int(bit)) for bit in remaining.flat]), header(2) + values[
+        remaining
+    ].tobytes()
 
 
 CODES = {2: ["0", "10", "110"], 4: ["1110", "111100", "111101", "11111"]}
-"""Code words that the first table of 3 bits knows, and those of which a second one of 3 does."""
+"""Code words resolved by the first 3-bit table and by a second one."""
 
 
 def huffman(values: Array, wide: bool) -> Parts:
@@ -79,7 +81,7 @@ def huffman(values: Array, wide: bool) -> Parts:
 
 
 def constant(graph: GraphFile, name: str, parts: Parts, *kind: object, axis: int = 0) -> int:
-    """A tensor of type `kind`, made of `parts` as the model runs."""
+    """Add a tensor that is decoded from `parts` at run time."""
     given = [
         graph.constant(f"{name}/{part}", np.frombuffer(data, np.uint8))
         for part, data in zip(("encoded", "ancillary"), parts, strict=True)
@@ -90,7 +92,7 @@ def constant(graph: GraphFile, name: str, parts: Parts, *kind: object, axis: int
 
 
 def drawn(seed: int, shape: tuple[int, ...], values: Sequence[float], dtype: str) -> Array:
-    """All of `values` at least once."""
+    """Return random values that include all of `values`."""
     rng = np.random.default_rng(seed)
     picks = np.concatenate([values, rng.choice(values, int(np.prod(shape)) - len(values))])
     return rng.permutation(picks).astype(dtype).reshape(shape)
@@ -150,7 +152,7 @@ def every_compression() -> bytes:
 
 
 @pytest.mark.host_c
-def test_compressed_constants_are_those_that_tflm_decodes() -> None:
+def test_compressed_constants_equal_those_decoded_by_tflm() -> None:
     data = every_compression()
     compiled = compile_for(
         Model(load_module_bytes(data, "compressed"), data), "host", numerics="tflm"
@@ -177,12 +179,12 @@ BYTES = TensorType((8,), INT8, Quantization((1.0,), (0,)))
         (b"\xff", header(1, 0x20) + b"\0\0" * 2, "at 7 of a table of 2"),
     ],
 )
-def test_what_is_no_such_data_is_refused(encoded: bytes, ancillary: bytes, why: str) -> None:
+def test_malformed_compressed_data_is_rejected(encoded: bytes, ancillary: bytes, why: str) -> None:
     with pytest.raises(NotSupportedError, match=why):
         decompress(encoded, ancillary, BYTES)
 
 
-def test_data_that_a_run_would_bring_is_refused_with_its_place() -> None:
+def test_non_constant_compressed_data_is_rejected_with_its_location() -> None:
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", "uint8", (16,))

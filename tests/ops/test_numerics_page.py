@@ -1,4 +1,4 @@
-"""docs/numerics.md says what the operator files say."""
+"""docs/numerics.md agrees with the operator definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firmwright.ops.registry import op_table
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
 
 
-def test_the_table_in_the_page_is_made_from_the_operator_files(
+def test_numerics_table_is_up_to_date(
     request: pytest.FixtureRequest,
 ) -> None:
     page = PAGE.read_text(encoding="utf-8")
@@ -24,6 +24,6 @@ def test_the_table_in_the_page_is_made_from_the_operator_files(
     assert page == current, "differs from the operator files; --update-golden rewrites the table"
 
 
-def test_a_page_without_its_marks_is_an_error() -> None:
+def test_page_without_markers_is_an_error() -> None:
     with pytest.raises(InternalError, match="lacks"):
         replace_table("# Numerics\n", op_table())

@@ -1,7 +1,7 @@
-"""Every operator's cases as firmware on emulated boards, sixty in an image.
+"""Conformance cases as firmware on emulated boards, many per image.
 
-By default one case of each operator on the boards that docs/operators.md names, each with cases of
-its own; with --deep all cases, on further boards too, and those of the profile `tflm`.
+By default each board runs one case of every operator, a different one per board. --deep runs all
+cases, more boards and the tflm profile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _all_passed(found: SelfTestResult) -> bool:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", EMULATED_BOARDS)
-def test_a_case_of_every_operator_passes_in_a_few_images(board: str) -> None:
+def test_one_case_of_every_operator_passes(board: str) -> None:
     found = selftest(board, one_each=True, sample_count=2)
     assert _all_passed(found)
     assert found.images <= 3

@@ -1,8 +1,7 @@
-"""Every operator on every case of its file: import, shapes, reference, interpreter, oracles, C.
+"""Every operator on every conformance case: importer, shapes, reference, interpreter and C.
 
-The chain of judgement: the outside oracle of each profile = our numpy reference = the default
-lowering under the TIR interpreter = the C that is generated from it. Bit for bit for integers;
-floats within the bounds of docs/numerics.md.
+The oracle of each profile equals the numpy reference, which equals the default lowering in the TIR
+interpreter and the generated C: bit for bit for integers, within docs/numerics.md for floats.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 from float_bounds import float_bound
 from generated_c import run_in_c
-from kept_state import Kept, in_order, kept_by
 from numpy.typing import NDArray
+from state_samples import StateInput, find_state, run_samples
 from tflite_writer import write_cases
 
 from firmwright.conformance.case import ConformanceCase
@@ -75,20 +74,20 @@ in_every_profile = pytest.mark.parametrize(
 )
 
 
-def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, list[Kept]]:
-    """The case as imported from the TFLite file that says the same, and what it keeps."""
+def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, list[StateInput]]:
+    """Import the case from a TFLite file and return the call and its state."""
     data = write_cases([case])
     module = import_model(read_tflite(data, case.name), "case", import_table(), data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1
-    return make_op_call(main.body[0], module.with_attrs(numerics=numerics)), kept_by(module)
+    return make_op_call(main.body[0], module.with_attrs(numerics=numerics)), find_state(module)
 
 
 def assert_agrees(
     call: OpCall, arrays: Sequence[Array], got: Sequence[Array], expected: Sequence[Array]
 ) -> None:
-    """Bit for bit for integers, within the float bound for floats."""
+    """Compare integers bit for bit and floats within the float bound."""
     assert [a.shape for a in got] == [kind.shape for kind in call.outputs[: len(got)]]
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.dtype == theirs.dtype
@@ -103,7 +102,7 @@ def assert_agrees(
 
 
 def interpreted(call: OpCall) -> Callable[[Sequence[Array]], list[Array]]:
-    """The default lowering of `call`, ready to be run on its variable inputs."""
+    """Return a function that runs the default lowering of `call` on its variable inputs."""
     kernel = Kernel("kernel", call)
     op_table()[call.op].lower(call, kernel)
     func = kernel.build(op=call.op)
@@ -121,19 +120,19 @@ def interpreted(call: OpCall) -> Callable[[Sequence[Array]], list[Array]]:
 
 
 def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
-    """Those of `arrays`, one for each input that is there, that are no constants."""
+    """Return the arrays of the inputs that are not constant."""
     present = [index for index, kind in enumerate(call.inputs) if kind is not None]
     return [a for i, a in zip(present, arrays, strict=True) if call.constant(i) is None]
 
 
 @every_case
-def test_an_imported_call_has_the_shapes_that_its_reference_gives(
+def test_inferred_types_equal_those_of_the_reference(
     op: str, case: ConformanceCase, draw: Callable[[ConformanceCase], list[list[Array]]]
 ) -> None:
-    call, kept = call_of(case, "litert")
+    call, state = call_of(case, "litert")
     assert call.op == op
     inferred = op_table()[op].infer(call)
-    _, outputs = next(in_order(call, kept, draw(case)))
+    _, outputs = next(run_samples(call, state, draw(case)))
     assert [kind.shape for kind in inferred] == [array.shape for array in outputs]
     assert [kind.dtype.np for kind in inferred] == [array.dtype for array in outputs]
     visible = inferred[: len(case.outputs)]
@@ -141,7 +140,7 @@ def test_an_imported_call_has_the_shapes_that_its_reference_gives(
 
 
 @in_every_profile
-def test_the_reference_gives_what_the_oracle_gives(
+def test_reference_equals_the_oracle(
     op: str,
     case: ConformanceCase,
     numerics: NumericsProfile,
@@ -152,24 +151,24 @@ def test_the_reference_gives_what_the_oracle_gives(
         pytest.skip(f"the runtime of {numerics} has no {case.builtin} as in this case")
     answers = ask(op, case.name, numerics)
     assert not answers.refusal, answers.refusal
-    call, kept = call_of(case, numerics)
-    computed = in_order(call, kept, draw(case))
+    call, state = call_of(case, numerics)
+    computed = run_samples(call, state, draw(case))
     for (arrays, results), expected in zip(computed, answers.outputs, strict=True):
         assert_agrees(call, arrays, results[: len(expected)], expected)
 
 
 @in_both_only_where_they_differ
-def test_the_default_lowering_computes_the_reference(
+def test_default_lowering_equals_the_reference(
     op: str,
     case: ConformanceCase,
     numerics: NumericsProfile,
     draw: Callable[[ConformanceCase], list[list[Array]]],
     deep: bool,
 ) -> None:
-    call, kept = call_of(case, numerics)
+    call, state = call_of(case, numerics)
     run = interpreted(call)
     samples = draw(case) if deep else draw(case)[1:4]  # both extremes and one at random
-    for arrays, results in in_order(call, kept, samples):
+    for arrays, results in run_samples(call, state, samples):
         assert_agrees(call, arrays, run(variable_arrays(call, arrays)), results)
 
 
@@ -177,9 +176,9 @@ CASES_A_PROGRAM = 40
 
 
 def _programs() -> list[object]:
-    """Parameters: a profile and the cases of one program.
+    """Return parameters: a profile and the cases of one program.
 
-    What both profiles define alike is only compiled for the second one with --deep.
+    Cases that both profiles define alike are compiled for the second profile only with --deep.
     """
     found: list[object] = []
     for numerics, is_deep in (("litert", False), ("tflm", False), ("tflm", True)):
@@ -201,7 +200,7 @@ def _programs() -> list[object]:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(("numerics", "cases"), _programs())
-def test_generated_c_computes_the_reference(
+def test_generated_c_equals_the_reference(
     numerics: NumericsProfile,
     cases: Sequence[tuple[str, ConformanceCase]],
     draw: Callable[[ConformanceCase], list[list[Array]]],
@@ -212,8 +211,8 @@ def test_generated_c_computes_the_reference(
     results = run_in_c([case for _, case in cases], samples, numerics, tmp_path)
     outputs = [iter(row) for row in results]
     for (op, case), rows in zip(cases, drawn, strict=True):
-        call, kept = call_of(case, numerics)
-        for number, (arrays, expected) in enumerate(in_order(call, kept, rows)):
+        call, state = call_of(case, numerics)
+        for number, (arrays, expected) in enumerate(run_samples(call, state, rows)):
             got = [next(outputs[number]) for _ in case.outputs]
             try:
                 assert_agrees(call, arrays, got, expected[: len(got)])

@@ -1,7 +1,7 @@
-"""Writes conformance cases as a .tflite file with the published schema's own classes.
+"""Write conformance cases as a .tflite file with the classes of the published schema.
 
-One file may hold many cases side by side: operators that share no tensor. Tensor names are
-`CASE.xK` for input K and `CASE.yK` for output K, CASE being the case's place in the list.
+A file may hold many independent cases. Tensors are named `CASE.xK` for input K and `CASE.yK` for
+output K, where CASE is the index of the case.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ OPTIONS: Mapping[str, str] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
 }
-"""Which options table an operator has; those without are not listed."""
+"""Operator -> its options table; operators without one are not listed."""
 
 ENUMERATIONS: Mapping[str, type] = {
     "padding": schema.Padding,
@@ -97,11 +97,11 @@ VERSIONS: Mapping[str, int] = {
     "SUB": 2,
     "TRANSPOSE_CONV": 3,
 }
-"""The operator version that brought int8 (and per-channel weights); 1 where not listed."""
+"""Operator version that introduced int8 (and per-channel weights); 1 if not listed."""
 
 
 def write_cases(cases: Sequence[ConformanceCase]) -> bytes:
-    """The model that runs every one of `cases`."""
+    """Return a model that runs every one of `cases`."""
     writer = _Writer()
     for index, case in enumerate(cases):
         writer.add(index, case)
@@ -109,7 +109,7 @@ def write_cases(cases: Sequence[ConformanceCase]) -> bytes:
 
 
 def input_names(index: int, case: ConformanceCase) -> list[str]:
-    """Names of the variable inputs of the case at `index`."""
+    """Return the names of the variable inputs of the case at `index`."""
     return [
         f"{index}.x{position}"
         for position, tensor in enumerate(case.inputs)
@@ -219,7 +219,7 @@ def _options(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def flexbuffer(options: Mapping[str, Any]) -> list[int]:
-    """A map as custom operators have their options."""
+    """Return a FlexBuffer map, the format of custom operator options."""
     builder = flexbuffers.Builder()
     with builder.Map():
         for key, value in options.items():

@@ -1,4 +1,4 @@
-"""Calls of one operator made by hand, their default lowering run, and the oracles' answers."""
+"""Fixtures that build single calls, run their default lowering and query the oracles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[np.generic]
 
 @pytest.fixture
 def kind() -> Callable[..., TensorType]:
-    """The type of a tensor: shape, dtype, and scale and zero point where it is quantised."""
+    """Return a function that builds a tensor type, quantized if scale and zero point are given."""
 
     def make(
         shape: Sequence[int], name: str, scale: float | None = None, zero_point: int = 0
@@ -42,7 +42,7 @@ def kind() -> Callable[..., TensorType]:
 
 @pytest.fixture
 def make_call() -> Callable[..., OpCall]:
-    """A call by types; `constants` maps input positions to arrays."""
+    """Return a function that builds a call; `constants` maps input positions to arrays."""
 
     def make(
         op: str,
@@ -65,7 +65,7 @@ def make_call() -> Callable[..., OpCall]:
 
 @pytest.fixture
 def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
-    """What the default lowering of a call gives for its variable inputs."""
+    """Return a function that runs the default lowering of a call on its variable inputs."""
 
     def run(call: OpCall, variable: Sequence[Array]) -> Array:
         kernel = Kernel("kernel", call)
@@ -82,7 +82,7 @@ def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
 
 @pytest.fixture
 def ask() -> Callable[[ConformanceCase, Sequence[Array], NumericsProfile], Array]:
-    """An oracle's answer for one case and one sample."""
+    """Return a function that runs an oracle on one case and sample."""
 
     def answer(
         case: ConformanceCase, variable: Sequence[Array], numerics: NumericsProfile

@@ -1,4 +1,4 @@
-"""Concatenation: which inputs do not go together."""
+"""Concatenation: rejected combinations of inputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from firmwright.ir.graph.opdef import NotSupportedError, OpCall
 from firmwright.ops import concatenation
 
 
-def test_inputs_that_do_not_go_together_are_refused(
+def test_incompatible_inputs_are_rejected(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x, y = kind((2, 3), "int8", 0.5, 1), kind((2, 6), "int8", 0.5, 1)
     for other, axis, why in (
-        (kind((2, 3), "int8", 0.25, 1), 1, "inputs and output quantised differently"),
-        (kind((3, 3), "int8", 0.5, 1), 1, "int8 [3, 3] beside int8 [2, 3]"),
-        (kind((2, 3), "uint8", 0.5, 1), 1, "uint8 [2, 3] beside int8 [2, 3]"),
+        (kind((2, 3), "int8", 0.25, 1), 1, "inputs and output with different quantization"),
+        (kind((3, 3), "int8", 0.5, 1), 1, "int8 [3, 3] joined with int8 [2, 3]"),
+        (kind((2, 3), "uint8", 0.5, 1), 1, "uint8 [2, 3] joined with int8 [2, 3]"),
         (x, 2, "axis 2 of 2 dimensions"),
         (x, -1, "axis -1 of 2 dimensions"),
     ):
@@ -27,7 +27,7 @@ def test_inputs_that_do_not_go_together_are_refused(
         assert str(caught.value) == why
 
 
-def test_the_sizes_along_the_axis_add_up(
+def test_sizes_along_the_axis_are_summed(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x, z = kind((2, 3), "int8", 0.5, 1), kind((2, 1), "int8", 0.5, 1)

@@ -1,4 +1,4 @@
-"""The requantise step from one high word, against the definition in base/quant.py."""
+"""Requantization from one high word compared with the definition in base/quant.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 1 << 28
 
 
 def edge_values(right: int) -> np.ndarray:
-    """Values about zero, about ties of the shift, at both ends and in between."""
+    """Return values near zero, near ties of the shift, at both ends and between."""
     rng = np.random.Generator(np.random.PCG64(right + 31))
     step = 1 << max(min(right, 27), 0)
     ties = np.arange(-6, 7) * (step // 2)
@@ -41,7 +41,7 @@ def computed(values: np.ndarray, params: Requantization, dtype: DType) -> np.nda
 
 @pytest.mark.parametrize("multiplier", MULTIPLIERS)
 @pytest.mark.parametrize("right", [-2, -1, 0, 1, 2, 3, 7, 19, 22, 23, 30, 31])
-def test_it_equals_the_step_with_both_roundings(multiplier: int, right: int) -> None:
+def test_result_equals_the_definition_with_both_roundings(multiplier: int, right: int) -> None:
     values = edge_values(right)
     if right < 0:  # A left shift must not leave 32 bits.
         values = values[np.abs(values) < LIMIT >> -right]
@@ -54,7 +54,7 @@ def test_it_equals_the_step_with_both_roundings(multiplier: int, right: int) -> 
         )
 
 
-def test_the_clamp_of_an_activation_holds() -> None:
+def test_result_is_clamped_to_the_activation() -> None:
     values = edge_values(1)
     params = Requantization((1 << 30,), (0,), Rounding.TWICE, -3, -3, 20)
     result = computed(values, params, INT8)

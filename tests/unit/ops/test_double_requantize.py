@@ -1,4 +1,4 @@
-"""Multipliers that round once and do as the product in double does, for all sums of a layer."""
+"""Multipliers that round once agree with the product in double for all sums of a layer."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def differing(params: Requantization, factor: float, sums: Array) -> int:
     ("total", "factor", "expected"),
     [(-9, 0.5, -5), (9, 0.5, 5), (-8, 0.5, -4), (-1, 0.5, -1), (-2, 0.25, -1), (-1, 0.25, 0)],
 )
-def test_halves_go_away_from_zero(total: int, factor: float, expected: int) -> None:
+def test_halves_round_away_from_zero(total: int, factor: float, expected: int) -> None:
     assert requantize_in_double(np.array([total]), np.array([factor])).tolist() == [expected]
 
 
-def test_a_half_that_double_would_round_up_by_adding_is_none() -> None:
+def test_value_just_below_a_half_is_not_rounded_up() -> None:
     just_below = 0.5 - 2.0**-54
     assert requantize_in_double(np.array([1, -1]), np.array([just_below])).tolist() == [0, 0]
 
 
-def test_ties_below_zero_take_a_multiplier_of_one_more() -> None:
+def test_negative_ties_increase_the_multiplier_by_one() -> None:
     assert found(0.5, -100, 100) == Requantization((2**30 + 1,), (0,), Rounding.ONCE, 0, -128, 127)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 300), (-1, 300), (5, 1 << 30)])
-def test_without_ties_below_zero_the_usual_multiplier_stays(low: int, high: int) -> None:
+def test_usual_multiplier_is_kept_without_negative_ties(low: int, high: int) -> None:
     # A quarter of -1 is no tie.
     assert found(0.25, low, high) == usual(0.25)
 
@@ -64,13 +64,13 @@ def test_channels_without_ties_keep_their_multipliers() -> None:
     assert mended.shifts == params.shifts
 
 
-def test_sums_so_large_that_31_bits_are_too_few_have_none() -> None:
+def test_no_multiplier_exists_for_sums_beyond_31_bits() -> None:
     factor = float(np.float32(0.9)) * float(np.float32(5.1e-8)) / float(np.float32(0.7))
     assert found(factor, -(1 << 20), 1 << 20) == usual(factor)
     assert found(factor, -(1 << 31) + 1, (1 << 31) - 1) is None
 
 
-def test_what_is_found_is_right_for_every_sum_and_mends_only_what_was_wrong(deep: bool) -> None:
+def test_adjusted_multipliers_are_exact_and_minimal(deep: bool) -> None:
     rng = np.random.Generator(np.random.PCG64(17))
     mended = 0
     for _ in range(DEEP_LAYERS if deep else LAYERS):
@@ -91,7 +91,7 @@ def test_what_is_found_is_right_for_every_sum_and_mends_only_what_was_wrong(deep
 
 
 def drawn_factor(rng: np.random.Generator) -> float:
-    """A power of two, few bits, or what three scales make."""
+    """Return a power of two, a factor with few bits, or a quotient of three scales."""
     octave = 2.0 ** int(rng.integers(-30, 3))
     match int(rng.integers(3)):
         case 0:
@@ -104,7 +104,7 @@ def drawn_factor(rng: np.random.Generator) -> float:
 
 
 def telling_sums(rng: np.random.Generator, factor: float, low: int, high: int) -> Array:
-    """About every half, about zero, either end, and some between."""
+    """Return sums near every tie, near zero, at both ends and between."""
     halves = np.rint((np.arange(-260, 260) + 0.5) / factor).clip(-(2.0**33), 2.0**33)
     near = [halves.astype(np.int64) + step for step in (-1, 0, 1)]
     others = [rng.integers(low, high + 1, 200), np.arange(-200, 200), np.array([low, high])]

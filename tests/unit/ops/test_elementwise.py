@@ -1,4 +1,4 @@
-"""Broadcasting: shapes, and as few loops as they allow."""
+"""Broadcasting: result shapes and the minimum number of loops."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_an_empty_axis_stays_empty() -> None:
     assert broadcast_shape((0, 3), (1, 3)) == (0, 3)
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_incompatible_shapes_are_rejected() -> None:
     with pytest.raises(NotSupportedError) as caught:
         broadcast_shape((2, 3), (2,))
-    assert str(caught.value) == "shapes [2, 3] and [2] do not fit each other"
+    assert str(caught.value) == "incompatible shapes [2, 3] and [2]"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         (((1, 1), (1,)), [(1, {0, 1})]),
     ],
 )
-def test_neighbouring_axes_that_inputs_repeat_alike_are_one_loop(
+def test_adjacent_axes_with_equal_broadcasting_share_a_loop(
     shapes: tuple[tuple[int, ...], tuple[int, ...]], loops: list[tuple[int, set[int]]]
 ) -> None:
     assert broadcast_loops(shapes, broadcast_shape(*shapes)) == loops
@@ -53,16 +53,16 @@ def test_both_inputs_and_the_output_must_have_one_dtype(
     assert str(caught.value) == "float32 and int8 giving float32"
 
 
-def test_int8_without_quantisation_is_refused(
+def test_int8_without_quantization_is_rejected(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     bare = kind((2,), "int8")
     with pytest.raises(NotSupportedError) as caught:
         infer(make_call("mul", [bare, bare], bare, activation="none"))
-    assert str(caught.value) == "an int8 tensor has no quantisation"
+    assert str(caught.value) == "an int8 tensor without quantization"
 
 
-def test_only_a_constant_of_one_element_has_a_scalar_value(
+def test_only_constants_of_one_element_have_a_scalar_value(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x, one = kind((3,), "float32"), kind((1,), "float32")

@@ -1,4 +1,4 @@
-"""Formulas: parsing, substitution, joining, and that numpy and TIR mean the same."""
+"""Formulas: parsing, substitution, composition, and agreement of numpy and TIR."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WHOLE = np.array([-7, -1, 0, 3, 5, 100], np.int32)
         ("pow(abs(a), 0.5) - sqrt(abs(a))", [FLOATS]),
     ],
 )  # fmt: skip
-def test_kernel_and_reference_compute_the_same(formula: str, inputs: list[np.ndarray]) -> None:
+def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None:
     arrays = [np.broadcast_to(x, (6,)).copy() for x in inputs]
     kinds = {"float32": FLOAT32, "int32": INT32}
     types = tuple(TensorType((6,), kinds[x.dtype.name]) for x in arrays)
@@ -60,20 +60,20 @@ def test_kernel_and_reference_compute_the_same(formula: str, inputs: list[np.nda
     np.testing.assert_array_equal(result, expected)
 
 
-def test_the_result_has_the_type_that_the_formula_says() -> None:
+def test_result_type_follows_from_the_formula() -> None:
     a = ArithExpr(tir.Var("a", FLOAT32))
     assert result_dtype("a + 1.0", [a]) == FLOAT32
     assert result_dtype("a > 1.0", [a]) == BOOL
     assert result_dtype("uint8(a)", [a]) == UINT8
 
 
-def test_names_are_replaced_and_functions_are_not() -> None:
+def test_substitution_replaces_names_but_not_functions() -> None:
     assert substitute_names("max(a, b) + exp(b)", {"a": "c", "b": "(c * 2.0)"}) == (
         "max(c, c * 2.0) + exp(c * 2.0)"
     )
 
 
-def test_a_formula_goes_into_another_once_or_by_name() -> None:
+def test_composed_formula_is_inlined_or_bound_to_a_name() -> None:
     assert (
         compose_expressions("a + b", {"a": "a", "b": "c"}, "max(a, 0.0)", {}, "a")
         == "max(a + c, 0.0)"
@@ -89,12 +89,12 @@ def test_a_formula_goes_into_another_once_or_by_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["a +", "import os", "a = 1", "a.b", "unknown(a)", "[a]"])
-def test_what_is_not_of_the_language_is_refused(text: str) -> None:
+def test_invalid_formulas_are_rejected(text: str) -> None:
     with pytest.raises(InternalError):
         result_dtype(text, [ArithExpr(tir.Var("a", FLOAT32))])
 
 
-def test_whole_numbers_divide_towards_zero() -> None:
+def test_integer_division_truncates_toward_zero() -> None:
     found = evaluate_in_numpy(
         "a / b", [np.array([-7, 7, -6], np.int32), np.array([2, -2, 3], np.int32)]
     )

@@ -1,4 +1,4 @@
-"""The portable C of the integer intrinsics against their numpy meanings, over edges."""
+"""Portable C of the integer intrinsics compared with their numpy meaning at edge values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SANITIZERS = (
 
 
 def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
-    """A library whose `run` applies the intrinsic to arrays."""
+    """Return a library whose `run` applies the intrinsic to arrays."""
     names = [operand.name for operand in item.operands]
     kinds = [operand.dtype.c_type for operand in item.operands]
     result = item.result.c_type if item.result else "void"
@@ -65,7 +65,7 @@ def in_c(item: Intrinsic, columns: np.ndarray, folder: Path) -> np.ndarray:
 
 
 def requantize_edges(item: Intrinsic) -> np.ndarray:
-    """Rows x, multiplier, shift; only those whose exact result, or left shift, fits 32 bits."""
+    """Return rows x, multiplier, shift whose exact result, or left shift, fits 32 bits."""
     near = [0, 1, 2, 3, 5, 127, 128, (1 << 15) - 1, 1 << 20, (1 << 30) - 1, (1 << 31) - 1]
     xs = sorted({sign * x for x in near for sign in (1, -1)} | {-(1 << 31)})
     multipliers = (0, 1 << 30, (1 << 30) + 1, 1518500250, (1 << 31) - 1)
@@ -82,14 +82,14 @@ def requantize_edges(item: Intrinsic) -> np.ndarray:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("item", [REQUANTIZE_ONCE, REQUANTIZE_TWICE], ids=lambda item: item.name)
-def test_requantising_in_c_equals_its_meaning(item: Intrinsic, tmp_path: Path) -> None:
+def test_requantization_in_c_equals_numpy(item: Intrinsic, tmp_path: Path) -> None:
     columns = requantize_edges(item)
     assert columns.shape[1] > 700
     np.testing.assert_array_equal(in_c(item, columns, tmp_path), item.meaning(*columns))
 
 
 def sums() -> np.ndarray:
-    """Positive sums at and around powers of two, and some in between."""
+    """Return positive sums at and near powers of two, and some between."""
     rng = np.random.Generator(np.random.PCG64(5))
     powers = (np.int64(1) << np.arange(31))[:, None] + np.arange(-1, 2)
     drawn = np.exp2(rng.uniform(0, 31, 500)).astype(np.int64)
@@ -98,7 +98,7 @@ def sums() -> np.ndarray:
 
 
 @pytest.mark.host_c
-def test_leading_zeros_in_c_equal_their_meaning(tmp_path: Path) -> None:
+def test_count_leading_zeros_in_c_equals_numpy(tmp_path: Path) -> None:
     columns = sums()[None]
     expected = [32 - int(value).bit_length() for value in columns[0]]
     assert CLZ.meaning(columns[0]).tolist() == expected
@@ -106,7 +106,7 @@ def test_leading_zeros_in_c_equal_their_meaning(tmp_path: Path) -> None:
 
 
 @pytest.mark.host_c
-def test_the_reciprocal_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+def test_reciprocal_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
     total = sums()
     columns = np.ascontiguousarray(np.stack([total, CLZ.meaning(total)]))
     found = in_c(RECIPROCAL, columns, tmp_path)
@@ -116,7 +116,7 @@ def test_the_reciprocal_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> N
 
 
 @pytest.mark.host_c
-def test_rounding_to_int8_in_c_equals_its_meaning(tmp_path: Path) -> None:
+def test_rounding_to_int8_in_c_equals_numpy(tmp_path: Path) -> None:
     halves = np.arange(-270, 271, dtype=np.float32) / 2
     below, above = np.nextafter(halves, np.float32(-500)), np.nextafter(halves, np.float32(500))
     wide = np.array([0.0, -0.0, 1e-40, -1e-40, 1e6, -1e6, 5e8, -5e8], np.float32)
@@ -127,7 +127,7 @@ def test_rounding_to_int8_in_c_equals_its_meaning(tmp_path: Path) -> None:
 
 
 @pytest.mark.host_c
-def test_bits_become_their_float(tmp_path: Path) -> None:
+def test_bits_are_reinterpreted_as_float(tmp_path: Path) -> None:
     values = np.array([0.0, -0.0, 1.0, -1.5, 1e-40, 3e38], np.float32)
     columns = values.view(np.int32)[None]
     assert in_c(FLOAT_OF_BITS, columns, tmp_path).tobytes() == values.tobytes()
@@ -136,7 +136,7 @@ def test_bits_become_their_float(tmp_path: Path) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(("bits", "is_tanh"), [(3, 0), (3, 1), (4, 1), (5, 1)])
-def test_the_sigmoid_of_every_16_bit_value_in_c_equals_its_meaning_and_is_near(
+def test_sigmoid16_in_c_equals_numpy_and_is_accurate(
     bits: int, is_tanh: int, tmp_path: Path
 ) -> None:
     x = np.arange(-(1 << 15), 1 << 15).astype(np.int32)
@@ -149,7 +149,7 @@ def test_the_sigmoid_of_every_16_bit_value_in_c_equals_its_meaning_and_is_near(
 
 
 @pytest.mark.host_c
-def test_the_inverse_root_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+def test_inverse_root_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
     x = np.concatenate([sums(), [0]]).astype(np.int32)
     root, shift = (in_c(item, x[None], tmp_path) for item in (INVERSE_ROOT, INVERSE_ROOT_SHIFT))
     np.testing.assert_array_equal(root, INVERSE_ROOT.meaning(x))
@@ -159,7 +159,7 @@ def test_the_inverse_root_in_c_equals_its_meaning_and_is_near(tmp_path: Path) ->
 
 
 @pytest.mark.host_c
-def test_the_logarithm_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> None:
+def test_logarithm_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
     x = sums()[sums() >= 1 << 19]
     found = in_c(LOGARITHM, x[None], tmp_path)
     np.testing.assert_array_equal(found, LOGARITHM.meaning(x))
@@ -167,7 +167,7 @@ def test_the_logarithm_in_c_equals_its_meaning_and_is_near(tmp_path: Path) -> No
 
 
 @pytest.mark.host_c
-def test_powers_of_whole_numbers_in_c_equal_their_meaning(tmp_path: Path) -> None:
+def test_integer_power_in_c_equals_numpy(tmp_path: Path) -> None:
     columns = np.array(list(itertools.product((-3, -1, 0, 1, 7, 46341), range(-1, 34))), np.int32).T
     found = in_c(POWER_I32, np.ascontiguousarray(columns), tmp_path)
     np.testing.assert_array_equal(found, POWER_I32.meaning(*columns))

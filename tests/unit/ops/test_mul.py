@@ -1,4 +1,4 @@
-"""The factor of a product: float32 for LiteRT, double for TFLM."""
+"""The requantization factor of a product: float32 for LiteRT, double for TFLM."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Array = NDArray[np.generic]
 EVERY = np.arange(-128, 128, dtype=np.int8)
 PAIRS = (EVERY.reshape(256, 1), EVERY.reshape(1, 256))
 SCALES = (0.09168790280818939, 0.002176209818571806, 0.06813395023345947)
-"""Found by search: some products are ties for one factor and not for the other."""
+"""Scales for which some products are ties with one factor and not with the other."""
 ZERO_POINTS = (-95, -128, 22)
 SHAPES = ((256, 1), (1, 256), (256, 256))
 
 
-def test_each_profile_computes_its_factor_as_its_oracle_does(
+def test_factor_of_each_profile_matches_its_oracle(
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
     lowered: Callable[[OpCall, Sequence[Array]], Array],

@@ -1,4 +1,4 @@
-"""Padding: what is refused, and what the margin holds."""
+"""Padding: rejected paddings and the padding value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firmwright.ir.graph.opdef import NotSupportedError, OpCall
 from firmwright.ops import pad
 
 
-def test_the_margin_is_the_zero_point_unless_a_value_is_given(
+def test_padding_is_the_zero_point_by_default(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x, y = kind((2,), "int8", 0.5, -7), kind((4,), "int8", 0.5, -7)
@@ -23,7 +23,7 @@ def test_the_margin_is_the_zero_point_unless_a_value_is_given(
     assert pad.pad_value(given) == 9
 
 
-def test_paddings_that_make_no_sense_are_refused(
+def test_invalid_paddings_are_rejected(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x, real = kind((2,), "float32"), kind((1,), "float32")

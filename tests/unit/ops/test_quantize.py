@@ -1,4 +1,4 @@
-"""Quantising: values far outside of the range, ties, and which dtypes are taken."""
+"""Quantize: saturation, ties and accepted dtypes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_floats_round_half_away_and_saturate(
     assert lowered(call, [x]).tolist() == expected
 
 
-def test_between_equal_scales_only_the_zero_point_moves(
+def test_equal_scales_change_only_the_zero_point(
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
     lowered: Callable[[OpCall, Sequence[Array]], Array],
@@ -42,7 +42,7 @@ def test_between_equal_scales_only_the_zero_point_moves(
 @pytest.mark.parametrize(
     ("before", "after"), [("float32", "int32"), ("int32", "uint8"), ("uint8", "int16")]
 )
-def test_other_dtypes_are_refused(
+def test_other_dtypes_are_rejected(
     before: str,
     after: str,
     kind: Callable[..., TensorType],

@@ -1,4 +1,4 @@
-"""The rescaling relu operators: where the profiles differ, each equals its oracle."""
+"""The relu operators that requantize equal their oracle where the profiles differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
         ("relu6", (0.05, -20), (0.03, -128)),
     ],
 )
-def test_the_profiles_differ_as_their_oracles_do(
+def test_profiles_match_their_oracles(
     op: str,
     x: tuple[float, int],
     y: tuple[float, int],

@@ -1,4 +1,4 @@
-"""Sums of quantised tensors: every pair of values, and both oracles where roundings show."""
+"""Quantized sums: every pair of values, and both oracles where rounding matters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALES = (
 
 @pytest.mark.parametrize("op", ["add", "sub"])
 @pytest.mark.parametrize(("a", "b", "y"), SCALES)
-def test_the_lowering_equals_the_reference_on_every_pair_of_values(
+def test_lowering_equals_reference_for_every_pair_of_values(
     op: str,
     a: tuple[float, int],
     b: tuple[float, int],
@@ -47,7 +47,7 @@ def test_the_lowering_equals_the_reference_on_every_pair_of_values(
 
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("op", ["add", "sub"])
-def test_sums_that_end_in_ties_equal_the_oracle(
+def test_sums_with_ties_equal_the_oracle(
     op: str,
     numerics: NumericsProfile,
     kind: Callable[..., TensorType],
@@ -68,7 +68,7 @@ def test_sums_that_end_in_ties_equal_the_oracle(
     np.testing.assert_array_equal(ours, ask(case, PAIRS, numerics))
 
 
-def test_an_output_scale_that_would_enlarge_the_sum_is_refused(
+def test_output_scale_that_enlarges_the_sum_is_rejected(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     x = kind((4,), "int8", 1.0)

@@ -1,4 +1,4 @@
-"""The fixed-point softmax: its table, its limits, rows longer than the definition foresaw."""
+"""Fixed-point softmax: its table, its limits and rows longer than the definition allows for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def softmax_call(
 
 
 @pytest.mark.parametrize("scale", [0.004, 0.07, 1.5])
-def test_the_table_holds_the_exponentials(
-    scale: float, softmax_call: Callable[..., OpCall]
-) -> None:
+def test_table_holds_the_exponentials(scale: float, softmax_call: Callable[..., OpCall]) -> None:
     table = softmax.exponential_table(softmax_call((1, 4), scale)) / 2.0**31
     exact = np.exp(-scale * np.arange(256))
     exact[scale * np.arange(256) > 31] = 0.0
@@ -37,7 +35,7 @@ def test_the_table_holds_the_exponentials(
 
 
 @pytest.mark.parametrize("count", [511, 512, 513, 1000, 4095])
-def test_rows_of_equal_elements_end_as_near_as_the_output_can_say(
+def test_rows_of_equal_elements_have_the_nearest_output(
     count: int,
     softmax_call: Callable[..., OpCall],
     lowered: Callable[[OpCall, Sequence[Array]], Array],
@@ -49,7 +47,7 @@ def test_rows_of_equal_elements_end_as_near_as_the_output_can_say(
     np.testing.assert_array_equal(lowered(call, [x]), y)
 
 
-def test_a_long_row_with_a_peak_keeps_it(
+def test_peak_of_a_long_row_is_preserved(
     softmax_call: Callable[..., OpCall], lowered: Callable[[OpCall, Sequence[Array]], Array]
 ) -> None:
     call = softmax_call((2, 1001), 0.2)
@@ -60,7 +58,9 @@ def test_a_long_row_with_a_peak_keeps_it(
     np.testing.assert_array_equal(lowered(call, [x]), y)
 
 
-def test_what_the_fixed_point_cannot_hold_is_refused(softmax_call: Callable[..., OpCall]) -> None:
+def test_values_beyond_the_fixed_point_range_are_rejected(
+    softmax_call: Callable[..., OpCall],
+) -> None:
     for call, why in (
         (softmax_call((1, 4096), 0.1), "an int8 softmax over more than 4095 elements"),
         (softmax_call((), 0.1), "a scalar or an empty tensor has no last axis to sum over"),

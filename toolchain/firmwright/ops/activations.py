@@ -105,7 +105,7 @@ def _hard_swish_int8(call: OpCall, x: Array) -> Array:
 
 def _check_hard_swish(call: OpCall) -> None:
     if tensor_quant(call.input(0)).scale / 128 >= tensor_quant(call.output).scale:
-        raise NotSupportedError("a hard_swish whose output is 128 times finer than its input")
+        raise NotSupportedError("a hard_swish with an output scale below 1/128 of the input scale")
 
 
 def _int16_multiplier(real: float) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def _leaky_quantized(call: OpCall, x: Array) -> Array:
 
 def _check_leaky(call: OpCall) -> None:
     if not (math.isfinite(_alpha(call)) and _alpha(call) >= 0):
-        raise NotSupportedError(f"an alpha of {_alpha(call)} for integers")
+        raise NotSupportedError(f"alpha {_alpha(call)} for integers")
 
 
 def _check_leaky_int16(call: OpCall) -> None:

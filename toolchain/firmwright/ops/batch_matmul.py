@@ -46,7 +46,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in _DTYPES or (y.dtype, z.dtype) != (x.dtype, x.dtype):
         raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
     if min(len(x.shape), len(y.shape)) < 2:
-        raise NotSupportedError(f"matrices of the shapes {list(x.shape)} and {list(y.shape)}")
+        raise NotSupportedError(f"matrices of shapes {list(x.shape)} and {list(y.shape)}")
     (rows, depth), (other, columns) = (_matrix(call, index) for index in (0, 1))
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
@@ -63,14 +63,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 _MOST_TERMS = {INT8: INT32.max // (255 * 255), INT16: 1 << 16}
 
 
-def _is_turned(call: OpCall, index: int) -> bool:
+def _is_transposed(call: OpCall, index: int) -> bool:
     return bool(call.int_attr(_FLAGS[index]))
 
 
 def _matrix(call: OpCall, index: int) -> tuple[int, int]:
     """Return the rows and columns of an input after transposition."""
     rows, columns = call.input(index).shape[-2:]
-    return (columns, rows) if _is_turned(call, index) else (rows, columns)
+    return (columns, rows) if _is_transposed(call, index) else (rows, columns)
 
 
 def requantization_of(call: OpCall) -> Requantization:
@@ -93,7 +93,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.output.dtype
     wide = np.float64 if kind == FLOAT32 else np.int64
     x, y = (
-        np.swapaxes(a, -1, -2) if _is_turned(call, index) else a
+        np.swapaxes(a, -1, -2) if _is_transposed(call, index) else a
         for index, a in enumerate(arrays[:2])
     )
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
@@ -121,8 +121,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         acc = b.reg("acc", wide)
         b.store(acc, [0], 0.0 if wide == FLOAT32 else 0)
         with b.for_("k", depth) as k:
-            left = b.load(x, [*own[0], *([k, i] if _is_turned(call, 0) else [i, k])])
-            right = b.load(y, [*own[1], *([j, k] if _is_turned(call, 1) else [k, j])])
+            left = b.load(x, [*own[0], *([k, i] if _is_transposed(call, 0) else [i, k])])
+            right = b.load(y, [*own[1], *([j, k] if _is_transposed(call, 1) else [k, j])])
             b.store(acc, [0], b.load(acc, [0]) + _product(call, left, right, wide))
         total = b.load(acc, [0])
         b.store(z, [*at, i, j], total if finish is None else finish(total, i))

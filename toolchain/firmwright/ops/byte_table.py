@@ -22,7 +22,7 @@ _ENTRIES = 256
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, table = call.input(0), call.constant(1)
     if x.dtype != INT8 or table is None or (table.dtype, table.shape) != (INT8, (_ENTRIES,)):
-        raise NotSupportedError("a table that is not of 256 constant int8 for int8")
+        raise NotSupportedError("a lookup table other than 256 constant int8 values for int8")
     return (TensorType(x.shape, INT8, call.output.quantization),)
 
 

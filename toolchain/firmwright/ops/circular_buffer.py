@@ -29,14 +29,14 @@ from firmwright.ir.graph.opdef import (
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 
-_EACH_RUN = (5, 13, 25)
-_BY_NUMBER = (2, 96)
+_SLOTS_FOR_EVERY_RUN = (5, 13, 25)
+_SHAPE_BY_BUFFER_COUNT = (2, 96)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
-        raise NotSupportedError(f"a buffer of {x.dtype.name} in {y.dtype.name}")
+        raise NotSupportedError(f"a circular buffer of {x.dtype.name} with {y.dtype.name} output")
     if len(y.shape) != 4 or x.shape != (1, 1, *y.shape[2:]):
         raise NotSupportedError(f"slots of {list(x.shape)} in {list(y.shape)}")
     return (TensorType(y.shape, INT8, y.quantization),)
@@ -65,21 +65,21 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     y = context.outputs[0]
     cycles = _cycles(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
-    memory = (ImplicitState("before", y, zero, next_output=0),)
+    state = (ImplicitState("before", y, zero, next_output=0),)
     return ImportedCall(
-        "circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), memory
+        "circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), state
     )
 
 
 def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
     """Return the number of runs between two executions of the subsequent operators."""
-    told = context.node.options.get("cycles_max", 0)
-    if isinstance(told, int) and told > 0:
-        return told
-    if len(shape) == 4 and shape[1] in _EACH_RUN:
+    cycles = context.node.options.get("cycles_max", 0)
+    if isinstance(cycles, int) and cycles > 0:
+        return cycles
+    if len(shape) == 4 and shape[1] in _SLOTS_FOR_EVERY_RUN:
         return 1
-    if not isinstance(told, int) or shape[2:] == _BY_NUMBER:
-        raise NotSupportedError("a buffer that does not say how often what follows it runs")
+    if not isinstance(cycles, int) or shape[2:] == _SHAPE_BY_BUFFER_COUNT:
+        raise NotSupportedError("a circular buffer without cycles_max")
     return 2
 
 

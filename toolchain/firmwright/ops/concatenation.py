@@ -41,12 +41,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     total = 0
     for index in range(len(call.inputs)):
         x = call.input(index)
-        if x.dtype != y.dtype or _but(x.shape, axis) != _but(first.shape, axis):
+        if x.dtype != y.dtype or _without_axis(x.shape, axis) != _without_axis(first.shape, axis):
             raise NotSupportedError(
-                f"{x.dtype.name} {list(x.shape)} beside {first.dtype.name} {list(first.shape)}"
+                f"{x.dtype.name} {list(x.shape)} joined with {first.dtype.name} {list(first.shape)}"
             )
         if x.quantization != y.quantization:
-            raise NotSupportedError("inputs and output quantised differently")
+            raise NotSupportedError("inputs and output with different quantization")
         total += x.shape[axis]
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     return (TensorType(shape, first.dtype, y.quantization),)
@@ -66,7 +66,7 @@ def windows(call: OpCall) -> Subviews | None:
     return Subviews("output", tuple(accumulate(sizes[:-1], initial=0)))
 
 
-def _but(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+def _without_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """Return the rank and every size except that of `axis`."""
     return (len(shape), *shape[:axis], -1, *shape[axis + 1 :])
 
@@ -112,5 +112,5 @@ OPDEF = OpDef(
     imports={"tflite:CONCATENATION": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics=both_profiles(None, "copies", "reference_ops Concatenation"),
-    restrictions="inputs quantised alike",
+    restrictions="inputs with equal quantization",
 )

@@ -43,7 +43,7 @@ _MOST_NUMBERS = 1 << 16
 def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
     y = call.output
     if y.dtype not in (INT32, INT64, FLOAT32) or len(_numbers(call)) != y.elements:
-        raise NotSupportedError(f"{len(_numbers(call))} numbers as {y.dtype.name} {list(y.shape)}")
+        raise NotSupportedError(f"{len(_numbers(call))} values as {y.dtype.name} {list(y.shape)}")
     return (TensorType(call.ints_attr("shape"), y.dtype),)
 
 
@@ -74,7 +74,7 @@ def _vector(values: Sequence[float]) -> ImportedCall:
 def _shape_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 1)
     x = context.inputs[0]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     return _vector(x.shape)
 
 
@@ -97,7 +97,7 @@ def _range_import(context: ImportContext) -> ImportedCall:
     numbers: list[float] = []
     for array in context.constants[:3]:
         if array is None or array.size != 1:
-            raise NotSupportedError("a range whose ends and step are not constant")
+            raise NotSupportedError("a range with variable limits or step")
         numbers.append(array.reshape(-1)[0].item())
     start, limit, step = numbers
     if not all(map(math.isfinite, numbers)):
@@ -143,7 +143,7 @@ def _fill_import(context: ImportContext) -> ImportedCall:
 def _zeros_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 1)
     x = context.inputs[0]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     return ImportedCall("fill", {"shape": x.shape}, ())
 
 

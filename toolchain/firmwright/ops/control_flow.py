@@ -30,15 +30,15 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    raise InternalError(f"{call.op} is run with the functions of its module")
+    raise InternalError(f"{call.op} has no reference of its own: evaluate the module")
 
 
 def _lower(call: OpCall, b: Kernel) -> None:
-    raise InternalError(f"{call.op} is no kernel")
+    raise InternalError(f"{call.op} has no kernel")
 
 
 def _import(context: ImportContext) -> ImportedCall:
-    raise InternalError(f"{context.node.op} is imported with its module")
+    raise InternalError(f"{context.node.op} has no importer of its own")
 
 
 def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
@@ -60,6 +60,6 @@ OPDEFS = (
     _record(
         "decoded",
         "custom:TFLM_DECODE",
-        restrictions="while a model is read: look-up tables, Huffman codes, pruned tensors",
+        restrictions="constants only: lookup tables, Huffman codes, pruned tensors",
     ),
 )

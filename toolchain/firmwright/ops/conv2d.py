@@ -57,7 +57,7 @@ from firmwright.ops.row_windows import sliding_row_window
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     if len(x.shape) != 4 or len(w.shape) != 4:
-        raise NotSupportedError("conv2d needs an input and weights of four dimensions")
+        raise NotSupportedError("conv2d without four-dimensional input and weights")
     if w.shape[3] != x.shape[3]:
         raise NotSupportedError(
             f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the weights)"
@@ -153,7 +153,7 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
         window.outputs(b, call.input(0).shape, call.output.shape) as at,
         b.for_("oc", w.shape[0]) as oc,
     ):
-        # The order of additions is the reference kernel's: hybrid layers behind round its result.
+        # Add in the order of the reference kernel: subsequent hybrid layers round this result.
         acc = b.reg("acc", FLOAT32)
         b.store(acc, [0], 0.0)
         with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
@@ -172,10 +172,10 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
-        raise NotSupportedError("weights of other than four dimensions")
+        raise NotSupportedError("weights without four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
     attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
-    # Float activations with int8 weights are another operator: hybrid_conv2d.py.
+    # hybrid_conv2d.py defines float activations with int8 weights.
     x = context.inputs[0]
     hybrid = x is not None and x.dtype == FLOAT32 and kernel.dtype == INT8
     op = "hybrid_conv2d" if hybrid else "conv2d"

@@ -143,7 +143,7 @@ def import_window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr
     """Return the attributes stride, dilation and padding for TFLite options."""
     options, x = context.node.options, context.inputs[0]
     if x is None or len(x.shape) != 4:
-        raise NotSupportedError("an input of other than four dimensions")
+        raise NotSupportedError("an input without four dimensions")
     stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
     dilation = (
         checked_int_option(options.get("dilation_h_factor", 1)),

@@ -63,10 +63,10 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in _DTYPES or {kind.dtype for kind in (*kinds, y)} != {x.dtype}:
         raise NotSupportedError(f"a {call.op} of {x.dtype.name} giving {y.dtype.name}")
     if {kind.shape for kind in kinds} != {x.shape}:
-        raise NotSupportedError(f"a {call.op} of shapes that are not alike")
+        raise NotSupportedError(f"a {call.op} of unequal shapes")
     if x.dtype == INT8:
         if len({(tensor_quant(kind).scale, tensor_quant(kind).zero_point) for kind in kinds}) > 1:
-            raise NotSupportedError(f"a {call.op} of inputs quantised differently")
+            raise NotSupportedError(f"a {call.op} of inputs with different quantization")
         if _output_step(call).shifts[0] > 0:
             raise NotSupportedError("an output scale too far below the input scale")
     return (TensorType(x.shape, x.dtype, y.quantization),)
@@ -129,9 +129,9 @@ def _is_quantized(call: OpCall) -> bool:
 def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
     axis, x, step = call.int_attr("axis"), call.input(0), call.str_attr("step")
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
-        raise NotSupportedError(f"running values of {x.dtype.name} along axis {axis}")
+        raise NotSupportedError(f"cumulative of {x.dtype.name} along axis {axis}")
     if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
-        raise NotSupportedError(f"values of {x.dtype.name} joined by {step!r}")
+        raise NotSupportedError(f"cumulative of {x.dtype.name} by {step!r}")
     return _infer(call) if _is_quantized(call) else (TensorType(x.shape, x.dtype),)
 
 

@@ -62,7 +62,8 @@ class CustomOpRegistry:
         """Register an operator; a later registration replaces an earlier one."""
         if not op.function.isidentifier():
             raise UsageError(
-                f"the function {op.function!r} of the custom operator {op.name} is no C name."
+                f"the function of the custom operator {op.name}, {op.function!r}, "
+                "is not a C identifier."
             )
         self._known[op.domain, op.name] = op
 
@@ -91,27 +92,29 @@ def import_custom(context: ImportContext) -> ImportedCall:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    claimed = CUSTOM_OPS.of(call)
-    return call.outputs if claimed is None else claimed.infer(call)
+    op = CUSTOM_OPS.of(call)
+    return call.outputs if op is None else op.infer(call)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    claimed = CUSTOM_OPS.of(call)
-    if claimed is None:
+    op = CUSTOM_OPS.of(call)
+    if op is None:
         raise UsageError(
-            f"what the custom operator {call.str_attr('name')} computes is not known here.",
-            hint="--custom-op FILE.py says it; or verify with --expect OUT.npz.",
+            f"the custom operator {call.str_attr('name')} has no numpy reference.",
+            hint="define it with --custom-op FILE.py, or verify with --expect OUT.npz.",
         )
-    return claimed.reference(call, arrays)
+    return op.reference(call, arrays)
 
 
 def lower(call: OpCall, kernel: object) -> None:
-    raise NotSupportedError("no target takes this custom operator; --custom-op FILE.py brings it")
+    raise NotSupportedError(
+        "no target implements this custom operator; define it with --custom-op FILE.py"
+    )
 
 
 def macs(call: OpCall) -> int:
-    claimed = CUSTOM_OPS.of(call)
-    return 0 if claimed is None else claimed.macs(call)
+    op = CUSTOM_OPS.of(call)
+    return 0 if op is None else op.macs(call)
 
 
 OPDEF = OpDef(

@@ -9,7 +9,7 @@ def int_option(context: ImportContext, name: str) -> int:
     """Return a required integer or flag."""
     value = context.node.options.get(name)
     if not isinstance(value, int):
-        raise NotSupportedError(f"options without a number {name}")
+        raise NotSupportedError(f"options without the integer {name}")
     return int(value)
 
 

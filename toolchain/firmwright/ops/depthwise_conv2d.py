@@ -62,13 +62,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1:
         raise NotSupportedError(
-            "depthwise_conv2d needs a four-dimensional input and weights of shape [1, h, w, c]"
+            "depthwise_conv2d without a four-dimensional input and weights of shape [1, h, w, c]"
         )
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
     check_weights_and_bias(call, 3)
     if is_int16x8(call) and not has_int64_sum(call):
-        raise NotSupportedError("an int16 depthwise convolution with a bias of 32 bits")
+        raise NotSupportedError("an int16 depthwise convolution with a 32-bit bias")
     window = window_of(call, (w.shape[1], w.shape[2]))
     check_window(window)
     shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
@@ -122,7 +122,7 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
     window = window_of(call, (w.shape[1], w.shape[2]))
     with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
         oc, ic = c
-        # The order of additions is the reference kernel's: hybrid layers behind round its result.
+        # Add in the order of the reference kernel: subsequent hybrid layers round this result.
         acc = b.reg("acc", FLOAT32)
         b.store(acc, [0], 0.0)
         with window.taps(b, at) as (ky, kx, iy, ix):
@@ -152,7 +152,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     kernel = context.inputs[1]
     if kernel is None or len(kernel.shape) != 4:
-        raise NotSupportedError("weights of other than four dimensions")
+        raise NotSupportedError("weights without four dimensions")
     attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
     attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
     return ImportedCall("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))

@@ -3,10 +3,10 @@
 Inputs, outputs and attributes are those of `detections`, plus `detections_per_class`. In each class
 the box with the highest score, if not below the threshold, is selected (the first of equals) and
 all boxes that overlap it by more than the threshold are removed, up to `detections_per_class`
-times. The best selections of all classes are kept; among equals the lower class, then the earlier
+times. The best selections of all classes remain; among equals the lower class, then the earlier
 selection. A box may appear in several classes.
-Semantics: TFLite's detection post-processing with regular suppression, whose order of equal scores
-depends on its partial sort.
+Semantics: TFLite's detection post-processing with regular suppression. Its order of equal scores
+depends on a partial sort.
 """
 
 from __future__ import annotations
@@ -41,30 +41,29 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
     corners = detection_postprocess.decode_corners(call, arrays[0][0], arrays[2])
     scores = arrays[1][0][:, -count:].astype(np.float32)
-    kept: list[tuple[float, int, int]] = []
+    selections: list[tuple[float, int, int]] = []
     for kind in range(count):
-        kept += [
-            (float(scores[box, kind]), kind, box) for box in _taken(call, corners, scores[:, kind])
-        ]
-        kept = sorted(kept, key=lambda one: -one[0])[:most]
+        boxes = _select_boxes(call, corners, scores[:, kind])
+        selections += [(float(scores[box, kind]), kind, box) for box in boxes]
+        selections = sorted(selections, key=lambda selection: -selection[0])[:most]
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
-    for place, (score, kind, box) in enumerate(kept):
+    for place, (score, kind, box) in enumerate(selections):
         results[0][0, place] = corners[box]
         results[1][0, place], results[2][0, place] = kind, score
-    results[3][0] = len(kept)
+    results[3][0] = len(selections)
     return tuple(results)
 
 
-def _taken(call: OpCall, corners: Array, scores: Array) -> list[int]:
+def _select_boxes(call: OpCall, corners: Array, scores: Array) -> list[int]:
     is_open = scores >= np.float32(detection_postprocess.float_attr(call, "score_threshold"))
     limit = np.float32(detection_postprocess.float_attr(call, "iou_threshold"))
-    taken: list[int] = []
-    while len(taken) < call.int_attr("detections_per_class") and is_open.any():
+    boxes: list[int] = []
+    while len(boxes) < call.int_attr("detections_per_class") and is_open.any():
         box = int(np.argmax(np.where(is_open, scores, -np.inf)))
-        taken.append(box)
+        boxes.append(box)
         is_open &= detection_postprocess.intersection_over_union(corners[box], corners) <= limit
         is_open[box] = False
-    return taken
+    return boxes
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -80,10 +79,10 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("d", most) as d:
             b.store(boxes, [d], 0)
             b.store(b.outputs[2], [0, d], _LOWEST)
-        found = b.reg("found", INT32)
-        b.store(found, [0], 0)
-        _every_class(call, b, corners, is_open, boxes, found)
-        _write(call, b, corners, boxes, found)
+        box_count = b.reg("found", INT32)
+        b.store(box_count, [0], 0)
+        _every_class(call, b, corners, is_open, boxes, box_count)
+        _write(call, b, corners, boxes, box_count)
 
 
 def _every_class(
@@ -92,7 +91,7 @@ def _every_class(
     corners: tir.Buffer,
     is_open: tir.Buffer,
     boxes: tir.Buffer,
-    found: tir.Buffer,
+    box_count: tir.Buffer,
 ) -> None:
     counted, every = call.int_attr("num_classes"), call.input(1).shape[2]
     count, most = call.input(0).shape[1], call.int_attr("max_detections")
@@ -113,7 +112,7 @@ def _every_class(
                 b.let("value", score(at)) as value,
             ):
                 detection_postprocess.lower_suppression(call, b, corners, is_open, at)
-                b.store(found, [0], minimum(b.load(found, [0]) + 1, most))
+                b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, most))
                 with b.if_(value > b.load(b.outputs[2], [0, most - 1])):
                     _insert(b, boxes, (value, c, at), most)
 
@@ -144,18 +143,18 @@ def _insert(
 
 
 def _write(
-    call: OpCall, b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, found: tir.Buffer
+    call: OpCall, b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
 ) -> None:
     count = call.input(0).shape[1]
     with b.for_("d", call.int_attr("max_detections")) as d:
-        with b.if_(d.cast(INT32) < b.load(found, [0])):
+        with b.if_(d.cast(INT32) < b.load(box_count, [0])):
             place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
             with b.let("box", place) as box:
                 for k in range(4):
                     b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
-        with b.if_(d.cast(INT32) >= b.load(found, [0])):
+        with b.if_(d.cast(INT32) >= b.load(box_count, [0])):
             b.store(b.outputs[2], [0, d], 0.0)
-    b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
+    b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
 
 
 OPDEF = OpDef(
@@ -165,5 +164,5 @@ OPDEF = OpDef(
     lower=lower,
     dtypes=("float32",),
     numerics=both_profiles(None, "float32", "detection_postprocess"),
-    restrictions="what use_regular_nms of TFLite_Detection_PostProcess becomes",
+    restrictions="TFLite_Detection_PostProcess with use_regular_nms",
 )

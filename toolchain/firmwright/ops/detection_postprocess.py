@@ -42,7 +42,7 @@ _EACH_CLASS = 100
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     boxes, scores, anchors = (call.input(index) for index in range(3))
     if {kind.dtype for kind in (boxes, scores, anchors, *call.outputs)} != {FLOAT32}:
-        raise NotSupportedError("detections of other than floats")
+        raise NotSupportedError("detections of types other than float32")
     if len(call.outputs) != 4 or len(boxes.shape) != 3 or len(scores.shape) != 3:
         raise NotSupportedError("detections without all of their tensors")
     count = boxes.shape[1]
@@ -74,9 +74,9 @@ def _scales(call: OpCall) -> tuple[float, ...]:
 def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
     boxes, anchors = boxes.astype(np.float32), anchors.astype(np.float32)
     encoded = boxes / np.array(_scales(call), np.float32)
-    centre = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
+    center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
-    return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
+    return np.concatenate([center - half, center + half], axis=1).astype(np.float32)
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
@@ -94,19 +94,19 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     corners = decode_corners(call, arrays[0][0], arrays[2])
     scores = arrays[1][0][:, -count:]
     best = scores.max(axis=1)
-    open_ = best >= np.float32(float_attr(call, "score_threshold"))
+    is_open = best >= np.float32(float_attr(call, "score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
-    found = 0
-    while found < most and open_.any():
-        chosen = int(np.argmax(np.where(open_, best, -np.inf)))
-        results[0][0, found] = corners[chosen]
-        results[1][0, found], results[2][0, found] = scores[chosen].argmax(), best[chosen]
-        found += 1
-        open_ &= intersection_over_union(corners[chosen], corners) <= np.float32(
+    box_count = 0
+    while box_count < most and is_open.any():
+        chosen = int(np.argmax(np.where(is_open, best, -np.inf)))
+        results[0][0, box_count] = corners[chosen]
+        results[1][0, box_count], results[2][0, box_count] = scores[chosen].argmax(), best[chosen]
+        box_count += 1
+        is_open &= intersection_over_union(corners[chosen], corners) <= np.float32(
             float_attr(call, "iou_threshold")
         )
-        open_[chosen] = False
-    results[3][0] = found
+        is_open[chosen] = False
+    results[3][0] = box_count
     return tuple(results)
 
 
@@ -122,8 +122,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("i", count) as i:
             lower_box_decoding(call, b, corners, i)
             _classify(call, b, (best, classes, is_open), i)
-        found, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
-        b.store(found, [0], 0)
+        box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
+        b.store(box_count, [0], 0)
         with b.for_("d", call.int_attr("max_detections")) as d:
             lower_best_box(b, lambda i: b.load(best, [i]), is_open, chosen, count)
             with b.if_(b.load(chosen, [0]) >= 0):
@@ -133,18 +133,18 @@ def lower(call: OpCall, b: Kernel) -> None:
                         b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
                     b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
                     b.store(b.outputs[2], [0, d], b.load(best, [at]))
-                    b.store(found, [0], b.load(found, [0]) + 1)
+                    b.store(box_count, [0], b.load(box_count, [0]) + 1)
                     lower_suppression(call, b, corners, is_open, at)
-        b.store(b.outputs[3], [0], b.load(found, [0]).cast(FLOAT32))
+        b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
 
 
 def lower_box_decoding(call: OpCall, b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
     boxes, anchors, scales = b.input(0), b.input(2), _scales(call)
     for axis in (0, 1):
         size = b.load(anchors, [i, axis + 2])
-        centre = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
+        center = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
         power = intrinsic("exp_f32", [b.load(boxes, [0, i, axis + 2]) / scales[axis + 2]], FLOAT32)
-        with b.let("centre", centre) as middle, b.let("half", power * 0.5 * size) as half:
+        with b.let("centre", center) as middle, b.let("half", power * 0.5 * size) as half:
             b.store(corners, [i, axis], middle - half)
             b.store(corners, [i, axis + 2], middle + half)
 
@@ -220,7 +220,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         raise NotSupportedError("detections without all of their inputs and options")
     by_class = bool(options.get("use_regular_nms"))
     if not by_class and options.get("max_classes_per_detection", 1) != 1:
-        raise NotSupportedError("detections with several classes a box")
+        raise NotSupportedError("detections with several classes per box")
 
     def option(name: str) -> float:
         value = options.get(name)
@@ -236,12 +236,12 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         "max_detections": int(option("max_detections")),
     }
     if min(option(f"{axis}_scale") for axis in "yxhw") <= 0 or option("max_detections") < 1:
-        raise NotSupportedError("detections whose scales or number are not positive")
+        raise NotSupportedError("detections with nonpositive scales or max_detections")
     if not by_class:
         return ImportedCall("detections", attrs, (0, 1, 2))
     each = options.get("detections_per_class", _EACH_CLASS)
     if not isinstance(each, int) or each < 1:
-        raise NotSupportedError(f"detections with {each} a class")
+        raise NotSupportedError(f"detections with {each} per class")
     attrs["detections_per_class"] = each
     return ImportedCall("detections_by_class", attrs, (0, 1, 2))
 
@@ -254,5 +254,5 @@ OPDEF = OpDef(
     imports={f"tflite:{NAME}": import_tflite},
     dtypes=("float32",),
     numerics=both_profiles(None, "float32", "detection_postprocess"),
-    restrictions="one class a box; regular suppression is detections_by_class",
+    restrictions="one class per box; regular suppression: detections_by_class",
 )

@@ -51,14 +51,14 @@ def _whole_quotient(call: OpCall, a: Array, b: Array) -> Array:
 
 def _only_plain(call: OpCall) -> None:
     if call.str_attr("activation") != "none":
-        raise NotSupportedError("a division of whole numbers with an activation")
+        raise NotSupportedError("an integer division with an activation")
 
 
 def _requant(call: OpCall) -> Requantization:
     a, b, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     factor = a / (b * y)
     if call.numerics == "litert":
-        with np.errstate(over="ignore"):  # an infinite factor is refused by requant
+        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
             factor = float(np.float32(a) / (np.float32(b) * np.float32(y)))
     return make_requantization([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
 
@@ -71,7 +71,7 @@ def _quantized(call: OpCall, a: Array, b: Array) -> Array:
     )
     dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
     lead = CLZ.meaning(size).astype(np.int64)
-    # One more than its leading zeros is what a positive number can be shifted up; 0 is 1 here.
+    # A positive value can be shifted left by one less than its leading zeros; 0 counts as 1.
     left = CLZ.meaning(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
     left = np.minimum(left.astype(np.int64), _MOST_LEFT)
     whole = multiply_by_quantized_multiplier(

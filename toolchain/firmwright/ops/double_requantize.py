@@ -65,7 +65,7 @@ def find_exact_multipliers(
 class _Bounds:
     """Per channel and output value, a sum that must reach the value and one that must not.
 
-    The flags tell whether such a sum exists within the bounds.
+    The flags indicate if such a sum exists within the bounds.
     """
 
     values: Array
@@ -90,8 +90,8 @@ class _Bounds:
         half = np.int64(1) << (places - 1)
         reaches = (self.reaching * multiplier + half) >> places >= self.values
         misses = (self.below * multiplier + half) >> places < self.values
-        found: Array = ((reaches | ~self.is_reached) & (misses | ~self.is_missed)).all(axis=1)
-        return found
+        is_exact: Array = ((reaches | ~self.is_reached) & (misses | ~self.is_missed)).all(axis=1)
+        return is_exact
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
         """Return the minimum and maximum exact multiplier; min > max if there is none."""

@@ -39,7 +39,7 @@ def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     shape: list[int] = []
     for left, right in zip(_aligned(a, rank), _aligned(b, rank), strict=True):
         if left != right and 1 not in (left, right):
-            raise NotSupportedError(f"shapes {list(a)} and {list(b)} do not fit each other")
+            raise NotSupportedError(f"incompatible shapes {list(a)} and {list(b)}")
         shape.append(right if left == 1 else left)
     return tuple(shape)
 
@@ -57,7 +57,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if a.dtype not in (INT8, INT16, INT32, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
         raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
     if a.dtype == INT32 and call.str_attr("activation") != "none":
-        raise NotSupportedError("whole numbers with an activation")
+        raise NotSupportedError("int32 with an activation")
     if a.dtype in (INT8, INT16):
         for kind in (a, b, y):
             if tensor_quant(kind).zero_point and a.dtype == INT16:
@@ -127,7 +127,7 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
     constant = call.constant(index)
     if constant is None or constant.array().size != 1:
         return None
-    return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy says Any
+    return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy returns Any
 
 
 def float_reference(
@@ -161,7 +161,7 @@ def tflite_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
         require_tensors(context, 2)
         option = context.node.options["fused_activation_function"]
         if context.outputs[0].dtype == INT16 and context.node.options.get("pot_scale_int16"):
-            raise NotSupportedError("int16 by the rules for scales that are powers of two")
+            raise NotSupportedError("int16 with power-of-two scales")
         return ImportedCall(name, {"activation": import_activation(option)}, (0, 1))
 
     return imported

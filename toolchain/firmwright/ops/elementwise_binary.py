@@ -57,27 +57,27 @@ class BinaryImplementation:
 
 def binary_op(
     name: str,
-    meanings: Mapping[DType, BinaryImplementation],
+    implementations: Mapping[DType, BinaryImplementation],
     numerics: Mapping[str, NumericsSpec],
     result: DType | None = None,
     attributes: Callable[[Attrs], Attrs] = lambda options: {},
 ) -> OpDef:
-    """Return the operator for input dtypes `meanings.keys()` and output dtype `result`."""
+    """Return the operator for input dtypes `implementations.keys()` and output dtype `result`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         a, b, y = call.input(0), call.input(1), call.output
-        if a.dtype not in meanings or b.dtype != a.dtype or y.dtype != (result or a.dtype):
+        if a.dtype not in implementations or b.dtype != a.dtype or y.dtype != (result or a.dtype):
             raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
-        meanings[a.dtype].check(call)
+        implementations[a.dtype].check(call)
         return (TensorType(broadcast_shape(a.shape, b.shape), y.dtype, y.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        found = meanings[call.input(0).dtype].reference(call, arrays[0], arrays[1])
-        return (np.asarray(found, call.output.dtype.np),)
+        result_array = implementations[call.input(0).dtype].reference(call, arrays[0], arrays[1])
+        return (np.asarray(result_array, call.output.dtype.np),)
 
     def lower(call: OpCall, b: Kernel) -> None:
-        meaning = meanings[call.input(0).dtype]
-        lower_elementwise(call, b, lambda x: meaning.value(call, x[0], x[1]))
+        implementation = implementations[call.input(0).dtype]
+        lower_elementwise(call, b, lambda x: implementation.value(call, x[0], x[1]))
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 2)
@@ -90,7 +90,7 @@ def binary_op(
         lower=lower,
         row_access=elementwise_row_window,
         imports={f"tflite:{name.upper()}": imported},
-        dtypes=tuple(kind.name for kind in meanings),
+        dtypes=tuple(kind.name for kind in implementations),
         numerics=numerics,
     )
 
@@ -132,17 +132,17 @@ def _all_quantized(call: OpCall) -> None:
 # ---- maximum, minimum, logical ------------------------------------------------------------
 
 
-def _alike(call: OpCall) -> None:
+def _check_same_quantization(call: OpCall) -> None:
     quants = [kind.quantization for kind in (call.input(0), call.input(1), call.output)]
     if len({(q.scales, q.zero_points) for q in quants if q is not None}) > 1:
-        raise NotSupportedError("inputs and output quantised differently")
+        raise NotSupportedError("inputs and output with different quantization")
 
 
 def _extreme(
     pick: Any, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
 ) -> Mapping[DType, BinaryImplementation]:
     meaning = BinaryImplementation(
-        lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _alike
+        lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _check_same_quantization
     )
     return dict.fromkeys((INT8, UINT8, INT16, INT32, FLOAT32), meaning)
 
@@ -163,7 +163,7 @@ _COMPARED_BITS = 8
 def _smaller_than_one(call: OpCall) -> None:
     _quantized(call)
     if max(tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
-        raise NotSupportedError("a comparison of quantised values with a scale of 1 or more")
+        raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
 
 
 def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation]:
@@ -184,14 +184,14 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementat
         )
         return binary_expr(op, left, right)
 
-    plain = BinaryImplementation(
+    unquantized = BinaryImplementation(
         lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
     )
     scaled = BinaryImplementation(quantized, value, _smaller_than_one)
-    found = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), plain)}
+    implementations = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), unquantized)}
     if op in ("eq", "ne"):
-        return found | {INT16: scaled, BOOL: plain}
-    return found | {INT16: replace(plain, check=_alike)}
+        return implementations | {INT16: scaled, BOOL: unquantized}
+    return implementations | {INT16: replace(unquantized, check=_check_same_quantization)}
 
 
 # ---- squared_difference ------------------------------------------------------------------------

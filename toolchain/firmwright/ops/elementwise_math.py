@@ -79,8 +79,8 @@ def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     value = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
     shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _MORE_BITS
     root = multiply_by_quantized_multiplier(1, INVERSE_ROOT.meaning(value), shift, Rounding.TWICE)
-    found = _root_requant(call).apply(root, call.output.dtype)
-    return np.where(value > 0, found, call.output.dtype.max).astype(call.output.dtype.np)
+    scaled = _root_requant(call).apply(root, call.output.dtype)
+    return np.where(value > 0, scaled, call.output.dtype.max).astype(call.output.dtype.np)
 
 
 def _rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
@@ -88,8 +88,8 @@ def _rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     factor = intrinsic("inverse_root", [value], INT32)
     shift = intrinsic("inverse_root_shift", [value], INT32) + _MORE_BITS
     root = intrinsic("requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32)
-    found = requantize_value(root, params.multipliers[0], params.shifts[0], params, INT16)
-    return select(x > 0, found, ArithExpr(immediate(INT16.max, INT16)))
+    scaled = requantize_value(root, params.multipliers[0], params.shifts[0], params, INT16)
+    return select(x > 0, scaled, ArithExpr(immediate(INT16.max, INT16)))
 
 
 def _sqrt_quantized(call: OpCall, x: Array) -> Array:
@@ -144,7 +144,7 @@ _ROWS: tuple[
     ],
     ...,
 ] = (
-    # name, in double, in TIR, of quantised values
+    # name, double, TIR, quantized values
     ("ceil", np.ceil, float_function("ceil"), None),
     ("cos", np.cos, float_function("cos"), None),
     ("exp", np.exp, _exp_f32, _exp),
@@ -159,14 +159,17 @@ _ROWS: tuple[
 
 def _opdefs() -> Iterator[OpDef]:
     for name, exact, value, quantized in _ROWS:
-        meanings: dict[DType, UnaryImplementation] = {FLOAT32: compute_float32(exact, value)}
+        implementations: dict[DType, UnaryImplementation] = {FLOAT32: compute_float32(exact, value)}
         if quantized is not None:
-            meanings = {INT8: _int8(quantized), INT16: interpolate_int16(quantized)} | meanings
+            implementations = {
+                INT8: _int8(quantized),
+                INT16: interpolate_int16(quantized),
+            } | implementations
         cell = both_profiles(None, "float32", "elementwise")
         if name in _ROOTS:
             whole, cell = _ROOTS[name]
-            meanings = {**whole, **meanings}
-        yield unary_op(name, meanings, cell)
+            implementations = {**whole, **implementations}
+        yield unary_op(name, implementations, cell)
 
 
 OPDEFS: tuple[OpDef, ...] = tuple(_opdefs())

@@ -150,27 +150,27 @@ def round_to_float32(function: Callable[[Array], Array]) -> Callable[[Array], Ar
 
 def unary_op(
     name: str,
-    meanings: Mapping[DType, UnaryImplementation],
+    implementations: Mapping[DType, UnaryImplementation],
     numerics: Mapping[str, NumericsSpec],
     attributes: Callable[[Attrs], Attrs] = lambda options: {},
 ) -> OpDef:
-    """Return the operator for dtypes `meanings.keys()`, with equal input and output dtypes.
+    """Return the operator for dtypes `implementations.keys()`, with equal input and output dtypes.
 
     `attributes` converts TFLite options to attributes.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, y = call.input(0), call.output
-        if x.dtype not in meanings or y.dtype != x.dtype:
+        if x.dtype not in implementations or y.dtype != x.dtype:
             raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-        meanings[x.dtype].check(call)
+        implementations[x.dtype].check(call)
         return (TensorType(x.shape, x.dtype, y.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return (meanings[call.input(0).dtype].reference(call, arrays[0]),)
+        return (implementations[call.input(0).dtype].reference(call, arrays[0]),)
 
     def lower(call: OpCall, b: Kernel) -> None:
-        meanings[call.input(0).dtype].lower(call, b)
+        implementations[call.input(0).dtype].lower(call, b)
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)
@@ -183,6 +183,6 @@ def unary_op(
         lower=lower,
         row_access=elementwise_row_window,
         imports={f"tflite:{name.upper()}": imported},
-        dtypes=tuple(kind.name for kind in meanings),
+        dtypes=tuple(kind.name for kind in implementations),
         numerics=numerics,
     )

@@ -43,10 +43,10 @@ from firmwright.ops.row_windows import elementwise_row_window
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     kinds = [call.input(index) for index in range(len(call.inputs))]
     if len(kinds) > len(INPUT_NAMES):
-        raise NotSupportedError(f"an expression of {len(kinds)} inputs")
+        raise NotSupportedError(f"an expression with {len(kinds)} inputs")
     shape: tuple[int, ...] = ()
-    for seen in permuted_shapes(call):
-        shape = broadcast_shape(shape, seen)
+    for input_shape in permuted_shapes(call):
+        shape = broadcast_shape(shape, input_shape)
     variables = [
         ArithExpr(tir.Var(name, kind.dtype)) for name, kind in zip(INPUT_NAMES, kinds, strict=False)
     ]
@@ -55,9 +55,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    turned = permuted_arrays(call, arrays)
-    found = evaluate_in_numpy(call.str_attr("formula"), turned).astype(call.output.dtype.np)
-    return (np.array(np.broadcast_to(found, call.output.shape)),)
+    permuted = permuted_arrays(call, arrays)
+    result = evaluate_in_numpy(call.str_attr("formula"), permuted).astype(call.output.dtype.np)
+    return (np.array(np.broadcast_to(result, call.output.shape)),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:

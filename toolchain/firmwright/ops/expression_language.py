@@ -91,14 +91,14 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
-        raise InternalError(f"no expression: {text!r}") from error
+        raise InternalError(f"invalid expression: {text!r}") from error
     assigned: list[tuple[str, ast.expr]] = []
     for statement in body[:-1]:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            raise InternalError(f"no assignment in {text!r}")
+            raise InternalError(f"expected an assignment in {text!r}")
         assigned.append((statement.targets[0].id, statement.value))
     if not body or not isinstance(body[-1], ast.Expr):
-        raise InternalError(f"no value at the end of {text!r}")
+        raise InternalError(f"expected a value at the end of {text!r}")
     return tuple(assigned), body[-1].value
 
 
@@ -112,7 +112,7 @@ def evaluate(text: str, inputs: Sequence[Any], algebra: ExpressionAlgebra) -> An
 
 
 def _value(node: ast.expr, scope: Mapping[str, Any], algebra: ExpressionAlgebra) -> Any:
-    def of(child: ast.expr) -> Any:
+    def value_of(child: ast.expr) -> Any:
         return _value(child, scope, algebra)
 
     match node:
@@ -127,19 +127,19 @@ def _value(node: ast.expr, scope: Mapping[str, Any], algebra: ExpressionAlgebra)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
             return float("-inf")
         case ast.UnaryOp(op=op, operand=operand):
-            return _unary(op, of(operand), algebra)
+            return _unary(op, value_of(operand), algebra)
         case ast.BinOp(left=left, op=op, right=right):
-            return algebra.binary(_OPERATORS[type(op)], of(left), of(right))
+            return algebra.binary(_OPERATORS[type(op)], value_of(left), value_of(right))
         case ast.BoolOp(op=op, values=values):
-            result = of(values[0])
+            result = value_of(values[0])
             for item in values[1:]:
-                result = algebra.binary(_OPERATORS[type(op)], result, of(item))
+                result = algebra.binary(_OPERATORS[type(op)], result, value_of(item))
             return result
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return algebra.binary(_OPERATORS[type(op)], of(left), of(right))
+            return algebra.binary(_OPERATORS[type(op)], value_of(left), value_of(right))
         case ast.Call(func=ast.Name(id=name), args=args):
-            return _function(name, [of(arg) for arg in args], algebra)
-    raise InternalError(f"{ast.unparse(node)!r} is not of the language of expressions")
+            return _function(name, [value_of(arg) for arg in args], algebra)
+    raise InternalError(f"unsupported syntax in an expression: {ast.unparse(node)!r}")
 
 
 def _unary(op: ast.unaryop, value: Any, algebra: ExpressionAlgebra) -> Any:
@@ -150,7 +150,7 @@ def _unary(op: ast.unaryop, value: Any, algebra: ExpressionAlgebra) -> Any:
             return algebra.bitwise_not(value)
         case ast.USub():
             return algebra.binary("sub", 0, value)
-    raise InternalError("no such operator of one value")
+    raise InternalError("unsupported unary operator")
 
 
 def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
@@ -169,7 +169,7 @@ def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any
     if dtype is not None:
         return algebra.cast(args[0], dtype)
     if f"{name}_f32" not in BASE_INTRINSICS:
-        raise InternalError(f"expressions have no function {name!r}")
+        raise InternalError(f"unknown function in an expression: {name!r}")
     return algebra.function(f"{name}_f32", args)
 
 
@@ -235,13 +235,13 @@ class NumpyAlgebra:
     """Evaluates on arrays; each step rounds to its element type, as the generated C does."""
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
-        a, b = _alike(a, b)
+        a, b = _to_common_dtype(a, b)
         kind = np.asarray(a).dtype.kind
         match op:
             case "div" if kind in "iu":
-                return _truncated(a, b)
+                return _truncating_quotient(a, b)
             case "mod" if kind in "iu":
-                return (a - _truncated(a, b) * b).astype(a.dtype)
+                return (a - _truncating_quotient(a, b) * b).astype(a.dtype)
             case "and" | "or" | "xor" if kind == "b":
                 return _NUMPY[f"logical_{op}"](a, b)
         return _NUMPY[op](a, b)
@@ -250,7 +250,7 @@ class NumpyAlgebra:
         return np.logical_not(a)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        a, b = _alike(a, b)
+        a, b = _to_common_dtype(a, b)
         return np.where(condition, a, b)
 
     def function(self, name: str, args: Sequence[Any]) -> Any:
@@ -276,15 +276,15 @@ _NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _truncated(a: Array, b: Array) -> Array:
+def _truncating_quotient(a: Array, b: Array) -> Array:
     """Return the integer quotient, truncated toward zero."""
     quotient = a // b
     inexact = quotient * b != a
-    found = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)
-    return np.asarray(found, a.dtype)
+    truncated = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)
+    return np.asarray(truncated, a.dtype)
 
 
-def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+def _to_common_dtype(a: Any, b: Any) -> tuple[Any, Any]:
     """Convert both operands to arrays of one element type; a literal takes the other's."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
@@ -302,10 +302,10 @@ def evaluate_in_numpy(text: str, inputs: Sequence[Array]) -> Array:
         return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
 
 
-# ---- texts -------------------------------------------------------------------------------------
+# ---- formula texts ------------------------------------------------------------------------------
 
 
-class _Renamed(ast.NodeTransformer):
+class _NameReplacer(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
@@ -321,7 +321,7 @@ class _Renamed(ast.NodeTransformer):
 
 def substitute_names(text: str, names: Mapping[str, str]) -> str:
     """Replace names in the formula by expressions."""
-    tree = _Renamed(names).visit(ast.parse(text))
+    tree = _NameReplacer(names).visit(ast.parse(text))
     return "; ".join(ast.unparse(statement) for statement in tree.body)
 
 
@@ -333,33 +333,33 @@ def compose_expressions(
     place: str,
 ) -> str:
     """Substitute the value of the first formula for input `place` of the second."""
-    taken = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
+    assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
-    def fresh(text: str, used: set[str]) -> dict[str, str]:
+    def fresh(text: str, reserved: set[str]) -> dict[str, str]:
         """Return unused names for the assignments of a formula."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for name, _ in parse(text)[0]:
             candidate, count = name, 0
-            while candidate in used:
+            while candidate in reserved:
                 count += 1
                 candidate = f"{name}_{count}"
-            used.add(candidate)
-            found[name] = candidate
-        return found
+            reserved.add(candidate)
+            names[name] = candidate
+        return names
 
-    used: set[str] = set()
-    inner = substitute_names(first, {**first_names, **fresh(first, used)})
+    reserved: set[str] = set()
+    inner = substitute_names(first, {**first_names, **fresh(first, reserved)})
     *before, value = inner.split("; ")
     uses = [n for n in ast.walk(ast.parse(second)) if isinstance(n, ast.Name) and n.id == place]
-    whole = len(uses) > 1 or bool(parse(second)[0])
+    needs_name = len(uses) > 1 or bool(parse(second)[0])
     result = f"({value})"
-    if whole:
+    if needs_name:
         result = "part"
         count = 0
-        while result in used | taken:
+        while result in reserved | assigned:
             count += 1
             result = f"part_{count}"
-        used.add(result)
+        reserved.add(result)
         before.append(f"{result} = {value}")
-    outer = substitute_names(second, {**second_names, **fresh(second, used), place: result})
+    outer = substitute_names(second, {**second_names, **fresh(second, reserved), place: result})
     return "; ".join([*before, outer])

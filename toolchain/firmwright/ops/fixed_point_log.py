@@ -110,6 +110,6 @@ for (int32_t step = 0; step < 3; ++step) {{
 const int32_t inverse = y >= (1 << 30) ? INT32_MAX : y * 2;
 const int32_t scaled = (above + {1 << (_BITS - 1)} - (above < 0 ? 1 : 0)) >> {_BITS};
 return ({_high_mul("power", str(_LOG_2))} + {_high_mul("scaled", "inverse")}) * 2;""",
-    doc="The natural logarithm of x from 1 on, which has 12 integer bits, with 5.",
+    doc="The natural logarithm (5 integer bits) of x >= 1 (12 integer bits).",
     instructions=260,
 )

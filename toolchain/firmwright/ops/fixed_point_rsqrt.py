@@ -45,8 +45,8 @@ def _multiplier(x: Any) -> Any:
     for _ in range(_STEPS):
         cube = _saturated(high_mul(high_mul(y, y), y) << 6)
         y = _saturated((high_mul(_ONE + _ONE // 2, y) - high_mul(half, cube)) << 3)
-    found = high_mul(y, _ROOT_HALF) << np.maximum(-right, 0)
-    return np.where(np.asarray(x) <= 1, INT32_MAX, found).astype(np.int32)
+    multiplier = high_mul(y, _ROOT_HALF) << np.maximum(-right, 0)
+    return np.where(np.asarray(x) <= 1, INT32_MAX, multiplier).astype(np.int32)
 
 
 def _saturated(x: Any) -> Any:
@@ -94,7 +94,7 @@ for (int32_t step = 0; step < {_STEPS}; ++step) {{
 }}
 const int32_t root = (int32_t)(((int64_t)y * {_ROOT_HALF} + (1 << 30)) >> 31);
 return right < 0 ? (int32_t)((uint32_t)root << -right) : root;""",
-    doc="The multiplier of 1 over the square root of x.",
+    doc="The fixed-point multiplier of 1 / sqrt(x).",
     instructions=160,
 )
 
@@ -109,6 +109,6 @@ if (x <= 1) {{
 }}
 {_NORMAL}
 return right < 0 ? 0 : -right;""",
-    doc="The shift that belongs to the multiplier of 1 over the square root of x.",
+    doc="The shift of the fixed-point multiplier of 1 / sqrt(x).",
     instructions=40,
 )

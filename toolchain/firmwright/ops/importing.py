@@ -11,6 +11,6 @@ from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
 def require_tensors(context: ImportContext, inputs: int, *, outputs: int = 1) -> None:
     """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs]:
-        raise NotSupportedError(f"a node without all of its {inputs} inputs")
+        raise NotSupportedError(f"a node without its {inputs} inputs")
     if len(context.outputs) != outputs:
         raise NotSupportedError(f"a node with {len(context.outputs)} outputs")

@@ -34,17 +34,17 @@ _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
-    # name, what C returns, numpy meaning in double, what it is
+    # name, C expression, numpy function in double, description
     ("log_f32", "logf(x)", np.log, "The natural logarithm of x."),
     ("sqrt_f32", "sqrtf(x)", np.sqrt, "The square root of x."),
-    ("rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 over the square root of x."),
+    ("rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)."),
     ("sin_f32", "sinf(x)", np.sin, "The sine of x radians."),
     ("cos_f32", "cosf(x)", np.cos, "The cosine of x radians."),
-    ("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, less 1."),
-    ("erfc_f32", "erfcf(x)", _erfc, "1 less the error function of x."),
-    ("floor_f32", "floorf(x)", np.floor, "The greatest whole number up to x."),
-    ("ceil_f32", "ceilf(x)", np.ceil, "The least whole number from x on."),
-    ("rint_f32", "rintf(x)", np.rint, "The nearest whole number, halves to the even one."),
+    ("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, minus 1."),
+    ("erfc_f32", "erfcf(x)", _erfc, "1 minus the error function of x."),
+    ("floor_f32", "floorf(x)", np.floor, "The greatest integer <= x."),
+    ("ceil_f32", "ceilf(x)", np.ceil, "The least integer >= x."),
+    ("rint_f32", "rintf(x)", np.rint, "The nearest integer, halves to even."),
     ("erf_f32", "erff(x)", _erf, "The error function of x."),
     ("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
     ("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
@@ -60,7 +60,7 @@ _FUNCTIONS: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
 
 _OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
     ("atan2_f32", "atan2f(x, y)", np.arctan2, "The angle of the point (y, x), in radians."),
-    ("fmod_f32", "fmodf(x, y)", np.fmod, "What whole multiples of y leave of x; x's sign."),
+    ("fmod_f32", "fmodf(x, y)", np.fmod, "The remainder of x / y with the sign of x."),
     ("pow_f32", "powf(x, y)", np.power, "x to the power of y."),
 )
 

@@ -67,7 +67,7 @@ def requantization_of(call: OpCall) -> Requantization:
     x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     factor = x_scale / y_scale
     if call.numerics == "litert":
-        with np.errstate(over="ignore"):  # an infinite factor is refused by requant
+        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
             factor = float(np.float32(x_scale) / np.float32(y_scale))
     return make_requantization([factor], Rounding.TWICE, call.output, call.op)
 

@@ -37,7 +37,7 @@ ACTIVATIONS = {
 def quantization_of(kind: TensorType) -> Quantization:
     """Return the quantization of a tensor; NotSupportedError if it has none."""
     if kind.quantization is None:
-        raise NotSupportedError(f"an {kind.dtype.name} tensor has no quantisation")
+        raise NotSupportedError(f"an {kind.dtype.name} tensor without quantization")
     return kind.quantization
 
 
@@ -45,7 +45,7 @@ def tensor_quant(kind: TensorType) -> Quantization:
     """Return the per-tensor quantization of a tensor; NotSupportedError unless it has one scale."""
     found = quantization_of(kind)
     if len(found.scales) != 1:
-        raise NotSupportedError("an activation tensor is quantised per channel")
+        raise NotSupportedError("an activation tensor with per-channel quantization")
     return found
 
 
@@ -53,7 +53,7 @@ def import_activation(value: object) -> str:
     """Return the activation for TFLite's fused activation function."""
     name = str(value).lower()
     if name not in ACTIVATIONS:
-        raise NotSupportedError(f"fused activation {value} is not supported")
+        raise NotSupportedError(f"fused activation {value}")
     return name
 
 
@@ -162,14 +162,14 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     """
     x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
-        raise NotSupportedError("weights or bias are not constant")
+        raise NotSupportedError("variable weights or bias")
     if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     channels = w.shape[axis]
     wide = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}[x.dtype]
     if bias is not None and (bias.dtype not in wide or math.prod(bias.shape) != channels):
         raise NotSupportedError(
-            f"a bias of {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
+            f"a bias with {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
         )
     if x.dtype == FLOAT32:
         return
@@ -184,7 +184,7 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     is_wide = x.dtype == INT16 and (bias is None or bias.dtype == INT64)
     if accumulator_bounds(call, axis).max() > (_WIDEST if is_wide else INT32.max):
         bits = _WIDEST.bit_length() if is_wide else 32
-        raise NotSupportedError(f"weights and bias so large that a sum may exceed {bits} bits")
+        raise NotSupportedError(f"weights and bias that may overflow a {bits}-bit sum")
 
 
 _WIDEST = (1 << 36) - 1
@@ -195,7 +195,7 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
     """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
     weights, bias = call.constant(1), call.constant(2)
-    assert weights is not None  # by check_filters
+    assert weights is not None  # by check_weights_and_bias
     magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
     steps = _STEPS[call.input(0).dtype]
     reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps

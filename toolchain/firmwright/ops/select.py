@@ -33,7 +33,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     condition, a, b, y = call.input(0), call.input(1), call.input(2), call.output
     if condition.dtype != BOOL or a.dtype not in DTYPES or (b.dtype, y.dtype) != (a.dtype,) * 2:
         raise NotSupportedError(
-            f"a choice by {condition.dtype.name} between {a.dtype.name} and {b.dtype.name}"
+            f"a select by {condition.dtype.name} between {a.dtype.name} and {b.dtype.name}"
         )
     shape = broadcast_shape(condition.shape, broadcast_shape(a.shape, b.shape))
     return (TensorType(shape, a.dtype, y.quantization),)
@@ -55,7 +55,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     one = condition.elements == 1 or condition.shape == x.shape
     if context.node.op == "SELECT" and not one:
         raise NotSupportedError(
-            f"a SELECT by {list(condition.shape)} of {list(x.shape)}: SELECT_V2 is what fits"
+            f"a SELECT by {list(condition.shape)} of {list(x.shape)}; use SELECT_V2"
         )
     return ImportedCall("select", {}, (0, 1, 2))
 

@@ -1,4 +1,4 @@
-"""The samples of a case in order, with what an operator keeps from one to the next."""
+"""Samples of a case in order, with the state that an operator carries between them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An input of a call that is state, the output that it becomes, and its first value."""
+class StateInput:
+    """A state input of a call, the output that becomes its next value, and its initial value."""
 
     source: int
     result: int
     initial: Array
 
 
-def kept_by(module: IRModule) -> list[Kept]:
-    """What the only call of `module` keeps."""
+def find_state(module: IRModule) -> list[StateInput]:
+    """Return the state of the only call of `module`."""
     main = module.entry
     assert isinstance(main, Function)
     (call,) = main.body
     sources = ["" if value is None else value.name for value in call.inputs]
     results = [value.name for value in call.outputs]
     return [
-        Kept(
+        StateInput(
             sources.index(state.value.name),
             results.index(state.next.name),
             module.constants[state.initial].array(),
@@ -43,7 +43,7 @@ def kept_by(module: IRModule) -> list[Kept]:
 
 
 def full_inputs(call: OpCall, given: Sequence[Array], state: dict[int, Array]) -> list[Array]:
-    """Arrays for all inputs of `call`: constants, state, and `given` in order for the others."""
+    """Return arrays for all inputs of `call`: constants, state, and `given` for the others."""
     if not call.inputs:  # only the shapes of the case's inputs matter
         return []
     rest = iter(given)
@@ -58,13 +58,13 @@ def full_inputs(call: OpCall, given: Sequence[Array], state: dict[int, Array]) -
     return arrays
 
 
-def in_order(
-    call: OpCall, kept: Sequence[Kept], samples: Sequence[Sequence[Array]]
+def run_samples(
+    call: OpCall, state_inputs: Sequence[StateInput], samples: Sequence[Sequence[Array]]
 ) -> Iterator[tuple[list[Array], tuple[Array, ...]]]:
-    """For each sample all inputs and what the reference gives, state included."""
-    state = {one.source: one.initial for one in kept}
+    """Yield all inputs and the reference results of each sample, including state."""
+    state = {item.source: item.initial for item in state_inputs}
     for given in samples:
         arrays = full_inputs(call, given, state)
         results = op_table()[call.op].reference(call, arrays)
         yield arrays, results
-        state = {one.source: np.ascontiguousarray(results[one.result]) for one in kept}
+        state = {item.source: np.ascontiguousarray(results[item.result]) for item in state_inputs}

@@ -1,8 +1,7 @@
-"""The inputs of a layer: bytes that host and device make alike, so that none must be sent.
+"""Pseudo-random layer inputs that host and device generate alike, so that no data is sent.
 
-In: the layer's number, the position of the input, the sample. Out: values: of sample 0 any, of
-sample 1 the two extremes, of sample 2 mostly one value. The same sequence is in harness.c, what
-becomes of it in board_app.c.
+Sample 0 has arbitrary values, sample 1 the two extremes, sample 2 mostly one value. harness.c
+implements the same sequence and board_app.c its conversion.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from firmwright.ir.graph.opdef import Array
 
 SAMPLES = 3
 FLOAT_STEPS = 4096
-"""A drawn float is a drawn int16 divided by that: exact, of 16 bits, between -8 and 8."""
+"""Divisor that makes a random int16 an exact float between -8 and 8."""
 
 
 def seed(layer: int, position: int, sample: int) -> int:
     return layer * 16 + position * 4 + sample
 
 
-def drawn_bytes(start: int, count: int) -> Array:
-    """The first bytes of the sequence with that seed."""
+def random_bytes(start: int, count: int) -> Array:
+    """Return the first bytes of the sequence with a seed."""
     i = np.arange(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
         h = i * np.uint32(0x9E3779B1) + np.uint32(start) * np.uint32(0x85EBCA77)
@@ -35,10 +34,10 @@ def drawn_bytes(start: int, count: int) -> Array:
 def drawn(
     layer: int, position: int, sample: int, shape: tuple[int, ...], dtype: str = "int8"
 ) -> Array:
-    """Input number `position` of the layer in that sample."""
+    """Return input `position` of a layer for a sample."""
     kind = np.int8 if dtype == "int8" else np.int16
     count = int(np.prod(shape))
-    raw = drawn_bytes(seed(layer, position, sample), count * kind().itemsize)
+    raw = random_bytes(seed(layer, position, sample), count * kind().itemsize)
     first, values = raw[:: kind().itemsize], raw.view(kind)
     limits = np.iinfo(kind)
     if sample == 1:

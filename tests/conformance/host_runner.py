@@ -1,9 +1,8 @@
-"""Runs a batch of kernels on this computer and compares every result, bit for bit.
+"""Run a batch of kernels on the host and compare every result bit for bit.
 
-In: a batch, what is expected, a compiler's flags. Out: a line for each run that is wrong: a result
-that differs (of floats: by more than the bound of its definition), a byte written outside of the
-arguments, a result that depends on what lies around them. A kernel that crashes, or that a
-sanitizer stops, is named with what was said.
+A run fails if its result differs (for floats, by more than the bound), if it writes outside its
+arguments, or if its result depends on memory around them. A kernel that crashes or is stopped by a
+sanitizer is reported with its output.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernels import VERDICTS, Batch, Kernel, Rows, batch
-from oracles import Expected, inputs, of_floats
+from expected_results import Expected, float_layers, inputs
+from kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
 from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS
 from firmwright.conformance.case import ConformanceCase
@@ -29,16 +28,16 @@ CHECKS_ARE_CALLS = (
     "--param=asan-instrumentation-with-call-threshold=0",
     "-Wno-unused-command-line-argument",
 )
-"""gcc takes a third less time; clang does not know the word."""
+"""Saves a third of gcc's time; clang does not support the option."""
 SANITIZED = ("-O0", "-fsanitize=address", *CHECKS_ARE_CALLS)
 UNDEFINED = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one kernel: what goes in and what each profile's oracle says comes out.
+    """One run of a kernel: its inputs and the expected result of each profile.
 
-    A float may lie as far from that as `bound` says.
+    A float may differ from the result by up to `bound`.
     """
 
     kernel: int
@@ -49,9 +48,9 @@ class Run:
     bound: Array | None = None
 
 
-def build(made: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc") -> Path:
-    """The program of the batch."""
-    write_sources(made, folder)
+def build(batch: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc") -> Path:
+    """Build the program of the batch."""
+    write_sources(batch, folder)
     program = folder / "conform"
     command = [compiler, *LANGUAGE_FLAGS, *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
     done = subprocess.run(
@@ -62,18 +61,18 @@ def build(made: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str 
     return program
 
 
-def write_sources(made: Batch, folder: Path) -> None:
-    for name, text in made.files.items():
+def write_sources(batch: Batch, folder: Path) -> None:
+    for name, text in batch.files.items():
         (folder / name).write_text(text)
     for name in ("harness.c", "harness.h", "host_main.c"):
         (folder / name).write_bytes((HERE / name).read_bytes())
 
 
-def runs(made: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Run]:
-    """Every kernel on every sample, with either pattern around its arguments."""
-    for index, kernel in enumerate(made.kernels):
+def make_runs(batch: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Run]:
+    """Return a run for every kernel and sample, with both patterns around the arguments."""
+    for index, kernel in enumerate(batch.kernels):
         for sample in samples:
-            given = inputs(made.cases[kernel.layer], sample)
+            given = inputs(batch.cases[kernel.layer], sample)
             results = expected.of(kernel.profiles, kernel.layer, sample)
             bound = expected.bounds.get((kernel.layer, sample))
             if kernel.rows is not None:
@@ -89,14 +88,14 @@ def runs(made: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Ru
 
 
 def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
-    """The first band, the last whole one, one between; None where it needs rows that are not."""
+    """Return the first, last complete or middle band; None if it needs rows that do not exist."""
     assert kernel.rows is not None
     bands = height // kernel.rows.band
     return (0, bands - 1, bands // 2)[sample]
 
 
 def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
-    """The inputs of a band: rows of those that flow, others as a whole."""
+    """Return the inputs of a band: rows of the streamed inputs, other inputs completely."""
     assert kernel.rows is not None
     call, whole = kernel.call, kernel.rows.map.whole_inputs
     variable = [
@@ -110,8 +109,8 @@ def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
     ]
 
 
-def _rows_of_one(rows_of: Rows, x: Array, band: int) -> Array:
-    """The input rows of a band, with what stands for rows outside of the tensor."""
+def _rows_of_one(rows_of: RowBand, x: Array, band: int) -> Array:
+    """Return the input rows of a band, with the pad value for rows outside the tensor."""
     where = rows_of.map
     start = where.stride * band - where.pad_before
     rows = np.arange(start, start + where.window_height)
@@ -123,21 +122,21 @@ def _rows_of_one(rows_of: Rows, x: Array, band: int) -> Array:
     return found
 
 
-def wrong(made: Batch, program: Path, todo: Sequence[Run]) -> list[str]:
-    """A line for each run that is not as it must be."""
+def find_failures(batch: Batch, program: Path, todo: Sequence[Run]) -> list[str]:
+    """Return a message for each failed run."""
     answers, said = _answers(program, todo)
     found = [
         line
         for run, (result, verdict) in zip(todo, answers, strict=False)
-        for line in _verdicts(made, run, result, verdict)
+        for line in _verdicts(batch, run, result, verdict)
     ]
     if len(answers) < len(todo):
-        found.append(f"{made.said(todo[len(answers)].kernel)}: {said}")
+        found.append(f"{batch.describe(todo[len(answers)].kernel)}: {said}")
     return found
 
 
 def _answers(program: Path, todo: Sequence[Run]) -> tuple[list[tuple[Array, int]], str]:
-    """Results and verdicts of the runs, as far as the program got; what it said when it stopped."""
+    """Return results and verdicts up to the point where the program stopped, and its message."""
     sent = b"".join(
         np.array([run.kernel, run.flip], np.uint32).tobytes()
         + b"".join(each.tobytes() for each in run.inputs)
@@ -160,10 +159,10 @@ def _answers(program: Path, todo: Sequence[Run]) -> tuple[list[tuple[Array, int]
     return answers, f"exit {done.returncode}: {said[-3000:]}"
 
 
-def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[str]:
-    who = f"{made.said(run.kernel)}, sample {run.sample}, pattern {run.flip}"
+def _verdicts(batch: Batch, run: Run, result: Array, verdict: int) -> Iterator[str]:
+    label = f"{batch.describe(run.kernel)}, sample {run.sample}, pattern {run.flip}"
     if verdict:
-        yield f"{who}: {VERDICTS[verdict]}"
+        yield f"{label}: {VERDICTS[verdict]}"
     for expected in run.expected:
         is_wrong = result != expected
         if run.bound is not None:
@@ -173,37 +172,37 @@ def _verdicts(made: Batch, run: Run, result: Array, verdict: int) -> Iterator[st
         if differing.size:
             first = int(differing[0])
             yield (
-                f"{who}: {differing.size} of {result.size} values differ, at {first} "
+                f"{label}: {differing.size} of {result.size} values differ, at {first} "
                 f"{result.flat[first]} instead of {expected.flat[first]}"
             )
 
 
-def with_own_floats(
+def with_host_floats(
     cases: Sequence[ConformanceCase], expected: Expected, samples: Sequence[int], folder: Path
 ) -> Expected:
-    """`expected`, but of floats the very bits that the operators' own loops compute here.
+    """Return `expected` with float results replaced by those of the default loops on this host.
 
-    All kernels take the products of a sum in one order, so on every core they give these.
+    All kernels sum products in the same order, so they give these bits on every core.
     """
-    places = of_floats(cases)
+    places = float_layers(cases)
     if not places:
         return expected
     some = [cases[place] for place in places]
-    made = batch(some, ("c",))
+    batch = make_batch(some, ("c",))
     folder.mkdir()
-    todo = list(runs(made, _part(expected, places), samples))
-    program = build(made, folder, QUICKLY_BUILT)
-    assert wrong(made, program, todo) == []
+    todo = list(make_runs(batch, _part(expected, places), samples))
+    program = build(batch, folder, QUICKLY_BUILT)
+    assert find_failures(batch, program, todo) == []
     results = dict(expected.results)
     for run, (result, _) in zip(todo, _answers(program, todo)[0], strict=True):
-        kernel = made.kernels[run.kernel]
+        kernel = batch.kernels[run.kernel]
         for profile in kernel.profiles:
             results[profile, places[kernel.layer], run.sample] = result
     return Expected(results, expected.bounds)
 
 
 def _part(expected: Expected, places: Sequence[int]) -> Expected:
-    """What is expected of the layers at `places`, by their positions there."""
+    """Return the expected results of the layers at `places`, renumbered."""
     position = {place: k for k, place in enumerate(places)}
     return Expected(
         {(p, position[n], s): v for (p, n, s), v in expected.results.items() if n in position},

@@ -1,8 +1,7 @@
-"""What random layers are drawn from: scales, zero points, weights, biases.
+"""Random quantization parameters, weights and biases for random layers.
 
-In: a generator. Out: values and tensors.
-Limits: a layer and its result stay small, since dozens share a firmware on the smallest board; no
-accumulator can leave 32 bits, which the importer refuses.
+Layers and their results are small, because dozens share one firmware on the smallest board. No
+accumulator can exceed 32 bits, which the importer would reject.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from firmwright.conformance.case import CaseTensor
 from firmwright.ir.graph.opdef import Array
 
 MOST_ELEMENTS = 1200
-"""Of a layer's input and of its output."""
+"""Limit of the elements of a layer's input and of its output."""
 MOST_WEIGHTS = 4000
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64, 67)
 ACTIVATIONS = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
@@ -33,7 +32,7 @@ def float32(value: float) -> float:
 
 
 def power(rng: np.random.Generator, low: float, high: float) -> float:
-    """Between 2^low and 2^high, alike in each octave."""
+    """Return a log-uniform value between 2^low and 2^high."""
     return float32(2.0 ** rng.uniform(low, high))
 
 
@@ -50,7 +49,7 @@ def int8_tensor(
 def tensor(
     rng: np.random.Generator, shape: tuple[int, ...], scale: float, dtype: str
 ) -> CaseTensor:
-    """Activations; the range of int16 is that of int8 in finer steps, floats have no scale."""
+    """Return an activation tensor; int16 has the range of int8 in finer steps."""
     match dtype:
         case "int8":
             return int8_tensor(rng, shape, scale)
@@ -75,7 +74,7 @@ def weights_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def factors_of(rng: np.random.Generator, taps: Array) -> Array:
-    """Output steps for one of the accumulator, a channel each: most let outputs spread."""
+    """Return the output steps per accumulator step for each channel; most let outputs spread."""
     count = len(taps)
     if rng.random() < 0.12:
         return 2.0 ** rng.uniform(-34, 2.5, count)
@@ -87,7 +86,7 @@ def factors_of(rng: np.random.Generator, taps: Array) -> Array:
 
 
 def bias_of(rng: np.random.Generator, taps: Array, factors: Array) -> Array:
-    """Within 32 bits together with what the weights make, and with any left shift."""
+    """Return biases that keep the accumulator within 32 bits, also after a left shift."""
     count = len(taps)
     kind = rng.random()
     if kind < 0.1:

@@ -1,10 +1,9 @@
-"""Single layers of other types than int8, and int8 layers of rarer shapes, drawn by a number.
+"""Random layers of other types than int8, and int8 layers of rare shapes, generated from a number.
 
-In: a number. Out: a `ConformanceCase`, the same from run to run: int16 activations with int8
-weights, float32,
-float32 with int8 weights ("hybrid"), transposed convolutions, filters of one row or column, many
-depthwise filters for one input channel. Numbers begin at `FIRST`, so that those of int8 layers
-(random_layers.py) are others.
+Types are int16 activations with int8 weights, float32, and float32 with int8 weights ("hybrid").
+Shapes are transposed convolutions, filters of one row or column, and depthwise convolutions with
+many filters per channel. A number always gives the same layer; numbers start at `FIRST` to differ
+from those in random_layers.py.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from drawing import factors_of, float32, power, weights_of
+from layer_parameters import factors_of, float32, power, weights_of
 from layer_shapes import (
     LINES,
     Shapes,
@@ -29,25 +28,25 @@ from firmwright.ir.graph.opdef import Array
 
 FIRST = 10_000
 NEEDS_A_BIAS = "CONV_2D"
-"""LiteRT refuses one without."""
+"""LiteRT rejects this operator without a bias."""
 _FEW_TAPS = 500
-"""Products of int16 and int8 values whose sum is within 32 bits, whatever they are."""
+"""Number of int16 x int8 products whose sum always fits 32 bits."""
 _LEAST_FACTOR = 2.0**-30
 _MANY = (16, 24, 31, 32, 64, 67)
 
 
 def other_layer(number: int) -> ConformanceCase:
-    """The layer of that number."""
+    """Return the layer of a number."""
     assert number >= FIRST
     rng = np.random.Generator(np.random.PCG64([number, 2025]))
     kind, make = _MAKERS[number % len(_MAKERS)]
-    made = make(rng, f"{kind}_{number}")
-    is_quantized = made.inputs[0] is not None and made.inputs[0].scales
-    return on_powers_of_two(made) if number % 3 == 0 and is_quantized else made
+    batch = make(rng, f"{kind}_{number}")
+    is_quantized = batch.inputs[0] is not None and batch.inputs[0].scales
+    return on_powers_of_two(batch) if number % 3 == 0 and is_quantized else batch
 
 
 def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
-    """int16 activations, int8 weights; a bias of 64 bits, of 32 where sums have those, or none."""
+    """Return int16 activations and int8 weights with a 64-bit bias, a 32-bit bias or none."""
 
     def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
@@ -75,7 +74,7 @@ def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
 
 
 def _bias_type(rng: np.random.Generator, shapes: Shapes, taps: Array) -> str:
-    """A bias of 32 bits has sums of 32 bits; what has one says so, and not all operators may."""
+    """Return the bias type; 32-bit biases require 32-bit sums and are not allowed everywhere."""
     may_be_short = shapes.builtin in ("CONV_2D", "FULLY_CONNECTED") and taps.shape[1] <= _FEW_TAPS
     if may_be_short and rng.random() < 0.3:
         shapes.options["quantized_bias_type"] = 2
@@ -112,10 +111,10 @@ def _float_bias(rng: np.random.Generator, shapes: Shapes) -> CaseTensor:
 
 
 def _hybrid(rng: np.random.Generator, name: str) -> ConformanceCase:
-    """One scale for all weights, or one a channel: LiteRT quantises the input in other ways.
+    """Return a layer with one weight scale or one per channel.
 
-    No weight is -128: TFLite has none in symmetric tensors, and LiteRT's SSE code takes its sign
-    for that of -128's own negative.
+    No weight is -128: TFLite excludes it from symmetric tensors, and LiteRT's SSE code negates it
+    incorrectly.
     """
     shapes = convolution(rng)
     weights = np.maximum(weights_of(rng, shapes.w), -127)
@@ -124,8 +123,8 @@ def _hybrid(rng: np.random.Generator, name: str) -> ConformanceCase:
     axis = 0 if count > 1 else None
     w = CaseTensor(shapes.w, "int8", scales, (0,) * count, axis, weights)
     tensors = [CaseTensor(shapes.x, "float32"), w, _float_bias(rng, shapes)]
-    made = shapes.case(name, tensors, CaseTensor(shapes.y, "float32"))
-    return replace(made, oracles=("litert",))
+    batch = shapes.case(name, tensors, CaseTensor(shapes.y, "float32"))
+    return replace(batch, oracles=("litert",))
 
 
 _MAKERS: tuple[tuple[str, Maker], ...] = (

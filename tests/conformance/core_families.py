@@ -1,4 +1,4 @@
-"""The families of cores that kernels are written for, and the emulated board of each."""
+"""The families of cores that have kernels, and the emulated board of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TARGETS = (
     "cortex-m -mcpu=cortex-m55",
     "riscv32 -march=rv32imac",
 )
-"""One of each set of features: M7 and M33 have the kernels of M4, M85 those of M55."""
+"""One target per feature set: M7 and M33 use the kernels of M4, M85 those of M55."""
 
 BOARDS: Mapping[str, str] = {
     "microbit": "cortex-m -mcpu=cortex-m0",

@@ -1,7 +1,6 @@
-"""What the reference runtimes say of layers: the expected results of every kernel.
+"""Expected results of layers from the reference runtimes, and error bounds of float results.
 
-In: cases whose names end in their numbers. Out: for each profile, sample and layer the result, and
-of floats how far from it another one may lie.
+Case names end in the layer's number.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from drawn_data import SAMPLES, drawn
 from float_bounds import float_bound
-from kept_state import full_inputs
-from kernels import imported
+from kernel_batches import import_cases
+from random_inputs import SAMPLES, drawn
+from state_samples import full_inputs
 from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.conformance.case import ConformanceCase
@@ -22,16 +21,16 @@ from firmwright.ir.graph.opdef import Array, NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
 
 CASES_A_MODEL = 32
-"""TFLM's planner takes time with the cube of the operators."""
+"""TFLM's planner takes cubic time in the number of operators."""
 
 
 def number(case: ConformanceCase) -> int:
-    """The number that a layer was drawn with."""
+    """Return the random seed number of a layer."""
     return int(case.name.rsplit("_", 1)[-1])
 
 
 def inputs(case: ConformanceCase, sample: int) -> list[Array]:
-    """The variable inputs of a layer."""
+    """Return the variable inputs of a layer."""
     variable = [each for each in case.inputs if each is not None and each.data is None]
     return [
         drawn(number(case), place, sample, each.shape, each.dtype)
@@ -41,7 +40,7 @@ def inputs(case: ConformanceCase, sample: int) -> list[Array]:
 
 @dataclass(frozen=True)
 class Expected:
-    """Results by (profile, layer, sample); of floats bounds by (layer, sample)."""
+    """Results by (profile, layer, sample) and float bounds by (layer, sample)."""
 
     results: dict[tuple[NumericsProfile, int, int], Array] = field(default_factory=dict)
     bounds: dict[tuple[int, int], Array] = field(default_factory=dict)
@@ -50,12 +49,12 @@ class Expected:
         return [self.results[profile, layer, sample] for profile in sorted(profiles)]
 
 
-def ask(
+def run_oracles(
     cases: Sequence[ConformanceCase],
     profiles: Sequence[NumericsProfile],
     samples: Sequence[int] = range(SAMPLES),
 ) -> Expected:
-    """Ask the runtime of each profile."""
+    """Run the reference runtime of each profile."""
     expected = Expected()
     for profile in profiles:
         known = [place for place, case in enumerate(cases) if profile in case.oracles]
@@ -81,18 +80,18 @@ def ask(
     return expected
 
 
-def of_floats(cases: Sequence[ConformanceCase]) -> list[int]:
-    """The places of the layers whose results are floats."""
+def float_layers(cases: Sequence[ConformanceCase]) -> list[int]:
+    """Return the positions of the layers with float results."""
     return [place for place, case in enumerate(cases) if case.outputs[0].dtype == "float32"]
 
 
 def _find_bounds(
     cases: Sequence[ConformanceCase], samples: Sequence[int], expected: Expected
 ) -> None:
-    places = of_floats(cases)
+    places = float_layers(cases)
     if not places:
         return
-    module = imported([cases[place] for place in places], "litert")
+    module = import_cases([cases[place] for place in places], "litert")
     assert isinstance(module.entry, Function)
     for place, call in zip(places, module.entry.body, strict=True):
         described = make_op_call(call, module)

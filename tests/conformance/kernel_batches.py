@@ -1,9 +1,8 @@
-"""Every kernel that lowering offers for a batch of layers, as C that a harness can call.
+"""All kernels that lowering offers for a batch of layers, as C for a test harness.
 
-In: cases and the targets, profiles and goals to lower for. Out: a `Batch`: kernels that differ,
-each once, with the layers and profiles that it must compute, and C sources in which `conform_table`
-calls them one by one. Nothing is chosen: every (rule, configuration) is there, and the operator's
-own loops. Kernels have been through the passes of a compilation but for the merging of functions.
+A `Batch` holds each distinct kernel once, with the layers and profiles that it must compute, and C
+sources in which `conform_table` calls the kernels. Every (schedule, configuration) is included, and
+the default loops. All passes of a compilation are applied except function deduplication.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ NAME = "layers"
 ALIKE = (
     "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "TRANSPOSE_CONV",
 )  # fmt: skip
-"""Operators whose kernels do not ask for the profile."""
+"""Operators whose kernels do not depend on the profile."""
 VERDICTS = {
     0: "",
     1: "writes outside of its arguments",
     2: "writes to its input",
     3: "writes to its input and outside of its arguments",
 }
-"""What the harness says of a run, in words."""
+"""Harness status of a run -> message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A kernel that makes `band` rows of its layer."""
+class RowBand:
+    """A kernel that computes `band` rows of its layer."""
 
     band: int
     map: RowWindow
@@ -61,14 +60,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One function; `profiles` are those that it was offered for, `targets` who offered it."""
+    """One function with the profiles and the targets that it was offered for."""
 
     layer: int
     call: OpCall
     alternative: LoweringCandidate
     profiles: frozenset[NumericsProfile]
     targets: frozenset[str]
-    rows: Rows | None = None
+    rows: RowBand | None = None
 
     @property
     def schedule(self) -> str:
@@ -77,7 +76,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`names[k]` is the C function of `kernels[k]`; `files` hold the functions and the table."""
+    """Kernels with their C functions and sources."""
 
     cases: tuple[ConformanceCase, ...]
     kernels: tuple[Kernel, ...]
@@ -89,15 +88,15 @@ class Batch:
         assert isinstance(found, tir.PrimFunc)
         return found
 
-    def said(self, kernel: int) -> str:
-        """What to look at when this kernel is wrong."""
+    def describe(self, kernel: int) -> str:
+        """Describe a kernel for a failure message."""
         it = self.kernels[kernel]
         rows = f", {it.rows.band} rows" if it.rows else ""
         return f"{self.cases[it.layer].name}: {it.schedule}{rows} ({', '.join(sorted(it.targets))})"
 
 
-def imported(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRModule:
-    """The layers side by side in one graph; call k is case k."""
+def import_cases(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRModule:
+    """Import the layers side by side into one graph; call k is case k."""
     data = write_cases(cases)
     module = import_model(read_tflite(data, NAME), NAME, import_table(), data, op_table())
     assert isinstance(module.entry, Function)
@@ -105,7 +104,7 @@ def imported(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRM
     return module.with_attrs(numerics=numerics)
 
 
-def batch(
+def make_batch(
     cases: Sequence[ConformanceCase],
     targets: Sequence[str],
     profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
@@ -115,14 +114,12 @@ def batch(
     is_quick: bool = False,
     fuses: bool = False,
 ) -> Batch:
-    """All kernels that any of `targets` has for `cases`; with `bands` so many rows at a time too.
+    """Return all kernels of `targets` for `cases`, also computing `bands` rows at a time.
 
-    Rules that fuse are among them with `fuses`, whatever else stands in the module: their results
-    are within bounds, not equal. With `is_searched` every configuration that a search for faster
-    ones may try is among them.
-    What a target has is decided by its features alone, so one lowering with the features of all
-    finds everything, and each kernel once. A quick batch has operators that are `ALIKE` lowered
-    for one profile only.
+    With `fuses`, schedules that fuse are included regardless of the rest of the module; their
+    results are within bounds, not equal. With `is_searched`, configurations that only tuning tries
+    are included. Schedules depend only on features, so one lowering with the features of all
+    targets finds every kernel once. A quick batch lowers operators in `ALIKE` for one profile.
     """
     found: dict[str, Kernel] = {}
     served = [_served(case, profiles, is_quick=is_quick) for case in cases]
@@ -130,28 +127,28 @@ def batch(
         places = [place for place, by in enumerate(served) if numerics in by]
         if not places:
             continue
-        module = imported([cases[place] for place in places], numerics)
+        module = import_cases([cases[place] for place in places], numerics)
         for kernel in _offered(
             module, targets, numerics, bands, is_searched=is_searched, fuses=fuses
         ):
             place = places[kernel.layer]
             _add(found, replace(kernel, layer=place, profiles=served[place][numerics]))
     kernels = tuple(_renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values()))
-    return emitted(cases, kernels)
+    return emit_batch(cases, kernels)
 
 
 def _served(
     case: ConformanceCase, profiles: Sequence[NumericsProfile], *, is_quick: bool
 ) -> Mapping[NumericsProfile, frozenset[NumericsProfile]]:
-    """The profiles that a layer is lowered for, and those that the kernels of each one serve."""
+    """Return the profiles to lower a layer for, and the profiles that kernels of each one cover."""
     known = [profile for profile in profiles if profile in case.oracles]
     if is_quick and case.builtin in ALIKE:
         return {known[0]: frozenset(known)}
     return {profile: frozenset({profile}) for profile in known}
 
 
-def emitted(cases: Sequence[ConformanceCase], kernels: Sequence[Kernel]) -> Batch:
-    """The batch of these kernels, as C."""
+def emit_batch(cases: Sequence[ConformanceCase], kernels: Sequence[Kernel]) -> Batch:
+    """Return the batch of these kernels with its C sources."""
     module = _planned(kernels)
     tree = emit_model(module, INTRINSICS, EmitOptions())
     files = {
@@ -159,10 +156,10 @@ def emitted(cases: Sequence[ConformanceCase], kernels: Sequence[Kernel]) -> Batc
         f"{NAME}.h": str(tree.files[f"model/{NAME}.h"]),
         f"{NAME}_weights.h": str(tree.files[f"model/{NAME}_weights.h"]),
     }
-    made = Batch(tuple(cases), tuple(kernels), module, files)
-    files["table.h"] = _table(made)
+    batch = Batch(tuple(cases), tuple(kernels), module, files)
+    files["table.h"] = _table(batch)
     files["count.h"] = f"#define CONFORM_KERNELS {len(kernels)}u\n"
-    return made
+    return batch
 
 
 def _offered(
@@ -194,7 +191,7 @@ def _offered(
     lowering = Lowering(module, op_table(), rules, INTRINSICS, lambda _: everything)
     for index, lowered in enumerate(lowering.calls()):
         described = make_op_call(lowered.call, module)
-        offered: list[tuple[OpCall, LoweringCandidate, Rows | None]] = [
+        offered: list[tuple[OpCall, LoweringCandidate, RowBand | None]] = [
             (described, alternative, None) for alternative in lowered.candidates
         ]
         for band in bands:
@@ -207,18 +204,18 @@ def _offered(
 
 def _in_rows(
     lowering: Lowering, index: int, call: Call, band: int
-) -> Iterator[tuple[OpCall, LoweringCandidate, Rows]]:
+) -> Iterator[tuple[OpCall, LoweringCandidate, RowBand]]:
     shape = call.outputs[0].type.shape
     kernels = lowering.rows(index, band) if len(shape) == 4 and shape[1] >= band else None
     if kernels is None or not isinstance(kernels.rows, RowWindow):
         return
     described = make_op_call(make_row_call(call, kernels.rows, band), lowering.module)
     for alternative in kernels.candidates:
-        yield described, alternative, Rows(band, kernels.rows)
+        yield described, alternative, RowBand(band, kernels.rows)
 
 
 def _add(found: dict[str, Kernel], kernel: Kernel) -> None:
-    """Kernels of the same loops and constants are one."""
+    """Add a kernel, merging kernels with equal loops and constants."""
     function = replace(kernel.alternative.function, attrs={}, span=Span(""))
     contents = [constant.digest for constant in kernel.alternative.constants.values()]
     key = f"{function} {contents}"
@@ -234,7 +231,7 @@ def _add(found: dict[str, Kernel], kernel: Kernel) -> None:
 
 
 def _renamed(kernel: Kernel, suffix: str) -> Kernel:
-    """Function and constants under names of their own."""
+    """Give the function and its constants unique names."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst):
@@ -253,7 +250,7 @@ def _renamed(kernel: Kernel, suffix: str) -> Kernel:
 
 
 def _planned(kernels: Sequence[Kernel]) -> IRModule:
-    """A module whose main calls every kernel on the same memory, so that all are emitted."""
+    """Return a module whose main calls every kernel on the same memory, so that all are emitted."""
     params = [param for k in kernels for param in k.alternative.function.params]
     read = _largest("x", [p.value for p in params if p.role == "in"])
     written = _largest("y", [p.value for p in params if p.role == "out"])
@@ -290,7 +287,7 @@ def _tensor(buffer: tir.Buffer) -> IoTensor:
 
 
 def _largest(name: str, values: Iterable[object]) -> Mapping[DType, tir.Buffer]:
-    """For each type of elements a buffer that all of `values` fit into."""
+    """Return, per element type, a buffer that holds each of `values`."""
     most: dict[DType, int] = {}
     for value in values:
         assert isinstance(value, tir.Buffer)
@@ -322,12 +319,12 @@ _ROLES = {"in": "CONFORM_IN", "out": "CONFORM_OUT"}
 _KINDS = {"int8": "CONFORM_INT8", "int16": "CONFORM_INT16", "float32": "CONFORM_FLOAT32"}
 
 
-def _table(made: Batch) -> str:
-    """What each kernel's arguments must be, and the calls: by a switch, so that stack is known."""
+def _table(batch: Batch) -> str:
+    """Return the argument checks and the calls; a switch keeps the stack depth computable."""
     names = ModelNames(NAME)
     calls, rows = [], []
-    for index, kernel in enumerate(made.kernels):
-        params = made.function(index).params
+    for index, kernel in enumerate(batch.kernels):
+        params = batch.function(index).params
         given = ", ".join(f"(void *)a[{k}]" for k in range(len(params)))
         name = names.c(kernel.alternative.function.name)
         calls.append(f"    case {index}:\n        {name}({given});\n        break;")
@@ -338,10 +335,10 @@ def _table(made: Batch) -> str:
             kind = _KINDS.get(param.value.dtype.name, "CONFORM_OTHER")
             size = f"{param.value.size_bytes}, {param.value.alignment}"
             fields.append(f"{{{size}, {role}, {kind}}}")
-        layer = made.cases[kernel.layer].name.rsplit("_", 1)[-1]
+        layer = batch.cases[kernel.layer].name.rsplit("_", 1)[-1]
         rows.append(f"    {{{layer}, {len(params)}, {{{', '.join(fields)}}}}},")
     return "\n".join([
-        f"#define CONFORM_ARENA_BYTES {arena_bytes(made)}u",
+        f"#define CONFORM_ARENA_BYTES {arena_bytes(batch)}u",
         "",
         "/* Each kernel's layer, and its arguments: bytes, alignment, role, kind. */",
         "static const struct conform_kernel conform_table[CONFORM_KERNELS] = {",
@@ -363,12 +360,12 @@ def _table(made: Batch) -> str:
 GUARD_BYTES = 64
 
 
-def arena_bytes(made: Batch) -> int:
-    """What the largest kernel needs with bands of poison around each argument."""
+def arena_bytes(batch: Batch) -> int:
+    """Return the memory of the largest kernel with guard bytes around each argument."""
     sizes = []
-    for index in range(len(made.kernels)):
+    for index in range(len(batch.kernels)):
         total = GUARD_BYTES
-        for param in made.function(index).params:
+        for param in batch.function(index).params:
             assert isinstance(param.value, tir.Buffer)
             total += param.value.size_bytes + 3 * param.value.alignment + GUARD_BYTES
         sizes.append(total)

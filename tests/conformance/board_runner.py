@@ -1,7 +1,7 @@
-"""Runs kernels as firmware in QEMU, dozens in an image, and compares every result with the oracle.
+"""Run kernels as firmware in QEMU and compare every result with the oracle.
 
-In: kernels, a board, what is expected. Out: a line for each run that is wrong. Inputs are drawn on
-the device, results come back as checksums. The program and its constants must stay as they were.
+Inputs are generated on the device and results return as checksums. The program and its constants
+must remain unchanged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from kernels import VERDICTS, Batch, Kernel, emitted
-from oracles import Expected
+from expected_results import Expected
+from kernel_batches import VERDICTS, Batch, Kernel, emit_batch
 
 from firmwright.artifacts import Compiler, Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError
@@ -25,10 +25,10 @@ FLIPS = (0, 255)
 RUN_TIMEOUT_S = 300.0
 
 
-def build(made: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> Image:
-    """The firmware of a batch. DoesNotFitError where it is too large."""
+def build(batch: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> Image:
+    """Build the firmware of a batch; DoesNotFitError if it is too large."""
     known = load_board(board)
-    files: dict[str, str | bytes] = {f"model/{name}": text for name, text in made.files.items()}
+    files: dict[str, str | bytes] = {f"model/{name}": text for name, text in batch.files.items()}
     for name in ("harness.c", "harness.h"):
         files[f"model/{name}"] = (HERE / name).read_bytes()
     # Address 0 is no pointer to a C compiler; the vectors are not what a kernel overwrites.
@@ -38,39 +38,41 @@ def build(made: Batch, board: str, folder: Path, compiler: Compiler = "gcc") -> 
     return build_project(folder, "release", compiler=compiler)
 
 
-def wrong_on(
-    made: Batch,
+def failures_on_board(
+    batch: Batch,
     expected: Expected,
     samples: Sequence[int],
     board: str,
     folder: Path,
     compiler: Compiler = "gcc",
 ) -> Iterator[str]:
-    """A line for each run that is not as it must be; images that do not fit are cut in two."""
+    """Return a message per failed run; images that do not fit are split in two."""
     try:
-        image = build(made, board, folder / "whole", compiler)
+        image = build(batch, board, folder / "whole", compiler)
     except DoesNotFitError:
-        assert len(made.kernels) > 1, made.said(0)
-        middle = len(made.kernels) // 2
-        for name, part in (("first", made.kernels[:middle]), ("second", made.kernels[middle:])):
-            half = emitted(made.cases, part)
-            yield from wrong_on(half, expected, samples, board, folder / name, compiler)
+        assert len(batch.kernels) > 1, batch.describe(0)
+        middle = len(batch.kernels) // 2
+        for name, part in (("first", batch.kernels[:middle]), ("second", batch.kernels[middle:])):
+            half = emit_batch(batch.cases, part)
+            yield from failures_on_board(half, expected, samples, board, folder / name, compiler)
         return
-    yield from _wrong(made, image, expected, samples)
+    yield from _wrong(batch, image, expected, samples)
 
 
-def _wrong(made: Batch, image: Image, expected: Expected, samples: Sequence[int]) -> Iterator[str]:
+def _wrong(batch: Batch, image: Image, expected: Expected, samples: Sequence[int]) -> Iterator[str]:
     line = open_transport(load_board(image.board), image.elf)
     with Session(line, timeouts=Timeouts(run_s=RUN_TIMEOUT_S)) as session:
         program = _asked(session, 0, 0, 0, 0)[0]
         for sample in samples:
             for flip in FLIPS:
-                for index, (verdict, crc) in _answers(session, made, sample, flip):
-                    who = f"{image.board}, {made.said(index)}, sample {sample}, pattern {flip}"
+                for index, (verdict, crc) in _answers(session, batch, sample, flip):
+                    label = (
+                        f"{image.board}, {batch.describe(index)}, sample {sample}, pattern {flip}"
+                    )
                     if verdict:
-                        yield f"{who}: {verdict}"
-                    elif not _is_expected(made.kernels[index], expected, sample, crc):
-                        yield f"{who}: another result"
+                        yield f"{label}: {verdict}"
+                    elif not _is_expected(batch.kernels[index], expected, sample, crc):
+                        yield f"{label}: another result"
         if _asked(session, 0, 0, 0, 0)[0] != program:
             yield f"{image.board}: the program or its constants have changed"
 
@@ -86,10 +88,10 @@ def _asked(session: Session, sample: int, flip: int, first: int, end: int) -> li
 
 
 def _answers(
-    session: Session, made: Batch, sample: int, flip: int
+    session: Session, batch: Batch, sample: int, flip: int
 ) -> Iterator[tuple[int, tuple[str, int]]]:
-    """What was found about each kernel, and its result's checksum."""
-    count = len(made.kernels)
+    """Return the verdict of each kernel and the checksum of its result."""
+    count = len(batch.kernels)
     try:
         found = _asked(session, sample, flip, 0, count)
     except DeviceError:  # one of them faults: ask for each, to know which
