@@ -15,7 +15,7 @@ from firmwright.flows.reference_outputs import run_interpreter, run_numpy_refere
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
 from firmwright.ir import tir
-from firmwright.ir.tir.inplace_distance import Forbidden
+from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.pipeline import Compilation, compile_model
 from firmwright.usmp import inplace_analysis
 
@@ -69,7 +69,7 @@ def test_past_failures_stay_fixed(seed: int) -> None:
 def test_missing_offset_constraints_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a mutation, no input and output of a call have an offset constraint."""
 
-    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[Forbidden, ...]:
+    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[OffsetConstraint, ...]:
         return ()
 
     seeds = range(8)

@@ -23,10 +23,9 @@ from firmwright.base.errors import FirmwrightError, InternalError
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.inplace_distance import Forbidden
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
 from firmwright.usmp import inplace_analysis, memory_planning
-from firmwright.usmp.inplace_analysis import Spans
+from firmwright.usmp.inplace_analysis import Constraints
 from firmwright.usmp.liveness import PlanningInput
 from firmwright.usmp.plan_validator import check_plan
 
@@ -274,34 +273,36 @@ def _with_life(name: str, live: LiveRange) -> AbstractContextManager[Any]:
     return patch.object(memory_planning, "collect_planning_input", extract)
 
 
-def _with_spans(change: Callable[[Spans | None], Spans | None]) -> AbstractContextManager[Any]:
+def _with_constraints(
+    change: Callable[[Constraints | None], Constraints | None],
+) -> AbstractContextManager[Any]:
     """Replace the offset constraints of a kernel's input and output."""
     real = inplace_analysis.find_offset_constraints
 
-    def found(*words: Any) -> Spans | None:
+    def found(*words: Any) -> Constraints | None:
         return change(real(*words))
 
     return patch.object(inplace_analysis, "find_offset_constraints", found)
 
 
-def _nothing_is_forbidden(spans: Spans | None) -> Spans | None:
+def _nothing_is_forbidden(constraints: Constraints | None) -> Constraints | None:
     return ()
 
 
-def _narrower(by: int) -> Callable[[Spans | None], Spans | None]:
-    def change(spans: Spans | None) -> Spans | None:
-        if spans is None:
+def _narrower(by: int) -> Callable[[Constraints | None], Constraints | None]:
+    def change(constraints: Constraints | None) -> Constraints | None:
+        if constraints is None:
             return None
-        return tuple(Forbidden(one.lo + by, one.hi - by, one.modulus) for one in spans)
+        return tuple(replace(one, lo=one.lo + by, hi=one.hi - by) for one in constraints)
 
     return change
 
 
-def _other_side(spans: Spans | None) -> Spans | None:
+def _other_side(constraints: Constraints | None) -> Constraints | None:
     """Allow in-place execution forward where the kernel works backward."""
-    if spans is None:
+    if constraints is None:
         return None
-    return tuple(Forbidden(-one.hi, -one.lo, one.modulus) for one in spans)
+    return tuple(replace(one, lo=-one.hi, hi=-one.lo) for one in constraints)
 
 
 def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[Any]]) -> Outcome:
@@ -343,7 +344,7 @@ def _windows(module: IRModule) -> dict[str, Placement]:
 
 
 OVERLAPS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
-    "output on its input, whatever the order": partial(_with_spans, _nothing_is_forbidden),
-    "output closer to its input than allowed": partial(_with_spans, _narrower(64)),
-    "output on the wrong side of its input": partial(_with_spans, _other_side),
+    "output on its input, whatever the order": partial(_with_constraints, _nothing_is_forbidden),
+    "output closer to its input than allowed": partial(_with_constraints, _narrower(64)),
+    "output on the wrong side of its input": partial(_with_constraints, _other_side),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from firmwright.base.dtypes import INT8, INT64, UINT8, UINT32
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder
-from firmwright.ir.tir.inplace_distance import Forbidden, find_offset_constraints
+from firmwright.ir.tir.inplace_distance import find_offset_constraints
+from firmwright.ir.tir.plan import OffsetConstraint
 
 N = 8
 INDEX = tir.Var("i", INT64)
@@ -32,7 +33,7 @@ def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
     body = loop(tir.DeclBuffer(row, tir.AccessPtr(table, at, 4, "r"), stored))
     # Row i is written over x[4 i ..] before x[i + 1] is read: y must lie 4 (N - 2) + 3 below.
     spans = find_offset_constraints(kernel(body, tir.Param(table, "const"), x=x, y=y), "x", "y")
-    assert spans == (Forbidden(-(4 * (N - 2) + 4 - (N - 1)), N - 1 + 1),)
+    assert spans == (OffsetConstraint("x", "y", -(4 * (N - 2) + 4 - (N - 1)), N - 1 + 1),)
 
 
 def test_a_wrapping_range_check_does_not_hide_reads() -> None:
@@ -61,7 +62,7 @@ def test_reading_back_the_output_adds_no_constraint() -> None:
             b.store(y, [i], b.load(y, [i]) + b.load(x, [i, j]))
     # y[i] is written before x[i, 0 .. 3] are read; y above x by up to 4 N - N is not safe.
     spans = find_offset_constraints(b.build(op="sums"), "x", "y")
-    assert spans == (Forbidden(-1, 4 * N),)
+    assert spans == (OffsetConstraint("x", "y", -1, 4 * N),)
 
 
 def test_a_loop_without_iterations_writes_nothing() -> None:
@@ -71,7 +72,7 @@ def test_a_loop_without_iterations_writes_nothing() -> None:
     copied = tir.BufferStore(y, (k,), tir.BufferLoad(x, (k,)))
     empty = tir.For(INDEX, number(0), number(0), store)
     func = kernel(tir.Seq((empty, loop(copied, k))), x=x, y=y)
-    assert find_offset_constraints(func, "x", "y") == (Forbidden(0, N),)
+    assert find_offset_constraints(func, "x", "y") == (OffsetConstraint("x", "y", 0, N),)
 
 
 def test_both_sides_of_a_data_dependent_branch_count() -> None:
@@ -84,4 +85,4 @@ def test_both_sides_of_a_data_dependent_branch_count() -> None:
     spans = find_offset_constraints(
         kernel(loop(tir.If(chosen, plain, swapped)), x=x, y=y), "x", "y"
     )
-    assert spans == (Forbidden(-N, N),)
+    assert spans == (OffsetConstraint("x", "y", -N, N),)

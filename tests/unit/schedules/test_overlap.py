@@ -19,8 +19,9 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.inplace_distance import Forbidden, find_offset_constraints
+from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.ir.tir.traversal import walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
@@ -192,7 +193,7 @@ def kernels(call: OpCall) -> Iterator[Kernel]:
                 yield kernel
 
 
-def allows(spans: tuple[Forbidden, ...], difference: int) -> bool:
+def allows(spans: tuple[OffsetConstraint, ...], difference: int) -> bool:
     return all(
         not span.lo < difference < span.hi or (span.modulus > 1 and difference % span.modulus == 0)
         for span in spans
@@ -257,7 +258,7 @@ def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.n
     return shared_y.copy(), apart
 
 
-def closest(spans: tuple[Forbidden, ...], x_size: int, y_size: int) -> list[int]:
+def closest(spans: tuple[OffsetConstraint, ...], x_size: int, y_size: int) -> list[int]:
     """The allowed differences at the ends of what is forbidden, and those near none."""
     allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
     middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
@@ -319,7 +320,9 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
     )
 
 
-def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[Forbidden, ...]]]:
+def built_by(
+    name: str, call: OpCall
+) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
     """The kernels of one rule, with what is forbidden of them."""
     for rule in RULES:
         if rule.name == name:
@@ -360,5 +363,5 @@ def test_a_plane_gathered_whole_counts_as_every_byte_between() -> None:
     """What the Helium rule's gathers touch is declared in one piece, other channels included."""
     for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, 8)):
         unsafe = Walk(func, "x", "y").unsafe
-        assert spans == (Forbidden(min(unsafe) - 1, max(unsafe) + 1),)
+        assert spans == (OffsetConstraint("x", "y", min(unsafe) - 1, max(unsafe) + 1),)
         assert max(unsafe) == 6 * 5 * 8 - 1

@@ -3,8 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from firmwright.ir.tir.inplace_distance import Forbidden
-from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.plan import LiveRange, OffsetConstraint
 from firmwright.usmp.inplace_analysis import InplacePair
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
@@ -44,7 +43,7 @@ def test_a_small_unaligned_buffer_may_fill_a_gap(make_buffer: Callable) -> None:
     assert lower_bound_bytes(buffers, build_interference(buffers)) == 26
 
 
-def overlapped(make_buffer: Callable, sizes: tuple[int, int], *spans: Forbidden) -> int:
+def overlapped(make_buffer: Callable, sizes: tuple[int, int], *spans: OffsetConstraint) -> int:
     buffers = (make_buffer("a", sizes[0], (0, 2)), make_buffer("b", sizes[1], (1, 3)))
     return lower_bound_bytes(
         buffers, build_interference(buffers, [InplacePair("a", "b", LiveRange(1, 2), spans)])
@@ -52,20 +51,20 @@ def overlapped(make_buffer: Callable, sizes: tuple[int, int], *spans: Forbidden)
 
 
 def test_an_in_place_pair_counts_once(make_buffer: Callable) -> None:
-    assert overlapped(make_buffer, (8, 8), Forbidden(0, 8)) == 8
+    assert overlapped(make_buffer, (8, 8), OffsetConstraint("a", "b", 0, 8)) == 8
 
 
 def test_an_overlapped_pair_counts_with_its_distance(make_buffer: Callable) -> None:
-    assert overlapped(make_buffer, (8, 8), Forbidden(-3, 8)) == 11
-    assert overlapped(make_buffer, (8, 8), Forbidden(-8, 2)) == 10
-    assert overlapped(make_buffer, (4, 8), Forbidden(-3, 4)) == 8
-    assert overlapped(make_buffer, (4, 8), Forbidden(-6, 4)) == 10
-    assert overlapped(make_buffer, (8, 4), Forbidden(-2, 8)) == 10
+    assert overlapped(make_buffer, (8, 8), OffsetConstraint("a", "b", -3, 8)) == 11
+    assert overlapped(make_buffer, (8, 8), OffsetConstraint("a", "b", -8, 2)) == 10
+    assert overlapped(make_buffer, (4, 8), OffsetConstraint("a", "b", -3, 4)) == 8
+    assert overlapped(make_buffer, (4, 8), OffsetConstraint("a", "b", -6, 4)) == 10
+    assert overlapped(make_buffer, (8, 4), OffsetConstraint("a", "b", -2, 8)) == 10
     assert overlapped(make_buffer, (8, 4)) == 8
 
 
 def test_the_plainest_of_two_conflicts_bounds_a_periodic_pair(make_buffer: Callable) -> None:
-    spans = (Forbidden(-3, 8), Forbidden(-7, 8, 4))
+    spans = (OffsetConstraint("a", "b", -3, 8), OffsetConstraint("a", "b", -7, 8, 4))
     assert overlapped(make_buffer, (8, 8), *spans) == 11
 
 
@@ -73,7 +72,7 @@ def test_the_bound_of_overlapped_pairs_is_that_of_every_allowed_place(
     make_buffer: Callable,
 ) -> None:
     for a, b, lo, hi in product((3, 5, 8), (2, 5, 9), range(-10, 4), range(0, 10)):
-        span = Forbidden(max(lo, -b), min(hi, a))
+        span = OffsetConstraint("a", "b", max(lo, -b), min(hi, a))
         places = (d for d in range(-b, a + 1) if not span.lo < d < span.hi)
         least = min(max(a, d + b) - min(0, d) for d in places)
         assert overlapped(make_buffer, (a, b), span) == least

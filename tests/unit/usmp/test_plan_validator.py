@@ -106,7 +106,7 @@ def test_wrong_figures_are_named(buffers: tuple[BufferInfo, ...]) -> None:
         "it says {'sram': 48} bytes, its placements take {'sram': 32}."
     )
     assert complaint(plan_of(0, 16, 32, bound=40), buffers) == (
-        "the workspace of 32 bytes is below the lower bound of 40."
+        "its 32 bytes are below its bound of 40."
     )
 
 

@@ -181,5 +181,5 @@ def test_a_pinned_buffer_lies_in_its_pool() -> None:
 
 
 def test_a_buffer_without_memory_of_its_own_cannot_be_pinned() -> None:
-    with pytest.raises(UsageError, match="w cannot be assigned to pool fast: it has no memory"):
+    with pytest.raises(UsageError, match="w cannot be pinned to pool fast: it has no memory"):
         plan_memory(two_kernels('[["w", "fast"]]'))

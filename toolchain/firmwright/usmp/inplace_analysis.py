@@ -12,23 +12,23 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction
-from firmwright.ir.tir.inplace_distance import Forbidden, find_offset_constraints
-from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.inplace_distance import find_offset_constraints
+from firmwright.ir.tir.plan import LiveRange, OffsetConstraint
 
-Spans = tuple[Forbidden, ...]
+Constraints = tuple[OffsetConstraint, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InplacePair:
     """An input and an output of what happens during `live`: one call, or a loop of calls.
 
-    `spans` is what their offsets may not differ by.
+    `constraints` relate the offsets of a kernel's parameters, input first.
     """
 
     source: str
     result: str
     live: LiveRange
-    spans: Spans
+    constraints: Constraints
 
     def renamed(self, names: Mapping[str, str]) -> InplacePair:
         source, result = names.get(self.source, self.source), names.get(self.result, self.result)
@@ -39,9 +39,11 @@ class InplacePair:
 class InplaceCache:
     """What was found so far, by body and parameters; bodies are held so that ids stay theirs."""
 
-    entries: dict[tuple[int, str, str], tuple[tir.Stmt, Spans | None]] = field(default_factory=dict)
+    entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
+        default_factory=dict
+    )
 
-    def of(self, func: tir.PrimFunc, source: str, result: str) -> Spans | None:
+    def of(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
         key = (id(func.body), source, result)
         if key not in self.entries:
             self.entries[key] = (func.body, find_offset_constraints(func, source, result))
@@ -65,13 +67,13 @@ class InplaceAnalysis:
         outputs = [position for position, role in enumerate(roles) if role == "out"]
         return [(source, result) for source in inputs for result in outputs]
 
-    def of(self, callee: str, source: int, result: int) -> Spans | None:
+    def of(self, callee: str, source: int, result: int) -> Constraints | None:
         """What is forbidden of that pair; None if it must be disjoint."""
         kernel = self.kernels[callee]
         assert isinstance(kernel, tir.PrimFunc)
         return self.known.of(kernel, kernel.params[source].name, kernel.params[result].name)
 
-    def in_loop(self, loop: tir.For, source: tir.Buffer, result: tir.Buffer) -> Spans | None:
+    def in_loop(self, loop: tir.For, source: tir.Buffer, result: tir.Buffer) -> Constraints | None:
         """What is forbidden of two buffers that `loop` reads and writes, by calls or itself."""
         params = (tir.Param(source, "in"), tir.Param(result, "out"))
         return self.known.of(tir.PrimFunc("loop", params, loop), source.name, result.name)

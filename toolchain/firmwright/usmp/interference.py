@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from firmwright.ir.tir.inplace_distance import Forbidden
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
 from firmwright.usmp.inplace_analysis import InplacePair
 
@@ -27,15 +26,11 @@ def build_interference(
             a, b = b, a
         pair = shared.get((a.name, b.name))
         if pair is not None and _meet_only_in(a, b, pair.live):
-            conflicts += [_conflict(a, b, span) for span in pair.spans] or [_free(a, b)]
+            conflicts += [c.between(a.name, b.name) for c in pair.constraints] or [_free(a, b)]
         else:
             a, b = buffers[i], buffers[j]
             conflicts.append(OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes))
     return tuple(conflicts)
-
-
-def _conflict(a: BufferInfo, b: BufferInfo, span: Forbidden) -> OffsetConstraint:
-    return OffsetConstraint(a.name, b.name, span.lo, span.hi, span.modulus)
 
 
 def _free(a: BufferInfo, b: BufferInfo) -> OffsetConstraint:

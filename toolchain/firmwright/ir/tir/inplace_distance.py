@@ -7,7 +7,7 @@ the access trace: at any other difference no input byte is overwritten before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,46 +20,39 @@ from firmwright.ir.tir.access_trace import (
     Ints,
     UnknownAccessError,
 )
+from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
 _CLOSE_FRACTION = 4
 """A hull that ends within this fraction of a buffer is not refined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forbidden:
-    """Differences in the open interval (lo, hi); with a modulus its multiples are free."""
-
-    lo: int
-    hi: int
-    modulus: int = 0
-
-
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
-) -> tuple[Forbidden, ...] | None:
+) -> tuple[OffsetConstraint, ...] | None:
     """Return the constraints between two parameters, or None if they must be disjoint.
 
     They apply to offset(`result`) - offset(`source`).
     """
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
-    # Two types in one place are the C compiler's to reorder, unless one of them is of bytes.
+    # The C compiler may reorder accesses of different types, unless one is a byte type.
     if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
         return None
     try:
         hull = _hull(AccessTracer(source, result, func.body).run())
         if hull is None:
             return ()
-        whole = Forbidden(max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes))
+        lo, hi = max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes)
+        whole = OffsetConstraint(source, result, lo, hi)
         return _per_channel_constraints(func, x, y, whole) or (whole,)
     except UnknownAccessError:
         return None
 
 
 def _per_channel_constraints(
-    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: Forbidden
-) -> tuple[Forbidden, ...] | None:
+    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: OffsetConstraint
+) -> tuple[OffsetConstraint, ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
     At differences of whole pixels only bytes of the same channel meet, which may allow a closer
@@ -74,12 +67,12 @@ def _per_channel_constraints(
     if trace.most_events() > EVENTS_MAX:
         return None
     inner = _hull_by_residue(trace.run(), pixel)
-    outer = Forbidden(whole.lo, whole.hi, pixel)
+    outer = replace(whole, modulus=pixel)
     if inner is None:
         return (outer,)
     if inner[0] < whole.lo + pixel and inner[1] > whole.hi - pixel:
         return None
-    return Forbidden(*inner), outer
+    return OffsetConstraint(x.name, y.name, *inner), outer
 
 
 def _hull(marks: AccessLog) -> tuple[int, int] | None:

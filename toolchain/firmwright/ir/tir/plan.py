@@ -1,14 +1,21 @@
-"""What a memory planner is given and what it returns; planners and checker know only this file.
+"""Input and output of memory planners: buffers, offset constraints and the plan.
 
-Times are positions in the AOT main's structured order, half-open `[first, end)`. Offsets and sizes
-are bytes. One relation, `OffsetConstraint`, covers everything two buffers may do to each other:
-disjoint, in place, overlapped forward or backward, periodic.
+Times are positions in the structured order of the AOT main, as half-open ranges. Offsets and sizes
+are bytes. Two buffers that are live at the same time are related by `OffsetConstraint`s on the
+difference d = offset(b) - offset(a). Forbidden differences (x) and allowed ones (o):
+
+    d =        -size(b)         0         size(a)
+                   |            |            |
+    disjoint    ooo(xxxxxxxxxxxxxxxxxxxxxxxxx)ooo    lo = -size(b), hi = size(a)
+    in place    oooooooooooooooo(xxxxxxxxxxxx)ooo    lo = 0: b at the start of a, or below
+    overlapping oooooooooo(xxxxxxxxxxxxxxxxxx)ooo    lo < 0: b starts some bytes below a
+    periodic    ooo(oxxxoxxxoxxxoxxxoxxxoxxxo)ooo    modulus 4: any whole number of pixels
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from firmwright.ir.core import PoolInfo
@@ -46,11 +53,11 @@ class BufferInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffsetConstraint:
-    """offset(b) - offset(a) must not lie in the open interval (lo, hi).
+    """offset(b) - offset(a) must not be in the open interval (lo, hi).
 
-    With `modulus` m > 1 differences inside the interval are allowed too when they equal `residue`
-    mod m (a channel-outer kernel may share its buffer at multiples of a pixel). The plain case of
-    two buffers that must be disjoint is (-size(b), size(a)).
+    With `modulus` m > 1, differences inside the interval that equal `residue` mod m are allowed: a
+    kernel that processes one channel at a time may shift its output by whole pixels. An empty
+    interval (hi - lo < 2) allows every difference.
     """
 
     a: str
@@ -61,10 +68,38 @@ class OffsetConstraint:
     residue: int = 0
 
     def allows(self, offset_a: int, offset_b: int) -> bool:
+        """Return whether the two offsets satisfy the constraint."""
         difference = offset_b - offset_a
         if not self.lo < difference < self.hi:
             return True
         return self.modulus > 1 and difference % self.modulus == self.residue
+
+    def between(self, a: str, b: str) -> OffsetConstraint:
+        """Return the same constraint for two other buffers."""
+        return replace(self, a=a, b=b)
+
+    def seen_from(self, buffer: str) -> OffsetConstraint:
+        """Return the constraint with `buffer` as b: on its offset minus the other offset."""
+        if buffer == self.b:
+            return self
+        residue = -self.residue % self.modulus if self.modulus > 1 else 0
+        return OffsetConstraint(self.b, self.a, -self.hi, -self.lo, self.modulus, residue)
+
+    def least_allowed(self, difference: int) -> int:
+        """Return the least allowed difference that is at least `difference`."""
+        if not self.lo < difference < self.hi:
+            return difference
+        if self.modulus < 2:
+            return self.hi
+        return min(self.hi, difference + (self.residue - difference) % self.modulus)
+
+    def greatest_allowed(self, difference: int) -> int:
+        """Return the greatest allowed difference that is at most `difference`."""
+        if not self.lo < difference < self.hi:
+            return difference
+        if self.modulus < 2:
+            return self.lo
+        return max(self.lo, difference - (difference - self.residue) % self.modulus)
 
 
 @dataclass(frozen=True, slots=True)
