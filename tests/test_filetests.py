@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.base.errors import ModelError
+from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand

@@ -14,10 +14,11 @@ from random_inputs import SAMPLES, drawn
 from state_samples import full_inputs
 from tflite_writer import input_names, output_names, write_cases
 
+from firmwright.base.dtypes import Array
 from firmwright.conformance.case import ConformanceCase
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import Array, NumericsProfile
+from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.oracle.reference_runner import run_reference
 
 CASES_A_MODEL = 32

@@ -16,9 +16,9 @@ import numpy as np
 from expected_results import Expected, float_layers, inputs
 from kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
+from firmwright.base.dtypes import Array
 from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS
 from firmwright.conformance.case import ConformanceCase
-from firmwright.ir.graph.opdef import Array
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

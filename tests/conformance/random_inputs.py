@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from firmwright.ir.graph.opdef import Array
+from firmwright.base.dtypes import Array
 
 SAMPLES = 3
 FLOAT_STEPS = 4096

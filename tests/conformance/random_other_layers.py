@@ -23,8 +23,8 @@ from layer_shapes import (
 )
 from random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
+from firmwright.base.dtypes import Array
 from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.ir.graph.opdef import Array
 
 FIRST = 10_000
 NEEDS_A_BIAS = "CONV_2D"

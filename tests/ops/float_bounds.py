@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.registry import op_table
 
 EPSILON = float(np.finfo(np.float32).eps)

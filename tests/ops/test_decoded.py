@@ -11,14 +11,13 @@ from model_writer import GraphFile, ModelFile
 from numpy.typing import NDArray
 
 from firmwright.base.dtypes import INT8
-from firmwright.base.errors import UnsupportedError
+from firmwright.base.errors import NotSupportedError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.verification import verify
 from firmwright.frontends.tflite.decompress_constants import decompress
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError
 from firmwright.pipeline import load_module_bytes
 
 Array = NDArray[np.generic]

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from firmwright.base.dtypes import DTYPES, DType, find_dtype
-from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.errors import InternalError, NotSupportedError, UsageError
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import Model
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel

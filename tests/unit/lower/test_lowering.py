@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.base.errors import UnsupportedError
+from firmwright.base.errors import NotSupportedError, UnsupportedError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.lower.lowering import LoweredCall, lower_module

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops import concatenation
 
 

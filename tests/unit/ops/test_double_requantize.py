@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, Array
 from firmwright.base.quant import Rounding, quantize_multiplier
-from firmwright.ir.graph.opdef import Array
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.requantize import Requantization
 

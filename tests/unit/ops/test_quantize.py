@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops import quantize
 
 Array = NDArray[np.generic]

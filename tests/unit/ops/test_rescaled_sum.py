@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from firmwright.base.errors import NotSupportedError
 from firmwright.conformance.case import CaseTensor, ConformanceCase
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, NumericsProfile, OpCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ops import rescaled_sum
 from firmwright.ops.registry import op_table
 

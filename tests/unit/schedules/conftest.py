@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NumericsProfile, OpCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Config, Schedule

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.verify import verify_prim_func

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule

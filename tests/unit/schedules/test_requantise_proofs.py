@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT16
+from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.opdef import Array
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import constant_channel_values
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize

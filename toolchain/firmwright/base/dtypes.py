@@ -9,11 +9,15 @@ whether that is an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from firmwright.base.errors import InternalError, ModelError
+
+Array: TypeAlias = npt.NDArray[Any]
+"""A numpy array of any element type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,3 +159,7 @@ class InternalError(FirmwrightError):
 
     code = "internal"
     exit_code = EXIT_INTERNAL
+
+
+class NotSupportedError(Exception):
+    """Raised by an importer or by `infer` when a valid call is not supported; holds the reason."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from firmwright.ir.graph.opdef import Array, NumericsProfile
+from firmwright.base.dtypes import Array
+from firmwright.ir.graph.opdef import NumericsProfile
 
 BOTH_PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
 LITERT: tuple[NumericsProfile, ...] = ("litert",)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.conformance.case import (
     BOTH_PROFILES,
     LITERT,
@@ -16,7 +17,7 @@ from firmwright.conformance.case import (
     CaseTensor,
     ConformanceCase,
 )
-from firmwright.ir.graph.opdef import Array, NumericsProfile
+from firmwright.ir.graph.opdef import NumericsProfile
 
 # ---- strided copy -------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.ir.graph.opdef import Array
 
 
 def constant_tensor(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from firmwright.base.errors import FirmwrightError, UsageError
+from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.conformance.registry import cases_of
 from firmwright.flows.compilation import compile_for
@@ -30,7 +30,6 @@ from firmwright.flows.selftest import (
 from firmwright.flows.verification import EXACT_TOLERANCE
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.graph.opdef import NotSupportedError
 from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table

@@ -10,19 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from firmwright.base.errors import InternalError, UnsupportedError, UnsupportedItem
+from firmwright.base.errors import (
+    InternalError,
+    NotSupportedError,
+    UnsupportedError,
+    UnsupportedItem,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import (
-    SUBVIEWS_OF,
-    NotSupportedError,
-    OpCall,
-    OpTable,
-    RowReduction,
-    RowWindow,
-)
+from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpCall, OpTable, RowReduction, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.opdef import Array, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ops.elementwise_unary import (
     UnaryImplementation,

@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -21,14 +22,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_unary import (

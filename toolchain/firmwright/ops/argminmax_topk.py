@@ -14,18 +14,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT32, INT64, DType
+from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel

@@ -11,16 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import (
-    Array,
-    OpCall,
-    OpDef,
-    RowReduction,
-    RowWindow,
-    both_profiles,
-)
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow, both_profiles
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window

@@ -11,17 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import logical_not
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.elementwise_unary import compute_elements, unary_op

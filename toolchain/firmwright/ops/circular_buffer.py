@@ -14,18 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImplicitState,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 

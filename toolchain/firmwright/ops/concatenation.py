@@ -13,18 +13,11 @@ from itertools import accumulate
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    RowWindow,
-    Subviews,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow, Subviews, both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation

@@ -13,18 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, INT64
+from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
     DTYPES,

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.kernel import Kernel
 
 

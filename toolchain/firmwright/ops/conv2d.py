@@ -12,19 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    RowWindow,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow
 from firmwright.ops.conv_window import (
     check_window,
     im2col,

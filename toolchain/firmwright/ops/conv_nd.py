@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.window_nd import window_of

@@ -15,19 +15,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import loop_over_elements

@@ -11,16 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from firmwright.base.errors import UsageError
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError, UsageError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef
 
 
 def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:

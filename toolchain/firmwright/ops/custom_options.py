@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
+from firmwright.base.errors import NotSupportedError
+from firmwright.ir.graph.op_import import ImportContext
 
 
 def int_option(context: ImportContext, name: str) -> int:

@@ -12,15 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.strided_copy import (
     LITERT,
     CopyAxis,

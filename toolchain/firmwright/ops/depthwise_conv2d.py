@@ -13,18 +13,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import bias_of, requantization_of, rows
 from firmwright.ops.conv_window import (

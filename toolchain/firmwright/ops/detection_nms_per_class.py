@@ -16,15 +16,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT8
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum
 from firmwright.ops import detection_postprocess
 from firmwright.ops.kernel import Kernel

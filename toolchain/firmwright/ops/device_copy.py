@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firmwright.base.dtypes import Array
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 

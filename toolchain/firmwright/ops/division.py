@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    OpCall,
-    both_profiles,
-)
+from firmwright.ir.graph.opdef import OpCall, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_binary import BinaryImplementation, binary_op

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32
-from firmwright.ir.graph.opdef import Array
+from firmwright.base.dtypes import INT32, Array
 from firmwright.ops.requantize import Requantization
 
 _BEYOND = 2.0**32

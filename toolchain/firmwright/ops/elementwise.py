@@ -11,16 +11,12 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel

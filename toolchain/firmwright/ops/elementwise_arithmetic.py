@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ops import elementwise, rescaled_sum
 from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.kernel import Kernel

@@ -19,21 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise

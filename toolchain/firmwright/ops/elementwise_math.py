@@ -16,14 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph.opdef import (
-    Array,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_unary import (

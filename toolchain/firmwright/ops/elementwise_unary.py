@@ -10,19 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.importing import require_tensors

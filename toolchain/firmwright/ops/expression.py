@@ -12,16 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import DTYPES, HANDLE
+from firmwright.base.dtypes import DTYPES, HANDLE, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    RowWindow,
-)
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (

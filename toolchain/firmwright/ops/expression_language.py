@@ -20,10 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, DType, find_dtype
+from firmwright.base.dtypes import FLOAT32, Array, DType, find_dtype
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, DType
+from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr
 from firmwright.ops import expression
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression

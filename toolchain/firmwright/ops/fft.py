@@ -21,15 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.custom_options import int_option
 from firmwright.ops.fft_lowering import FftBuilder
 from firmwright.ops.fft_tables import (

@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from firmwright.base.dtypes import INT16, INT32, INT64, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, minimum, select
 from firmwright.ops.fft_tables import (
     FftStage,

@@ -10,8 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from firmwright.base.dtypes import DType
-from firmwright.ir.graph.opdef import Array
+from firmwright.base.dtypes import Array, DType
 
 
 def fraction_bits(dtype: DType) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.quant import (
     INT32_MAX,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
-from firmwright.ir.graph.opdef import Array
 
 _NEWTON_STEPS = 3
 FACTORS = (

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32
+from firmwright.base.dtypes import INT16, INT32, Array
 from firmwright.base.quant import IntArray, rounding_divide_by_pot
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_point_exp import FACTORS
 

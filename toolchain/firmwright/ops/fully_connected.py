@@ -14,20 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16
-from firmwright.base.errors import InternalError
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, Array
+from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.importing import require_tensors

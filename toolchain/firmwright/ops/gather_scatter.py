@@ -20,18 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, INT64
+from firmwright.base.dtypes import INT32, INT64, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, require_inputs

@@ -15,16 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.conv2d import bias_of, macs

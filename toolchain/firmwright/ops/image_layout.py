@@ -12,14 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
     DataMovement,

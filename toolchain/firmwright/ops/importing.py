@@ -5,7 +5,8 @@ Containers guarantee that indices are in range, but not that an operator has the
 
 from __future__ import annotations
 
-from firmwright.ir.graph.opdef import ImportContext, NotSupportedError
+from firmwright.base.errors import NotSupportedError
+from firmwright.ir.graph.op_import import ImportContext
 
 
 def require_tensors(context: ImportContext, inputs: int, *, outputs: int = 1) -> None:

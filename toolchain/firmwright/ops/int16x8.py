@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, INT64, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT

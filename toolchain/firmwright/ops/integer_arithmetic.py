@@ -14,14 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8
-from firmwright.ir.graph.opdef import (
-    Array,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_binary import BinaryImplementation, binary_op

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.dtypes import INT16, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
 
 _STEPS = 512

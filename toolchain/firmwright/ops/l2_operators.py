@@ -15,18 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import pooling

@@ -12,17 +12,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.importing import require_tensors

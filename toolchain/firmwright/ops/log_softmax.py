@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     INT32_MIN,
     Rounding,
@@ -23,15 +24,8 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -23,13 +24,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import fixed_point_exp

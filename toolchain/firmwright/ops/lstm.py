@@ -23,7 +23,8 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
     multiply_by_quantized_multiplier,
@@ -32,15 +33,8 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point_sigmoid16 import sigmoid16

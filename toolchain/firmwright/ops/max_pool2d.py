@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.graph.opdef import Array, OpCall, OpDef, RowWindow, both_profiles
+from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow, both_profiles
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.conv_window import im2col
 from firmwright.ops.kernel import Kernel

@@ -16,21 +16,14 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    RowReduction,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, Builder
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel

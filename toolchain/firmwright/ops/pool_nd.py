@@ -13,9 +13,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, UINT8, DType
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import maximum
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
 from firmwright.ops.kernel import Kernel

@@ -11,16 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, ExprLike
 from firmwright.ops.conv_window import (
     ConvWindow,

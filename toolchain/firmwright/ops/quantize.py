@@ -13,18 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.constant_requantize import store_requantized

@@ -14,18 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsProfile,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum
 from firmwright.ops import mean_and_sum
 from firmwright.ops.elementwise_unary import BOTH_PROFILES

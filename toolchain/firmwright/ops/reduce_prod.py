@@ -13,15 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-)
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, select
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel

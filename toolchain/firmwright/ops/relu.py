@@ -13,19 +13,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef
 from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
 from firmwright.ops.importing import require_tensors

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Quantization,
     Rounding,
@@ -21,7 +22,7 @@ from firmwright.base.quant import (
     round_half_away,
 )
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
 
 ACTIVATIONS = {

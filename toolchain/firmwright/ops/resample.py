@@ -11,9 +11,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, UINT16
+from firmwright.base.dtypes import FLOAT32, UINT16, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, minimum
 from firmwright.ops.kernel import Kernel
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
 

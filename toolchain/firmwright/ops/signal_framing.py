@@ -18,17 +18,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT16, INT32
+from firmwright.base.dtypes import BOOL, FLOAT32, INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImplicitState,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-)
+from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.custom_options import int_option, int_options
 from firmwright.ops.importing import require_tensors

@@ -17,17 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, UINT32
+from firmwright.base.dtypes import INT16, INT32, UINT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.builder import maximum, minimum, select
 from firmwright.ops.custom_options import int_options

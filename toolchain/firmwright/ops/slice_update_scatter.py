@@ -14,18 +14,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot import check_data_and_indices, clamp_index

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     MIN_SHIFT,
     Rounding,
@@ -26,15 +27,8 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax_int16

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32
+from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.interpolated_lut import build_lut, lookup, lookup_array

@@ -15,15 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    NotSupportedError,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-)
+from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
     DataMovement,

@@ -26,22 +26,15 @@ from firmwright.base.dtypes import (
     UINT16,
     UINT32,
     UINT64,
+    Array,
     DType,
 )
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import (
-    Array,
-    ImportContext,
-    ImportedCall,
-    NotSupportedError,
-    NumericsProfile,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    Subviews,
-)
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef, Subviews
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.kernel import Kernel
 

@@ -18,10 +18,11 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, DType
+from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.tree_tables import (

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,

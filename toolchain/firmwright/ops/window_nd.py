@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 
 

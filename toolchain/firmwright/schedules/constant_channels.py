@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization

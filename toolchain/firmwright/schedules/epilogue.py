@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, DType
+from firmwright.base.dtypes import INT16, INT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, requantize_value

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, DType
+from firmwright.base.dtypes import INT32, Array, DType
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ops.requantize import Requantization
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, INT64, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.fully_connected import int16_requantization

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, DType
+from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of

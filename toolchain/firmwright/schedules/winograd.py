@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, logical_and
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel

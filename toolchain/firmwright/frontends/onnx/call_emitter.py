@@ -14,11 +14,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import DType, find_dtype
+from firmwright.base.dtypes import Array, DType, find_dtype
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.graph.opdef import Array, NotSupportedError, OpCall, OpTable
+from firmwright.ir.graph.opdef import OpCall, OpTable
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
 

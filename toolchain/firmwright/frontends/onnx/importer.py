@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, find_dtype
-from firmwright.base.errors import UnsupportedError, UnsupportedItem
+from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
+from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx import qdq_fusion as quantized_ops
 from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue, dtype_of
 from firmwright.frontends.onnx.function_inlining import (
@@ -43,13 +43,8 @@ from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo
 from firmwright.frontends.onnx.unsupported_reasons import unsupported_reason
 from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import (
-    Array,
-    CustomOpPredicate,
-    NotSupportedError,
-    OpTable,
-    accept_no_custom_op,
-)
+from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
+from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
 _NEVER_FOLDED = frozenset(

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import Array, DType
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import (
     CallEmitter,
     ConstantValue,
@@ -17,7 +18,6 @@ from firmwright.frontends.onnx.call_emitter import (
     shape_of,
 )
 from firmwright.frontends.onnx.protobuf import Message
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 Results: TypeAlias = Sequence[OnnxValue]
 Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]

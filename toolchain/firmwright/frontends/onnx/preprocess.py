@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
 from firmwright.frontends.onnx.strip_class_labels import has_class_labels, strip_class_labels
-from firmwright.ir.graph.opdef import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.errors import ToolMissingError
-from firmwright.ir.graph.opdef import Array, NotSupportedError
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError, ToolMissingError
 
 Message: TypeAlias = Any
 """A protobuf message: its classes are made at run time, so checkers know nothing of its fields."""

@@ -14,11 +14,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue
 from firmwright.ir.graph.nodes import TensorType, Value
-from firmwright.ir.graph.opdef import Array
 
 UNSIGNED_OFFSET = 128
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
@@ -24,7 +25,6 @@ from firmwright.frontends.onnx.operators.reductions import reduction_axes
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqParameters, QdqValue, QuantizedValue
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Value
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 DATA_MOVEMENT_OPERATORS = frozenset({
     "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool",

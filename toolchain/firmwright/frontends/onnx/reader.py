@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
-from firmwright.ir.graph.opdef import Array
 
 OPSET_MIN = 13
 """Operators of older opsets are taken if they are those of this one."""

@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 DECODE_OPERATOR = "custom:TFLM_DECODE"
 _HEADER_BYTES = 16

@@ -14,14 +14,13 @@ from firmwright.base.errors import UnsupportedItem
 from firmwright.frontends.tflite.variables import Variable, VariableTable
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.opdef import (
+from firmwright.ir.graph.op_import import (
     CustomOpPredicate,
     ImportContext,
     ImportedCall,
-    OpDef,
-    OpTable,
     accept_no_custom_op,
 )
+from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.raw_model import RawModel
 from firmwright.ops.custom import import_custom
 

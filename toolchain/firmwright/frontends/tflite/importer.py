@@ -19,8 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
-from firmwright.base.dtypes import find_dtype
-from firmwright.base.errors import UnsupportedError, UsageError
+from firmwright.base.dtypes import Array, find_dtype
+from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.diagnostics import dtype_advice
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
@@ -30,17 +30,13 @@ from firmwright.frontends.tflite.widen_constants import widen
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import (
-    Array,
+from firmwright.ir.graph.op_import import (
     CustomOpPredicate,
     ImportContext,
     ImportedCall,
-    NotSupportedError,
-    OpCall,
-    OpDef,
-    OpTable,
     accept_no_custom_op,
 )
+from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, State, TensorType, Value
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 def initial_value(kind: TensorType) -> int:

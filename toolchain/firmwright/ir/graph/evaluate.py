@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
-from firmwright.ir.graph.opdef import Array, OpCall, OpTable
+from firmwright.ir.graph.opdef import OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import IntrinsicTable

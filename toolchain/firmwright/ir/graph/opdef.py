@@ -10,29 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-import numpy.typing as npt
-
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import Array, DType
 from firmwright.base.errors import InternalError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attrs, Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.raw_model import RawNode
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 
 NumericsProfile: TypeAlias = Literal["litert", "tflm"]
-Array: TypeAlias = npt.NDArray[Any]
-
-CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
-"""Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
-
-
-def accept_no_custom_op(domain: str, name: str) -> bool:
-    """Reject every custom operator."""
-    return False
-
-
-class NotSupportedError(Exception):
-    """Raised by an importer or by `infer` when a valid call is not supported; holds the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +77,6 @@ class OpCall:
 
     def str_attr(self, name: str, default: str = "") -> str:
         return str(self.attrs.get(name, default))
-
-
-@dataclass(frozen=True, slots=True)
-class ImportContext:
-    """Input of an importer: the raw node and the types and constants of its tensors."""
-
-    node: RawNode
-    inputs: tuple[TensorType | None, ...]
-    outputs: tuple[TensorType, ...]
-    constants: tuple[Array | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ImplicitState:
-    """A state tensor that a call carries from one run to the next and the file does not declare.
-
-    Every element is `fill` before the first run. `next_output` is the output of the node that
-    becomes the next value; None if the call computes it as an additional output.
-    """
-
-    name: str
-    type: TensorType
-    fill: int = 0
-    next_output: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedCall:
-    """The result of an importer: operator, attributes and the positions of the inputs to keep.
-
-    `updated_inputs` are positions of variable tensors that the call updates; their new values
-    follow the node's outputs. Each `implicit_state` adds one input after the others, and one output
-    unless an existing output becomes its next value.
-    """
-
-    op: str
-    attrs: Attrs
-    inputs: tuple[int, ...]
-    updated_inputs: tuple[int, ...] = ()
-    implicit_state: tuple[ImplicitState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

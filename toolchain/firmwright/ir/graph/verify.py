@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
-from firmwright.base.errors import FirmwrightError, ModelError
+from firmwright.base.errors import FirmwrightError, ModelError, NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
-from firmwright.ir.graph.opdef import NotSupportedError, OpCall, OpTable
+from firmwright.ir.graph.opdef import OpCall, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
 

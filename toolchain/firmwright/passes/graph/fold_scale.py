@@ -14,10 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.graph.fuse_activations import count_uses
 

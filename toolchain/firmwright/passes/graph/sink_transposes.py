@@ -18,9 +18,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes

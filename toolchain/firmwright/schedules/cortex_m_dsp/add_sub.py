@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.base.dtypes import INT8, INT32, UINT8, Array
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv_window import window_of

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops import fully_connected, transpose_conv

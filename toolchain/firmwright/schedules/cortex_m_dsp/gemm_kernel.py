@@ -14,9 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization

@@ -9,9 +9,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from firmwright.base.dtypes import INT32, UINT32, DType
+from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation

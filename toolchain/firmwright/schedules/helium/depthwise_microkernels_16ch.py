@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import vector_requantize
 

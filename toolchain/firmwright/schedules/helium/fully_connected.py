@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of

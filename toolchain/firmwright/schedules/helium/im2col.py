@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, UINT16
+from firmwright.base.dtypes import INT8, UINT16, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel

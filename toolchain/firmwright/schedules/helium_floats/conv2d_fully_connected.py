@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of

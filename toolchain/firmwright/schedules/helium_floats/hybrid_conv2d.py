@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.schedule import Config, Schedule

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of

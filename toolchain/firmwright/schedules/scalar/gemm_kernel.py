@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel

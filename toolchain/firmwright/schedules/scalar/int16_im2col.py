@@ -7,9 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, DType
+from firmwright.base.dtypes import INT8, INT16, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel

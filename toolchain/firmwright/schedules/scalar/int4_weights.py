@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, UINT8
+from firmwright.base.dtypes import INT8, UINT8, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of

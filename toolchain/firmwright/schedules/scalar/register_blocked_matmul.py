@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.layer_plan import ScalarLayerPlan

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from firmwright.base.dtypes import INT32
+from firmwright.base.dtypes import INT32, Array
 from firmwright.ir import tir
-from firmwright.ir.graph.opdef import Array, OpCall
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.tree_ensemble import grid_key_params, store_sums

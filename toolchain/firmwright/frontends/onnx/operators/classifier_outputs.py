@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT64
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, Results
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import NotSupportedError
 
 _LOGISTIC = "1.0 / (1.0 + exp(-a))"
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")

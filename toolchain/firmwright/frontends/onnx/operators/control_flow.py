@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
-from firmwright.ir.graph.opdef import NotSupportedError
 
 _ROUNDS_MAX = 256
 

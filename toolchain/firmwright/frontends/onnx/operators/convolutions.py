@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.call_emitter import (
     CallEmitter,
@@ -25,7 +26,6 @@ from firmwright.frontends.onnx.call_emitter import (
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, find_dtype
+from firmwright.base.dtypes import FLOAT32, Array, find_dtype
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 # ---- views -------------------------------------------------------------------------------------
 

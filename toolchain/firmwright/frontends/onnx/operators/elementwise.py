@@ -14,10 +14,10 @@ from functools import partial, reduce
 import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, find_dtype
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.protobuf import dtype_name
-from firmwright.ir.graph.opdef import NotSupportedError
 from firmwright.ops.expression_language import substitute_names
 
 _OF_FLOATS: Mapping[str, str] = {

@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT64
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError
 
 
 def _gather(c: NodeContext) -> OnnxValue:

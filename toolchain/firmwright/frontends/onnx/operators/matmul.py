@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import (
     CallEmitter,
     ConstantValue,
@@ -22,7 +23,6 @@ from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.convolutions import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 def emit_fully_connected(

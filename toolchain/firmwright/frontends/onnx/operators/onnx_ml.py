@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT64
+from firmwright.base.dtypes import FLOAT32, INT64, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.classifier_outputs import (
@@ -21,7 +22,6 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     row_reduction,
 )
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 def _features(c: NodeContext) -> OnnxValue:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 
 from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.convolutions import (
@@ -19,7 +20,6 @@ from firmwright.frontends.onnx.operators.convolutions import (
     window_geometry,
 )
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import NotSupportedError
 
 
 def _outputs(c: NodeContext, window: WindowGeometry) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 from firmwright.base.dtypes import FLOAT32, DType, find_dtype
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.convolutions import (
@@ -21,7 +22,6 @@ from firmwright.frontends.onnx.operators.convolutions import (
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import NotSupportedError
 
 
 def _spread(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:

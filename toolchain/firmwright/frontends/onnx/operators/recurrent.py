@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NotSupportedError
 from firmwright.ops.expression_language import substitute_names
 
 _STEPS_MAX = 512

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import (
     CallEmitter,
     ConstantValue,
@@ -22,7 +23,6 @@ from firmwright.frontends.onnx.call_emitter import (
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import NotSupportedError
 
 # ---- reductions --------------------------------------------------------------------------------
 

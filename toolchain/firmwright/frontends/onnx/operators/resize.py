@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 
 
 def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.classifier_outputs import (
@@ -23,7 +24,6 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     reject_invalid_attributes,
 )
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.opdef import Array, NotSupportedError
 from firmwright.ops.tree_tables import quantize_leaves
 
 _MODE_NAMES = (

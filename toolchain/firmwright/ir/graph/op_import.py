@@ -1,0 +1,60 @@
+"""Interface of operator importers, which convert foreign nodes to calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from firmwright.base.dtypes import Array
+from firmwright.ir.core import Attrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.raw_model import RawNode
+
+CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
+"""Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
+
+
+def accept_no_custom_op(domain: str, name: str) -> bool:
+    """Reject every custom operator."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportContext:
+    """Input of an importer: the raw node and the types and constants of its tensors."""
+
+    node: RawNode
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[Array | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitState:
+    """A state tensor that a call carries from one run to the next and the file does not declare.
+
+    Every element is `fill` before the first run. `next_output` is the output of the node that
+    becomes the next value; None if the call computes it as an additional output.
+    """
+
+    name: str
+    type: TensorType
+    fill: int = 0
+    next_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCall:
+    """The result of an importer: operator, attributes and the positions of the inputs to keep.
+
+    `updated_inputs` are positions of variable tensors that the call updates; their new values
+    follow the node's outputs. Each `implicit_state` adds one input after the others, and one output
+    unless an existing output becomes its next value.
+    """
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[int, ...]
+    updated_inputs: tuple[int, ...] = ()
+    implicit_state: tuple[ImplicitState, ...] = ()
