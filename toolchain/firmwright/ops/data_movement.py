@@ -9,6 +9,7 @@ Source of the semantics: TFLite's reference operators of these names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,9 +21,7 @@ from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.strided_copy import (
     LITERT,
     CopyAxis,
-    DataMovement,
     StridedCopy,
-    attrs_importer,
     constant_ints,
     copy_axes,
     data_movement_op,
@@ -50,11 +49,8 @@ def _transposed_shape(call: OpCall) -> tuple[int, ...]:
 
 def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
     strides = row_major_strides(call.input(0).shape)
-    return [
-        StridedCopy(
-            copy_axes(_transposed_shape(call), [strides[k] for k in call.ints_attr("perm")])
-        )
-    ]
+    permuted = [strides[axis] for axis in call.ints_attr("perm")]
+    return [StridedCopy(copy_axes(_transposed_shape(call), permuted))]
 
 
 # ---- strided_slice -----------------------------------------------------------------------------
@@ -63,9 +59,9 @@ def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
 def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
     x = context.inputs[0]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     if not len(begin) == len(size) == len(x.shape):
-        raise NotSupportedError("begins or sizes of other than every axis")
+        raise NotSupportedError(f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes")
     counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
     return _checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
 
@@ -80,7 +76,7 @@ def _checked_slice(
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
         last = first + step * (count - 1)
         if count < 1 or not (0 <= first < n and 0 <= last < n):
-            raise NotSupportedError(f"a slice of {count} from {first} on along {n} elements")
+            raise NotSupportedError(f"a slice of {count} elements from {first} in an axis of {n}")
     return {
         "begin": tuple(begin),
         "strides": tuple(strides),
@@ -92,7 +88,7 @@ def _checked_slice(
 def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
     x, options = context.inputs[0], context.node.options
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
         raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
     if not len(begin) == len(end) == len(strides) <= len(x.shape) or 0 in strides:
@@ -125,9 +121,8 @@ def _axis_range(
     n: int, begin: int, end: int, step: int, from_start: bool, to_end: bool
 ) -> tuple[int, int, int]:
     """Return (first, step, count) of one axis, clipped to the input like a Python slice."""
-    positions = range(
-        *slice(None if from_start else begin, None if to_end else end, step).indices(n)
-    )
+    axis_slice = slice(None if from_start else begin, None if to_end else end, step)
+    positions = range(*axis_slice.indices(n))
     return (positions.start, step, len(positions))
 
 
@@ -159,7 +154,7 @@ def _split_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 3 if by_sizes else 2)
     position = 0 if by_sizes else 1
     x = context.inputs[position]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     axes, parts = constant_ints(context, 2 if by_sizes else 0, "axes"), len(context.outputs)
     if len(axes) != 1:
         raise NotSupportedError(f"{len(axes)} axes to split along")
@@ -180,16 +175,12 @@ def _split_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
 
 
 def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
-    strides, axis, first, moves = (
-        row_major_strides(call.input(0).shape),
-        call.int_attr("axis"),
-        0,
-        [],
-    )
+    strides, axis = row_major_strides(call.input(0).shape), call.int_attr("axis")
+    first, copies = 0, []
     for result, shape in enumerate(_split_shapes(call)):
-        moves.append(StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result))
+        copies.append(StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result))
         first += shape[axis]
-    return moves
+    return copies
 
 
 def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -223,9 +214,8 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _unpack_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 1)
-    return ImportedCall(
-        "unpack", {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}, (0,)
-    )
+    axis = normalize_axis(context.node.options["axis"], input_rank(context))
+    return ImportedCall("unpack", {"axis": axis}, (0,))
 
 
 def _unpack_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
@@ -253,7 +243,7 @@ def _gather_import(context: ImportContext) -> ImportedCall:
     """Import constant indices as attributes; variable indices and batches become dynamic_gather."""
     require_inputs(context, 2)
     x, indices = context.inputs[:2]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     assert indices is not None
     axis = normalize_axis(context.node.options["axis"], len(x.shape))
     batch = context.node.options["batch_dims"]
@@ -276,7 +266,7 @@ def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, shape, indices = call.int_attr("axis"), call.input(0).shape, call.ints_attr("indices")
     extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
     axes = list(copy_axes(extents, row_major_strides(shape)))
-    axes[axis] = CopyAxis(len(indices), axes[axis].x_stride, axes[axis].y_stride, indices)
+    axes[axis] = replace(axes[axis], table=indices)
     return [StridedCopy(tuple(axes))]
 
 
@@ -306,7 +296,7 @@ def _aligned_shape(call: OpCall) -> tuple[int, ...]:
     shape, target = call.input(0).shape, call.ints_attr("shape")
     wide = (1,) * (len(target) - len(shape)) + tuple(shape)
     if len(wide) != len(target) or any(a not in (1, n) for a, n in zip(wide, target, strict=True)):
-        raise NotSupportedError(f"{list(shape)} does not spread to {list(target)}")
+        raise NotSupportedError(f"{list(shape)} cannot be broadcast to {list(target)}")
     return wide
 
 
@@ -327,17 +317,11 @@ def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
 
 
 def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
-    shape, strides, axes = (
-        call.input(0).shape,
-        row_major_strides(call.input(0).shape),
-        call.ints_attr("axes"),
-    )
+    shape, axes = call.input(0).shape, call.ints_attr("axes")
+    strides = row_major_strides(shape)
     first = sum((shape[axis] - 1) * strides[axis] for axis in axes)
-    return [
-        StridedCopy(
-            copy_axes(shape, [-s if k in axes else s for k, s in enumerate(strides)]), first
-        )
-    ]
+    steps = [-stride if axis in axes else stride for axis, stride in enumerate(strides)]
+    return [StridedCopy(copy_axes(shape, steps), first)]
 
 
 # ---- the operators -----------------------------------------------------------------------------
@@ -345,79 +329,66 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
         "transpose",
-        DataMovement(
-            lambda call: [_transposed_shape(call)],
-            _transpose_copies,
-            lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
-        ),
-        {"TRANSPOSE": attrs_importer("transpose", 2, _transpose_attrs)},
+        lambda call: [_transposed_shape(call)],
+        _transpose_copies,
+        lambda call, arrays: [arrays[0].transpose(call.ints_attr("perm"))],
+        {"TRANSPOSE": (2, _transpose_attrs)},
     ),
     data_movement_op(
         "strided_slice",
-        DataMovement(lambda call: [_slice_shape(call)], _slice_copies, _slice_reference),
-        {
-            "SLICE": attrs_importer("strided_slice", 3, _slice_attrs),
-            "STRIDED_SLICE": attrs_importer("strided_slice", 4, _strided_attrs),
-        },
+        lambda call: [_slice_shape(call)],
+        _slice_copies,
+        _slice_reference,
+        {"SLICE": (3, _slice_attrs), "STRIDED_SLICE": (4, _strided_attrs)},
     ),
     data_movement_op(
         "split",
-        DataMovement(_split_shapes, _split_copies, _split_reference),
+        _split_shapes,
+        _split_copies,
+        _split_reference,
         {"SPLIT": _split_import, "SPLIT_V": _split_import},
     ),
     data_movement_op(
         "pack",
-        DataMovement(
-            _pack_shape,
-            _pack_copies,
-            lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
-        ),
+        _pack_shape,
+        _pack_copies,
+        lambda call, arrays: [np.stack(arrays, axis=call.int_attr("axis"))],
         {"PACK": _pack_import},
     ),
     data_movement_op(
         "unpack",
-        DataMovement(_unpack_shapes, _unpack_copies, _unpack_reference),
+        _unpack_shapes,
+        _unpack_copies,
+        _unpack_reference,
         {"UNPACK": _unpack_import},
     ),
     data_movement_op(
         "gather",
-        DataMovement(lambda call: [_gather_shape(call)], _gather_copies, _gather_reference),
+        lambda call: [_gather_shape(call)],
+        _gather_copies,
+        _gather_reference,
         {"GATHER": _gather_import},
     ),
     data_movement_op(
         "tile",
-        DataMovement(
-            lambda call: [_tile_shape(call)],
-            _tile_copies,
-            lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
-        ),
-        {
-            "TILE": attrs_importer(
-                "tile", 2, lambda context: {"multiples": constant_ints(context, 1, "multiples")}
-            )
-        },
+        lambda call: [_tile_shape(call)],
+        _tile_copies,
+        lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
+        {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
         LITERT,
     ),
     data_movement_op(
         "broadcast_to",
-        DataMovement(
-            lambda call: [_broadcast_shape(call)],
-            _broadcast_copies,
-            lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
-        ),
-        {
-            "BROADCAST_TO": attrs_importer(
-                "broadcast_to", 2, lambda context: {"shape": constant_ints(context, 1, "shapes")}
-            )
-        },
+        lambda call: [_broadcast_shape(call)],
+        _broadcast_copies,
+        lambda call, arrays: [np.broadcast_to(arrays[0], call.ints_attr("shape"))],
+        {"BROADCAST_TO": (2, lambda context: {"shape": constant_ints(context, 1, "shapes")})},
     ),
     data_movement_op(
         "reverse_v2",
-        DataMovement(
-            lambda call: [call.input(0).shape],
-            _reverse_copies,
-            lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
-        ),
-        {"REVERSE_V2": attrs_importer("reverse_v2", 2, _reverse_attrs)},
+        lambda call: [call.input(0).shape],
+        _reverse_copies,
+        lambda call, arrays: [np.flip(arrays[0], call.ints_attr("axes"))],
+        {"REVERSE_V2": (2, _reverse_attrs)},
     ),
 )

@@ -28,7 +28,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import DTYPES, require_inputs
+from firmwright.ops.strided_copy import DTYPES, lower_flat_copy, require_inputs
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -204,13 +204,8 @@ def lower_read(call: OpCall, b: Kernel) -> None:
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
-    count, updates, step = call.output.elements, b.input(2), call.str_attr("step")
-    with (
-        b.view("from", b.input(0), 0, (count,)) as x,
-        b.view("to", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
-        b.store(y, [i], b.load(x, [i]))
+    updates, step = b.input(2), call.str_attr("step")
+    lower_flat_copy(b, b.input(0), b.y)
     with ExitStack() as stack:
         at = [stack.enter_context(b.for_(f"u{k}", n)) for k, n in enumerate(updates.shape)]
         there = _tir_coordinates(call, b, stack, at)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -19,9 +21,7 @@ from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
-    DataMovement,
     StridedCopy,
-    attrs_importer,
     constant_ints,
     copy_axes,
     data_movement_op,
@@ -34,7 +34,7 @@ from firmwright.ops.strided_copy import (
 
 def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
     x = context.inputs[0]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     flat = constant_ints(context, 1, "paddings")
     skip = int(context.node.options["mode"] == "REFLECT")
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
@@ -84,12 +84,11 @@ def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    if call.int_attr("skip"):
-        return [np.pad(arrays[0], _margins(call), mode="reflect")]
-    return [np.pad(arrays[0], _margins(call), mode="symmetric")]
+    mode: Literal["reflect", "symmetric"] = "reflect" if call.int_attr("skip") else "symmetric"
+    return [np.pad(arrays[0], _margins(call), mode=mode)]
 
 
-# ---- blocks and nearest neighbours -------------------------------------------------------------
+# ---- blocks and nearest neighbors --------------------------------------------------------------
 
 
 def _block_attrs(context: ImportContext) -> dict[str, Attr]:
@@ -179,10 +178,7 @@ def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
 def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
     axes = list(copy_axes(_nearest_shape(call), row_major_strides(call.input(0).shape)))
     for axis in (0, 1):
-        axis_loop = axes[1 + axis]
-        axes[1 + axis] = CopyAxis(
-            axis_loop.extent, axis_loop.x_stride, axis_loop.y_stride, _nearest_indices(call, axis)
-        )
+        axes[1 + axis] = replace(axes[1 + axis], table=_nearest_indices(call, axis))
     return [StridedCopy(tuple(axes))]
 
 
@@ -195,22 +191,30 @@ def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]
 OPDEFS: tuple[OpDef, ...] = (
     data_movement_op(
         "mirror_pad",
-        DataMovement(lambda call: [_mirror_shape(call)], _mirror_copies, _mirror_reference),
-        {"MIRROR_PAD": attrs_importer("mirror_pad", 2, _mirror_attrs)},
+        lambda call: [_mirror_shape(call)],
+        _mirror_copies,
+        _mirror_reference,
+        {"MIRROR_PAD": (2, _mirror_attrs)},
     ),
     data_movement_op(
         "space_to_depth",
-        DataMovement(lambda call: [_to_depth_shape(call)], _to_depth_copies, _to_depth_reference),
-        {"SPACE_TO_DEPTH": attrs_importer("space_to_depth", 1, _block_attrs)},
+        lambda call: [_to_depth_shape(call)],
+        _to_depth_copies,
+        _to_depth_reference,
+        {"SPACE_TO_DEPTH": (1, _block_attrs)},
     ),
     data_movement_op(
         "depth_to_space",
-        DataMovement(lambda call: [_to_space_shape(call)], _to_space_copies, _to_space_reference),
-        {"DEPTH_TO_SPACE": attrs_importer("depth_to_space", 1, _block_attrs)},
+        lambda call: [_to_space_shape(call)],
+        _to_space_copies,
+        _to_space_reference,
+        {"DEPTH_TO_SPACE": (1, _block_attrs)},
     ),
     data_movement_op(
         "resize_nearest",
-        DataMovement(lambda call: [_nearest_shape(call)], _nearest_copies, _nearest_reference),
-        {"RESIZE_NEAREST_NEIGHBOR": attrs_importer("resize_nearest", 2, _nearest_attrs)},
+        lambda call: [_nearest_shape(call)],
+        _nearest_copies,
+        _nearest_reference,
+        {"RESIZE_NEAREST_NEIGHBOR": (2, _nearest_attrs)},
     ),
 )

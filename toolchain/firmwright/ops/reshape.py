@@ -15,6 +15,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ops.importing import require_tensors
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.strided_copy import lower_flat_copy
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -30,11 +31,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Copy; needed only where input and output must be distinct buffers."""
-    count = call.output.elements
-    x = b.view("from", b.input(0), 0, (count,))
-    y = b.view("to", b.y, 0, (count,), access="w")
-    with x as source, y as destination, b.for_("i", count) as i:
-        b.store(destination, [i], b.load(source, [i]))
+    lower_flat_copy(b, b.input(0), b.y)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -26,6 +26,7 @@ from firmwright.ops.strided_copy import (
     DTYPES,
     constant_ints,
     lower_fill,
+    lower_flat_copy,
     require_inputs,
 )
 
@@ -55,13 +56,7 @@ def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 
 def _update_lower(call: OpCall, b: Kernel) -> None:
     shape, part = call.input(0).shape, call.input(1).shape
-    count = call.output.elements
-    with (
-        b.view("from", b.input(0), 0, (count,)) as x,
-        b.view("to", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
-        b.store(y, [i], b.load(x, [i]))
+    lower_flat_copy(b, b.input(0), b.y)
     with ExitStack() as stack:
         first = [
             stack.enter_context(b.let(f"first{k}", _clamp_start(b.load(b.input(2), [k]), n - size)))

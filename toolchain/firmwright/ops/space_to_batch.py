@@ -22,9 +22,7 @@ from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
-    DataMovement,
     StridedCopy,
-    attrs_importer,
     constant_ints,
     data_movement_op,
     input_rank,
@@ -143,10 +141,11 @@ OPDEFS: tuple[OpDef, ...] = (
     replace(
         data_movement_op(
             "space_to_batch_nd",
-            DataMovement(
-                lambda call: [_batch_shape(call)], _to_batch_copies, _to_batch_reference, _fill
-            ),
-            {"SPACE_TO_BATCH_ND": attrs_importer("space_to_batch_nd", 3, _attrs)},
+            lambda call: [_batch_shape(call)],
+            _to_batch_copies,
+            _to_batch_reference,
+            {"SPACE_TO_BATCH_ND": (3, _attrs)},
+            fill=_fill,
         ),
         numerics={
             "litert": NumericsSpec(None, "copies; zero points added", "reference_ops"),
@@ -155,7 +154,9 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     data_movement_op(
         "batch_to_space_nd",
-        DataMovement(lambda call: [_space_shape(call)], _to_space_copies, _to_space_reference),
-        {"BATCH_TO_SPACE_ND": attrs_importer("batch_to_space_nd", 3, _attrs)},
+        lambda call: [_space_shape(call)],
+        _to_space_copies,
+        _to_space_reference,
+        {"BATCH_TO_SPACE_ND": (3, _attrs)},
     ),
 )

@@ -9,7 +9,7 @@ values are copied unchanged; scales are ignored as in TFLite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -119,16 +119,6 @@ def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxi
     return tuple(map(CopyAxis, extents, x_strides, row_major_strides(extents)))
 
 
-def lower(
-    call: OpCall, b: Kernel, copies: Sequence[StridedCopy], fill: float | None = None
-) -> None:
-    """Emit the copies, after filling the output with `fill` if given."""
-    if fill is not None:
-        lower_fill(b, b.y, fill)
-    for move in copies:
-        _lower_copy(b, move.merge_loops(), b.input(move.source).elements)
-
-
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
     """Store `value` to every element of `y`."""
     with (
@@ -138,31 +128,41 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
         b.store(flat, [i], value)
 
 
-def _lower_copy(b: Kernel, move: StridedCopy, count: int) -> None:
-    result = b.outputs[move.result]
+def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
+    """Copy all elements of `source` to `target`, which has as many."""
+    count = target.elements
+    with (
+        b.view("from", source, 0, (count,)) as x,
+        b.view("to", target, 0, (count,), access="w") as y,
+        b.for_("i", count) as i,
+    ):
+        b.store(y, [i], b.load(x, [i]))
 
-    def place(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
+
+def _lower_copy(b: Kernel, copy: StridedCopy, count: int) -> None:
+    result = b.outputs[copy.result]
+
+    def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
         if not table:
             return i
-        stored = tables[position, table]
-        return minimum(b.load(stored, [i]).cast(INDEX), max(table))
+        return minimum(b.load(tables[position, table], [i]).cast(INDEX), max(table))
 
     tables = {
         (position, table): b.constant("places", np.array(table), narrowest_index_dtype(table))
-        for position, axis in enumerate(move.axes)
+        for position, axis in enumerate(copy.axes)
         for table in (axis.table, axis.y_table)
         if table
     }
     with (
-        b.view("from", b.input(move.source), 0, (count,)) as x,
+        b.view("from", b.input(copy.source), 0, (count,)) as x,
         b.view("to", result, 0, (result.elements,), access="w") as y,
         ExitStack() as stack,
     ):
-        x_index, y_index = ArithExpr(as_expr(move.x_offset)), ArithExpr(as_expr(move.y_offset))
-        for position, axis in enumerate(move.axes):
+        x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
+        for position, axis in enumerate(copy.axes):
             i = stack.enter_context(b.for_(f"i{position}", axis.extent))
-            y_index = y_index + place(position, i, axis.y_table) * axis.y_stride
-            x_index = x_index + place(position, i, axis.table) * axis.x_stride
+            y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
+            x_index = x_index + index(position, i, axis.table) * axis.x_stride
         b.store(y, [y_index], b.load(x, [x_index]))
 
 
@@ -171,55 +171,70 @@ def narrowest_index_dtype(values: Sequence[int]) -> DType:
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
-@dataclass(frozen=True, slots=True)
-class DataMovement:
-    """The functions of an operator; `fill` is the value of elements that no copy writes."""
-
-    shapes: Callable[[OpCall], Sequence[tuple[int, ...]]]
-    copies: Callable[[OpCall], Sequence[StridedCopy]]
-    reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]]
-    fill: Callable[[OpCall], float | None] = lambda call: None
+Importer = Callable[[ImportContext], ImportedCall]
+AttrsImporter = tuple[int, Callable[[ImportContext], dict[str, Attr]]]
+"""How many inputs must be present, and the attributes built from all inputs but the first."""
 
 
 def data_movement_op(
     name: str,
-    how: DataMovement,
-    imports: dict[str, Callable[[ImportContext], ImportedCall]],
+    shapes: Callable[[OpCall], Sequence[tuple[int, ...]]],
+    copies: Callable[[OpCall], Sequence[StridedCopy]],
+    reference: Callable[[OpCall, Sequence[Array]], Sequence[Array]],
+    imports: Mapping[str, Importer | AttrsImporter],
     profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
+    fill: Callable[[OpCall], float | None] = lambda call: None,
 ) -> OpDef:
-    """Build the record of a data movement operator."""
+    """Build the record of a data movement operator.
+
+    `shapes` are those of the outputs, `fill` is the value of elements that no copy writes.
+    """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         kind = call.input(0).dtype
         if kind not in DTYPES or any(item is None or item.dtype != kind for item in call.inputs):
             raise NotSupportedError(f"a {name} of {kind.name}")
-        shapes = how.shapes(call)
-        if len(shapes) != len(call.outputs):
-            raise NotSupportedError(f"{len(call.outputs)} outputs of {len(shapes)}")
-        if any(n < 1 for shape in shapes for n in shape):
+        output_shapes = shapes(call)
+        if len(output_shapes) != len(call.outputs):
+            raise NotSupportedError(f"{len(call.outputs)} outputs, expected {len(output_shapes)}")
+        if any(n < 1 for shape in output_shapes for n in shape):
             raise NotSupportedError("an output without elements")
         return tuple(
             TensorType(shape, kind, y.quantization)
-            for shape, y in zip(shapes, call.outputs, strict=True)
+            for shape, y in zip(output_shapes, call.outputs, strict=True)
         )
 
-    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(np.asarray(array, order="C") for array in how.reference(call, arrays))
+    def lower(call: OpCall, b: Kernel) -> None:
+        value = fill(call)
+        if value is not None:
+            lower_fill(b, b.y, value)
+        for copy in copies(call):
+            _lower_copy(b, copy.merge_loops(), b.input(copy.source).elements)
 
-    def windows(call: OpCall) -> Subviews | None:
-        return None if how.fill(call) is not None else subviews_of(call, how.copies(call))
+    def importer(builder: Importer | AttrsImporter) -> Importer:
+        if not isinstance(builder, tuple):
+            return builder
+        inputs, attrs = builder
+
+        def import_attrs(context: ImportContext) -> ImportedCall:
+            require_inputs(context, inputs)
+            return ImportedCall(name, attrs(context), (0,))
+
+        return import_attrs
 
     return OpDef(
         name=name,
         infer=infer,
-        reference=reference,
-        lower=lambda call, b: lower(call, b, how.copies(call), how.fill(call)),
-        imports={f"tflite:{builtin}": imported for builtin, imported in imports.items()},
+        reference=lambda call, arrays: tuple(
+            np.asarray(array, order="C") for array in reference(call, arrays)
+        ),
+        lower=lower,
+        imports={f"tflite:{builtin}": importer(build) for builtin, build in imports.items()},
         dtypes=tuple(kind.name for kind in DTYPES),
         numerics={
             profile: NumericsSpec(None, "copies", f"reference_ops {name}") for profile in profiles
         },
-        subviews=windows,
+        subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
     )
 
 
@@ -247,22 +262,9 @@ def normalize_axis(axis: object, rank: int) -> int:
 
 
 LITERT: tuple[NumericsProfile, ...] = ("litert",)
-ImporterFunction = Callable[[ImportContext], ImportedCall]
-
-
-def attrs_importer(
-    name: str, inputs: int, attributes: Callable[[ImportContext], dict[str, Attr]]
-) -> ImporterFunction:
-    """Build an importer that keeps input 0 and turns the other inputs into attributes."""
-
-    def imported(context: ImportContext) -> ImportedCall:
-        require_inputs(context, inputs)
-        return ImportedCall(name, attributes(context), (0,))
-
-    return imported
 
 
 def input_rank(context: ImportContext, index: int = 0) -> int:
     x = context.inputs[index]
-    assert x is not None  # by present
+    assert x is not None  # by require_inputs
     return len(x.shape)
