@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from firmwright.boards.drivers import CONSOLES
+from firmwright.boards.peripherals import CONSOLES
 from firmwright.cli.main import verbs
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -86,7 +86,7 @@ def digits_net() -> bytes:
 
 
 def residual_net() -> bytes:
-    """Batch normalisation, two residual blocks, one with a stride, pooling, a dense layer."""
+    """Batch normalization, two residual blocks, one with a stride, pooling, a dense layer."""
     net = Net(2)
     x = net.input("image", (1, 3, 16, 16))
 
@@ -128,7 +128,7 @@ def mobile_net() -> bytes:
 
 
 def sequence_net() -> bytes:
-    """Convolutions over time with dilation, layer normalisation, attention, an arg max."""
+    """Convolutions over time with dilation, layer normalization, attention, an arg max."""
     net = Net(4)
     x = net.input("signal", (1, 4, 24))
     x = net.node("Relu", net.conv(x, 4, 8, (3,), pads=[2, 0], dilations=[1]))
@@ -144,7 +144,7 @@ def sequence_net() -> bytes:
 
 
 def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
-    """Integers between QuantizeLinear and DequantizeLinear, as quantisation tools write them."""
+    """Integers between QuantizeLinear and DequantizeLinear, as quantization tools write them."""
     net = Net(5)
     x = quantized_tensor(net, net.input("image", (1, 2, 10, 10)), 0.02, unsigned)
     x = quantized_conv(net, x, 2, 6, (3, 3), 0.03, unsigned, channels_axis, pads=[1] * 4)

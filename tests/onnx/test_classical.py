@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nets import entry_of, imported, optimised, results
+from test_nets import entry_of, imported, optimized, results
 
 import onnx
 from firmwright.base.errors import UnsupportedError
@@ -144,7 +144,7 @@ def test_tables_and_code_add_up_the_same_bits(name: str) -> None:
 @pytest.mark.host_c
 @pytest.mark.parametrize(("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")])
 def test_generated_c_falls_into_the_same_leaves(name: str, goal: str) -> None:
-    module, x = optimised(imported(FORESTS[name]())), rows_of(2)
+    module, x = optimized(imported(FORESTS[name]())), rows_of(2)
     compiled = compile_for(module, "host", optimize=goal)
     with open_session(compiled, in_process=True) as session:
         (got,) = session.run_all([{"x": x}])

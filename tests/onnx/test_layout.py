@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from backend import BEFORE_LOWERING
 from onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
-from test_nets import entry_of, imported, optimised, results, sample
+from test_nets import entry_of, imported, optimized, results, sample
 
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
@@ -56,7 +56,7 @@ def test_no_transposition_is_left_that_a_person_would_not_write(
     make: Callable[[], bytes], left: Sequence[tuple[int, ...]]
 ) -> None:
     module = imported(make())
-    best = optimised(module)
+    best = optimized(module)
     found = [call.attrs["perm"] for call in entry_of(best).body if call.op == "transpose"]
     assert found == list(left)
     inputs = sample(module)

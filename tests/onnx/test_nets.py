@@ -40,7 +40,7 @@ def entry_of(module: IRModule) -> Function:
     return entry
 
 
-def optimised(module: IRModule) -> IRModule:
+def optimized(module: IRModule) -> IRModule:
     for step in PASSES:
         module = step(module)
         verify_graph(entry_of(module), module, op_table())
@@ -70,13 +70,13 @@ def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[]
     inputs = sample(module)
     expected = run_reference(data, [inputs], "onnxruntime").outputs
     assert compare(expected, [results(module, inputs)]).mismatches == 0
-    assert compare(expected, [results(optimised(module), inputs)]).mismatches == 0
+    assert compare(expected, [results(optimized(module), inputs)]).mismatches == 0
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool) -> None:
     data = quantized_net(unsigned)
-    module = optimised(imported(data))
+    module = optimized(imported(data))
     counts = Counter(call.op for call in entry_of(module).body)
     assert (counts["conv2d"], counts["depthwise_conv2d"], counts["fully_connected"]) == (1, 1, 1)
     assert counts["dequantize"] == 1  # of the result
@@ -93,7 +93,7 @@ def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool
 
 @pytest.mark.host_c
 def test_generated_c_computes_what_the_references_compute() -> None:
-    modules = [optimised(imported(make())) for make in (*NETS.values(), quantized_net)]
+    modules = [optimized(imported(make())) for make in (*NETS.values(), quantized_net)]
     inputs = [sample(module) for module in modules]
     compiled = compiled_for(merged(modules), "host")
     given = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
@@ -108,12 +108,12 @@ def test_generated_c_computes_what_the_references_compute() -> None:
 @pytest.mark.parametrize(("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)])
 def test_no_transposition_is_left_that_a_person_would_not_write(name: str, transposes: int) -> None:
     """An image of one channel needs none; others one at each end that is an image."""
-    body = entry_of(optimised(imported(NETS[name]()))).body
+    body = entry_of(optimized(imported(NETS[name]()))).body
     assert Counter(call.op for call in body)["transpose"] == transposes
 
 
 def test_normalisation_and_activations_disappear_into_convolutions() -> None:
-    body = entry_of(optimised(imported(NETS["residual"]()))).body
+    body = entry_of(optimized(imported(NETS["residual"]()))).body
     counts = Counter(call.op for call in body)
     assert (counts["conv2d"], counts["relu"]) == (6, 0)
     formulas = {call.attrs["formula"] for call in body if call.op == "expression"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nets import entry_of, optimised, results
+from test_nets import entry_of, optimized, results
 
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.compilation import compile_for
@@ -28,7 +28,7 @@ def images() -> list[dict[str, Any]]:
 
 def calls(name: str) -> Counter[str]:
     """The operators that are left, without the views."""
-    module = optimised(load_model(FOLDER / name).module)
+    module = optimized(load_model(FOLDER / name).module)
     found = Counter(call.op for call in entry_of(module).body)
     del found["reshape"]
     return found

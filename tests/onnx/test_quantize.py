@@ -195,7 +195,7 @@ def test_a_folder_without_samples_is_said_to_have_none(made: Made, tmp_path: Pat
 
 def test_a_quantised_model_and_an_unknown_name_are_refused(made: Made) -> None:
     samples = [{"image": images(1)[0]}]
-    with pytest.raises(UsageError, match="the model is quantised already: it has DequantizeLinear"):
+    with pytest.raises(UsageError, match="the model is quantized already: it has DequantizeLinear"):
         quantize_onnx_model(made.model, samples)
     with pytest.raises(UsageError, match="the model has no operator 'nothing' to leave"):
         quantize_onnx_model(
@@ -205,7 +205,7 @@ def test_a_quantised_model_and_an_unknown_name_are_refused(made: Made) -> None:
 
 def test_a_tflite_model_is_refused(digits_path: Path) -> None:
     model = load_model(digits_path)
-    with pytest.raises(UsageError, match="only float ONNX models can be quantised"):
+    with pytest.raises(UsageError, match="only float ONNX models can be quantized"):
         quantize_onnx_model(model, [{}])
 
 

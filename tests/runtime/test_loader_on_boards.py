@@ -27,7 +27,7 @@ from firmwright.boards.bootloader import (
     Bootloader,
     board_for_bootloader,
 )
-from firmwright.boards.watchdog import Watchdog
+from firmwright.boards.peripherals import Watchdog
 from firmwright.build.image_sizes import read_sizes
 from firmwright.build.project_folder import bootloader_project_files, project_files
 from firmwright.device import (
@@ -53,7 +53,7 @@ from firmwright.flows.bootloader_flashing import (
 ROOT = Path(__file__).parents[2]
 BOARD = "mps2-an386"
 RISCV = "qemu-riscv32-virt"
-WATCHDOG = Watchdog("cmsdk", 0x4000_8000, timeout_ms=100, ticks=2_500_000)
+WATCHDOG = Watchdog("cmsdk", 0x4000_8000, timeout_ms=100, clock_hz=25_000_000)
 TINY = (ROOT / "tests/runtime/tiny_app.c").read_text()
 X = "serving_default_x:0"
 ID = ".id = {0, 1,"

@@ -1,11 +1,11 @@
-"""A trained network becomes bit-exact, heap-free C firmware.
+"""Compiler from trained networks to bit-exact, heap-free C firmware.
 
 import firmwright as fw
 
 model = fw.load("kws.tflite")
 compiled = fw.compile(model, board="mps2-an386")
-compiled.save("out")                    # a project that builds alone with `scons`
-with fw.session(compiled) as session:   # built, started in QEMU, greeted over its link
+compiled.save("out")                    # a project that builds with `scons`
+with fw.session(compiled) as session:   # built, started in QEMU, connected over its link
     outputs = session.run(inputs)
 """
 
@@ -53,7 +53,7 @@ _HOMES = {
     "session": ("flows.sessions", "open_session"),
     "verify": ("flows.verifying", "verify"),
 }
-"""Where each name lives. It is imported when first asked for: importing any part stays light."""
+"""The module of each public name. Names are imported on first use, which keeps imports fast."""
 
 
 def __getattr__(name: str) -> Any:
@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext firmwright`: while a cell works, what it is at stands below it."""
+    """Show progress below running cells: `%load_ext firmwright`."""
     from firmwright.cli.notebook_progress import attach_progress, ipython_display
 
     attach_progress(ipython.events, ipython_display)

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """The entry point of the installed command."""
+    """Run the command line; the entry point of the installed command."""
     from firmwright.cli.main import main as run
 
     return run()

@@ -1,6 +1,6 @@
-"""Values after TIR: the emitted sources and the built image.
+"""Immutable results of code generation and build: emitted sources and the built image.
 
-All are frozen. Paths inside a SourceTree are relative, with forward slashes; sizes are bytes.
+Paths inside a SourceTree are relative, with forward slashes; sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from firmwright.base.html_fragments import (
 )
 
 Variant = Literal["release", "profile", "debug"]
-"""As shipped; with a probe around each operator; and with fences around the pools besides."""
+"""As shipped; with a probe around each operator; and with guard bytes around the pools as well."""
 Compiler = Literal["gcc", "clang", "zig"]
-"""What compiles the models. With clang, runtime, C library and linker stay the toolchain's; zig
-takes the place of all of them."""
+"""The compiler of the models. With clang, runtime, C library and linker remain the toolchain's; zig
+
+replaces all of them.
+"""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
@@ -39,7 +41,7 @@ SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    """Files by relative path: text (written as UTF-8 with \\n) or bytes."""
+    r"""Files by relative path: text (written as UTF-8 with \n) or bytes."""
 
     files: Mapping[str, str | bytes]
 
@@ -52,14 +54,14 @@ class SourceTree:
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
 
     def merged(self, other: SourceTree) -> SourceTree:
-        """Both trees; a path that both have is a bug."""
+        """Return both trees as one; a common path is an InternalError."""
         twice = sorted(self.files.keys() & other.files.keys())
         if twice:
             raise InternalError("two trees have the same file.", where=twice[0])
         return SourceTree({**self.files, **other.files})
 
     def write(self, directory: Path) -> None:
-        """Write every file below `directory`; files whose bytes are unchanged are not touched."""
+        """Write every file below `directory`; unchanged files are not touched."""
         for path, content in self.files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             file = directory / path
@@ -81,7 +83,7 @@ class SectionSize:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSize:
-    """One function or object of an image and the section that holds it."""
+    """One function or object of an image and its section."""
 
     name: str
     address: int
@@ -92,7 +94,7 @@ class SymbolSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRegionUsage:
-    """How much of a memory region an image takes; `size_bytes` is the whole region."""
+    """The bytes that an image uses of a memory region; `size_bytes` is the whole region."""
 
     name: str
     used_bytes: int
@@ -101,9 +103,9 @@ class ImageRegionUsage:
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """What an image takes: flash holds text, rodata and data's initial values; RAM the rest.
+    """The size of an image: flash holds text, rodata and initial values of data; RAM the rest.
 
-    Sections of kind `external` count as neither: their bytes are no part of the image.
+    Sections of kind `external` are not part of the image and count as neither.
     """
 
     sections: tuple[SectionSize, ...]
@@ -111,7 +113,7 @@ class ImageSizes:
     regions: tuple[ImageRegionUsage, ...]
 
     def bytes_of(self, *kinds: SectionKind) -> int:
-        """The bytes of all sections of the given kinds."""
+        """Return the total size of all sections of these kinds."""
         return sum(s.size_bytes for s in self.sections if s.kind in kinds)
 
     @property
@@ -123,16 +125,17 @@ class ImageSizes:
         return self.bytes_of("data", "bss", "noinit", "stack")
 
     def largest(self, *kinds: SectionKind, count: int = 5) -> tuple[SymbolSize, ...]:
-        """The `count` largest symbols in sections of the given kinds, largest first."""
+        """Return the `count` largest symbols in sections of these kinds, largest first."""
         chosen = [s for s in self.symbols if s.kind in kinds]
         return tuple(sorted(chosen, key=lambda s: (-s.size_bytes, s.name))[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class PreloadedMemory:
-    """Bytes that have to be in memory when a firmware starts, beside its image.
+    """A file that must be in memory at `address` when the firmware starts.
 
-    `address` is where; on the host, where a file plays the memory, it means nothing.
+    It is not part of the image. On the host, where a file emulates the memory, the address is
+    meaningless.
     """
 
     file: Path
@@ -141,9 +144,9 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """Worst-case stack of the path below one function, and that path from the top.
+    """The worst-case stack of the calls below one function, and the path that causes it.
 
-    `unknown` are functions whose frame no tool could tell: their share counts as zero.
+    `unknown` are functions on the path whose frame size is not known; they count as zero.
     """
 
     root: str
@@ -156,8 +159,8 @@ class StackUsage:
 class Image:
     """A linked firmware; on the host an executable that speaks the link, and a library.
 
-    `model_flash_bytes` and `model_ram_bytes` are this firmware minus the same one linked with an
-    empty model. `stack` is the worst path from the model's run, `firmware_stack` from reset.
+    `model_flash_bytes` and `model_ram_bytes` are this firmware minus the same one with an empty
+    model. `stack` is the worst case from the model's run, `firmware_stack` from reset.
     """
 
     board: str
@@ -175,7 +178,7 @@ class Image:
 
     @property
     def model_ram_with_stack_bytes(self) -> int:
-        """What the model takes of a device's RAM while it runs: its pools, data and stack."""
+        """RAM of the model while it runs: its pools, data and stack."""
         return self.model_ram_bytes + self.stack.size_bytes
 
     def _repr_html_(self) -> str:
@@ -205,10 +208,10 @@ class Image:
 
     @property
     def sizes_are_known(self) -> bool:
-        """Whether the image is of a form that is read; if not, all its sizes are zero."""
+        """Whether the file format of the image is supported; if not, all sizes are zero."""
         return bool(self.sizes.sections)
 
     @property
     def stack_is_known(self) -> bool:
-        """Whether the toolchain told what functions take; if not, both paths are empty."""
+        """Whether the toolchain reported stack frames; if not, both paths are empty."""
         return self.firmware_stack.root not in self.firmware_stack.unknown

@@ -1,4 +1,4 @@
-"""Networks written by hand, call by call: a model without a framework and without a file.
+"""Construction of networks call by call, without a framework or a model file.
 
     g = GraphBuilder("gate")
     x = g.input("x", (1, 8), scale=0.5, zero_point=3)
@@ -6,10 +6,9 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
     model = g.model(y)
 
-In: our own operators, as docs/operators.md lists them, with the attributes that their files in
-`ops/` describe. Out: a `Model`, as `firmwright.load` gives one; what it computes is judged by the
-operators' numpy references. Invariant: each call is checked as it is written; its result has the
-shape and element type that the operator infers.
+The operators are those of docs/operators.md, with the attributes described by their files in
+`ops/`. Each call is checked when it is added, and its result type is inferred. The result is a
+`Model`, like that of `firmwright.load`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ Scale = float | Sequence[float] | None
 
 
 class GraphBuilder:
-    """The calls, constants and state so far. Names that are not given are t0, t1... and c0, c1...
+    """The calls, constants and state so far. Default names are t0, t1, ... and c0, c1, ...
 
-    Every method raises UsageError where what it is asked for cannot be.
+    All methods raise UsageError for invalid arguments.
     """
 
     def __init__(self, name: str) -> None:
@@ -60,11 +59,11 @@ class GraphBuilder:
         scale: Scale = None,
         zero_point: int = 0,
     ) -> Value:
-        """An input of the network."""
+        """Add an input of the network."""
         kind = TensorType(tuple(shape), self._dtype(dtype), _quantization(scale, zero_point))
-        made = Value(self._take(name), kind)
-        self._inputs.append(made)
-        return made
+        value = Value(self._take(name), kind)
+        self._inputs.append(value)
+        return value
 
     def constant(
         self,
@@ -75,9 +74,9 @@ class GraphBuilder:
         zero_point: int = 0,
         axis: int = 0,
     ) -> Value:
-        """Weights or the like, of the array's shape and element type.
+        """Add a constant with the array's shape and element type.
 
-        Several scales are those of the channels along `axis`.
+        A sequence of scales holds those of the channels along `axis`.
         """
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
@@ -94,17 +93,17 @@ class GraphBuilder:
         scale: Scale = None,
         zero_point: int = 0,
     ) -> Value:
-        """What the network keeps from one run to the next; `keep` says what it becomes."""
+        """Add a state tensor; `set_next_state` sets its value for the next run."""
         first = self.constant(initial, name=f"{name}/initial", scale=scale, zero_point=zero_point)
-        made = Value(self._take(name), first.type)
-        self._state[name] = State(made, made, first.name)
-        return made
+        value = Value(self._take(name), first.type)
+        self._state[name] = State(value, value, first.name)
+        return value
 
     def set_next_state(self, state: Value, following: Value) -> None:
-        """`following` is what `state` is in the next run."""
+        """Make `following` the value of `state` in the next run."""
         if state.name not in self._state:
             raise UsageError(
-                f"{state.name} is no state of the graph.",
+                f"{state.name} is not a state of the graph.",
                 hint=f"one of {', '.join(self._state) or 'those that GraphBuilder.state makes'}.",
             )
         if following.type != state.type:
@@ -126,13 +125,13 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> Value:
-        """The first result of an operator; None stands for an optional input that is absent.
+        """Add a call and return its first result; None is an omitted optional input.
 
-        Where `dtype` and `scale` are not given the result is asked for as the first input is, and
-        so is `shape`, which matters to `reshape` alone: operators know their results' shapes.
+        By default the result has the first input's dtype and quantization. `shape` is needed for
+        `reshape` only; other operators infer it.
         """
-        asked = _ResultSpec(shape, dtype, scale, zero_point)
-        return self._call(op, inputs, (name,), asked, attrs)[0]
+        spec = _ResultSpec(shape, dtype, scale, zero_point)
+        return self._call(op, inputs, (name,), spec, attrs)[0]
 
     def calls(
         self,
@@ -144,16 +143,16 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """All results of an operator, such as the parts of a split, by the names in `results`."""
-        asked = _ResultSpec(None, dtype, scale, zero_point)
-        return self._call(op, inputs, results, asked, attrs)
+        """Add a call and return all its results, such as the parts of a split; `results` are names."""
+        spec = _ResultSpec(None, dtype, scale, zero_point)
+        return self._call(op, inputs, results, spec, attrs)
 
     def model(self, *results: Value) -> Model:
-        """The network with these results, checked as a whole."""
+        """Return the network with these results as a verified model."""
         return Model(self.module(*results))
 
     def module(self, *results: Value) -> IRModule:
-        """The same as a module of the compiler's own."""
+        """Return the network with these results as a verified IR module."""
         main = Function(
             "main",
             tuple(self._inputs),
@@ -161,16 +160,16 @@ class GraphBuilder:
             results,
             state=tuple(self._state.values()),
         )
-        made = IRModule(self.name, {"main": main}, dict(self._constants), attrs={"entry": "main"})
-        verify_graph(main, made, self._ops)
-        return made
+        module = IRModule(self.name, {"main": main}, dict(self._constants), attrs={"entry": "main"})
+        verify_graph(main, module, self._ops)
+        return module
 
     def _call(
         self,
         op: str,
         inputs: Sequence[Value | None],
         names: Sequence[str],
-        asked: _ResultSpec,
+        spec: _ResultSpec,
         attrs: Mapping[str, Attr],
     ) -> tuple[Value, ...]:
         opdef = self._operator(op)
@@ -181,23 +180,21 @@ class GraphBuilder:
             )
         constants = tuple(self._constants.get(v.constant or "") if v else None for v in inputs)
         types = tuple(None if value is None else value.type for value in inputs)
-        outputs = (self._kind(asked, like),) * max(1, len(names))
+        outputs = (self._kind(spec, like),) * max(1, len(names))
         kinds = _inferred(opdef, OpCall(op, types, outputs, attrs, constants))
-        given = (*names, *("" for _ in kinds))
-        made = tuple(
-            Value(self._take(given[place] or self._next(place)), kind)
+        result_names = (*names, *("" for _ in kinds))
+        results = tuple(
+            Value(self._take(result_names[place] or self._next(place)), kind)
             for place, kind in enumerate(kinds)
         )
-        self._calls.append(Call(op, tuple(inputs), made, attrs))
-        return made
+        self._calls.append(Call(op, tuple(inputs), results, attrs))
+        return results
 
-    def _kind(self, asked: _ResultSpec, like: TensorType) -> TensorType:
+    def _kind(self, spec: _ResultSpec, like: TensorType) -> TensorType:
         return TensorType(
-            like.shape if asked.shape is None else tuple(asked.shape),
-            self._dtype(asked.dtype) if asked.dtype else like.dtype,
-            like.quantization
-            if asked.scale is None
-            else _quantization(asked.scale, asked.zero_point),
+            like.shape if spec.shape is None else tuple(spec.shape),
+            self._dtype(spec.dtype) if spec.dtype else like.dtype,
+            like.quantization if spec.scale is None else _quantization(spec.scale, spec.zero_point),
         )
 
     def _operator(self, name: str) -> OpDef:
@@ -208,13 +205,13 @@ class GraphBuilder:
         return self._ops[name]
 
     def _dtype(self, name: str) -> DType:
-        found = find_dtype(name)
-        if found is None:
+        dtype = find_dtype(name)
+        if dtype is None:
             raise UsageError(
                 f"there is no element type {name!r}.",
                 hint=f"{', '.join(kind.name for kind in DTYPES)}.",
             )
-        return found
+        return dtype
 
     def _next(self, place: int) -> str:
         return f"t{len(self._calls)}" + (f":{place}" if place else "")
@@ -228,7 +225,7 @@ class GraphBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _ResultSpec:
-    """What the writer says of a result."""
+    """The user's specification of a result."""
 
     shape: Sequence[int] | None
     dtype: str
@@ -237,13 +234,13 @@ class _ResultSpec:
 
 
 def _inferred(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
-    """The results' types; the loops are written too, which look at every attribute."""
+    """Return the results' types; the call is lowered too, which checks every attribute."""
     try:
         kinds = opdef.infer(call)
         sound = replace(call, outputs=kinds)
         opdef.lower(sound, Kernel("checked", sound))
     except NotSupportedError as error:
-        raise UsageError(f"{call.op} cannot be called so: {error}.") from error
+        raise UsageError(f"{call.op} does not support this call: {error}.") from error
     except KeyError as error:
         raise UsageError(
             f"{call.op} needs the attribute {error}.", hint="its file in ops/ describes it."

@@ -1,11 +1,11 @@
-"""Fixtures for tests of users' own: their model as firmware, on the board that they name.
+"""pytest fixtures for users' tests: their model as firmware on a selected board.
 
     pytest --fw-board mps2-an386
 
-In: `fw_model` and `fw_known_answers` of the project's pytest.ini, paths from there, and
-`fw_options`, options of the compilation as NAME=VALUE lines. Out: `fw_board`, `fw_session`,
-`fw_known_answers`. pytest finds this file by its entry point; nothing else of firmwright is
-imported before a fixture is asked for.
+pytest.ini provides `fw_model` and `fw_known_answers`, relative paths, and `fw_options`, compilation
+options as NAME=VALUE lines. The fixtures are `fw_board`, `fw_session` and `fw_known_answers`.
+pytest loads this file by its entry point; nothing else of firmwright is imported before a fixture
+is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def fw_board(pytestconfig: pytest.Config) -> Any:
-    """The board that --fw-board names."""
+    """The board of --fw-board."""
     from firmwright.boards import load_board
 
     return load_board(pytestconfig.getoption("--fw-board"), _folders(pytestconfig))
@@ -39,7 +39,7 @@ def fw_board(pytestconfig: pytest.Config) -> Any:
 
 @pytest.fixture(scope="session")
 def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
-    """The model of `fw_model`, compiled, built and started on the board, for all tests."""
+    """The model `fw_model`, compiled, built and started on the board, for all tests."""
     from firmwright.flows.compilation import compile_for
     from firmwright.flows.model import load_model
     from firmwright.flows.model_session import open_session
@@ -57,7 +57,7 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def fw_known_answers(pytestconfig: pytest.Config) -> Any:
-    """Pairs of inputs and outputs by tensor name, of `fw_known_answers`."""
+    """Pairs of inputs and outputs by tensor name, from `fw_known_answers`."""
     from firmwright.flows.package_export import read_known_answers
 
     return read_known_answers(_path(pytestconfig, "fw_known_answers").read_bytes())
@@ -68,27 +68,27 @@ def _folders(config: pytest.Config) -> tuple[Path, ...]:
 
 
 def _path(config: pytest.Config, name: str) -> Path:
-    given = [line for line in _lines(config, name) if line]
-    if not given:
+    lines = [line for line in _lines(config, name) if line]
+    if not lines:
         raise pytest.UsageError(f"{name} is not set: name the file in pytest.ini")
-    return _root(config) / given[0]
+    return _root(config) / lines[0]
 
 
 def _lines(config: pytest.Config, name: str) -> list[str]:
-    """What pytest.ini says of `name`, a line each."""
+    """Return the lines of the option `name` in pytest.ini."""
     if config.inipath is not None:
-        given = config.getini(name)
-        return list(given) if isinstance(given, list) else [str(given)] if given else []
+        value = config.getini(name)
+        return list(value) if isinstance(value, list) else [str(value)] if value else []
     file = ConfigParser(interpolation=None)
     file.read(_root(config) / "pytest.ini", encoding="utf-8")
     return file.get("pytest", name, fallback="").split("\n") if file.has_section("pytest") else []
 
 
 def _root(config: pytest.Config) -> Path:
-    """The project's folder.
+    """Return the project's folder.
 
-    A port that is a file, as /dev/ttyACM0 is, makes pytest look for its root there: then nothing is
-    found, and the folder is the one in which pytest was called.
+    If the port is a file, such as /dev/ttyACM0, pytest looks for its root there and finds no ini
+    file; then the folder is the one that pytest was called in.
     """
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 

@@ -37,7 +37,7 @@ def test_bool_and_float_have_their_own_rules() -> None:
 
 
 def test_a_pointer_has_neither_size_nor_numpy_type() -> None:
-    with pytest.raises(InternalError, match="no size"):
+    with pytest.raises(InternalError, match="no fixed size"):
         _ = dtypes.HANDLE.size_bytes
     with pytest.raises(InternalError, match="no numpy type"):
         _ = dtypes.HANDLE.np

@@ -1,4 +1,4 @@
-"""Requantisation against a slow spelling in Python's unbounded integers and exact fractions."""
+"""Requantization against a slow spelling in Python's unbounded integers and exact fractions."""
 
 import math
 from fractions import Fraction
@@ -127,7 +127,7 @@ def test_multipliers_at_the_edges_of_the_definition() -> None:
 
 @pytest.mark.parametrize("real", [math.inf, math.nan, -1.0, 2.0**30])
 def test_impossible_factors_are_model_errors(real: float) -> None:
-    with pytest.raises(ModelError, match="requantise factor"):
+    with pytest.raises(ModelError, match="requantize factor"):
         quantize_multiplier(real)
 
 
@@ -164,5 +164,5 @@ def test_a_quantisation_keeps_its_rules() -> None:
 def test_a_broken_quantisation_cannot_be_made(
     scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int | None
 ) -> None:
-    with pytest.raises(ModelError, match="a quantisation has"):
+    with pytest.raises(ModelError, match="a quantization has"):
         Quantization(scales, zero_points, axis)

@@ -126,7 +126,7 @@ def test_any_text_ends_in_tokens_or_a_model_error(text: str) -> None:
         ("a", "t.fwir:1:2: found the end of the text, expected ')'."),
         ("a\n\n 12ab", "t.fwir:3:2: the number 12a is malformed."),
         ('a "xy', "t.fwir:1:3: an unterminated string, '\"'."),
-        ("a $", "t.fwir:1:3: an odd character, '$'."),
+        ("a $", "t.fwir:1:3: an unexpected character, '$'."),
         ('a "x\\qz"', "t.fwir:1:5: the escape \\q is unknown."),
         ('a "\\Uffffffff"', "t.fwir:1:4: the escape \\Uffffffff is unknown."),
         ("a " + "9" * 50, "t.fwir:1:3: an integer of 50 characters is too long."),

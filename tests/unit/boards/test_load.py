@@ -98,11 +98,11 @@ def test_the_environment_names_further_directories(
 
 def test_an_error_in_a_soc_names_the_soc_file(tmp_path: Path) -> None:
     (tmp_path / "soc").mkdir()
-    (tmp_path / "soc" / "chip.toml").write_text('core = "cortex-m4"\ncolour = "red"\n')
+    (tmp_path / "soc" / "chip.toml").write_text('core = "cortex-m4"\ncolor = "red"\n')
     put_board(tmp_path, "own", 'name = "own"\nsoc = "chip"\n')
     with pytest.raises(BoardError) as caught:
         load_board("own", (tmp_path,))
-    assert caught.value.where == "soc/chip.toml:colour"
+    assert caught.value.where == "soc/chip.toml:color"
 
 
 class Point:
@@ -137,9 +137,9 @@ def test_a_new_board_is_another_ones_text_under_its_own_name(tmp_path: Path) -> 
         load_board("nucleo-h743zi").clock,
     )
     assert "# to the ST-LINK" in file.read_text(encoding="utf-8")
-    with pytest.raises(UsageError, match="there is a board of that name"):
+    with pytest.raises(UsageError, match="a board of that name exists"):
         create_board("desk", "microbit", tmp_path)
-    with pytest.raises(UsageError, match="is no name for a board"):
+    with pytest.raises(UsageError, match="is not a valid board name"):
         create_board("../desk", "microbit", tmp_path)
-    with pytest.raises(UsageError, match="is no name for a board"):
+    with pytest.raises(UsageError, match="is not a valid board name"):
         create_board("soc", "microbit", tmp_path)

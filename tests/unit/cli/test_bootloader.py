@@ -112,6 +112,6 @@ def test_firmware_unsuitable_for_the_bootloader_is_a_usage_error(fw, digits_path
     said = fw("flash", digits_path, "--board", "nucleo-h743zi", "--model-only")
     assert (said.status, "needs the bootloader on the board" in said.err) == (2, True)
     said = fw("bootloader", "--board", "nucleo-h743zi")
-    assert (said.status, "says nothing of a loader" in said.err) == (2, True)
+    assert (said.status, "does not describe a bootloader" in said.err) == (2, True)
     said = fw("flash", digits_path, *WHERE, "/dev/null", "--const-pool", "psram:external")
     assert (said.status, "cannot be sent through the bootloader" in said.err) == (2, True)

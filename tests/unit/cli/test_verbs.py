@@ -111,7 +111,7 @@ def test_compile_never_touches_a_folder_that_is_not_its_own(fw, tmp_path: Path, 
     (tmp_path / "thesis.txt").write_text("years of work")
     said = fw("compile", digits_path, "-o", tmp_path)
     assert said.status == 2
-    assert "holds no project of ours" in said.err
+    assert "holds no firmwright project" in said.err
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 

@@ -55,7 +55,7 @@ def test_a_project_is_linked_anew_for_a_slot_with_what_was_changed_in_it(tmp_pat
     [
         ([], {"model_id": "00"}, (), "with another main than ours does not answer"),
         (SOURCES, {"model_id": "00"}, ("model/m_psram.bin",), "do not go through the loader"),
-        (SOURCES, {"loader": True}, (), "a loader does not go through itself"),
+        (SOURCES, {"bootloader": True}, (), "a loader does not go through itself"),
         (SOURCES, {}, (), "there is no model"),
     ],
 )

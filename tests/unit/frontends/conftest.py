@@ -47,7 +47,7 @@ def _write_table(builder: flatbuffers.Builder, table: TableDict) -> Any:
 
 @pytest.fixture(scope="session")
 def write_model() -> Callable[[TableDict], bytes]:
-    """Serialises a table dict as a file with the identifier of TFLite."""
+    """Serializes a table dict as a file with the identifier of TFLite."""
 
     def write(model: TableDict) -> bytes:
         builder = flatbuffers.Builder(1024)

@@ -20,7 +20,7 @@ Edit = Callable[[TableDict], object]
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"\x1c\0\0\0TFL2" + bytes(64), b"PK\3\4" * 9])
 def test_a_file_of_another_kind_is_told_apart(data: bytes) -> None:
     with pytest.raises(
-        ModelError, match=f"not a TFLite model: its {len(data)} bytes lack the mark"
+        ModelError, match=f"not a TFLite model: its {len(data)} bytes lack the identifier"
     ):
         read_tflite(data, "t")
 
@@ -50,11 +50,11 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
     "root odd": (lambda d: (0, "<I", _root(d)[0] + 1), "not a multiple of 4"),
     "vtable before the file": (
         lambda d: (_root(d)[0], "<i", _root(d)[0] + 4),
-        "its vtable would lie at byte -4",
+        "its vtable would be at byte -4",
     ),
     "vtable behind the file": (
         lambda d: (_root(d)[0], "<i", -len(d)),
-        "its vtable would lie at byte",
+        "its vtable would be at byte",
     ),
     "vtable too small": (lambda d: (_root(d)[1], "<H", 2), "its vtable has the impossible size 2"),
     "vtable odd": (lambda d: (_root(d)[1], "<H", 7), "its vtable has the impossible size 7"),
@@ -65,10 +65,10 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
     ),
     "field outside its table": (
         lambda d: (_root(d)[1] + 4, "<H", 4000),
-        "version: .*the field lies at byte 4000",
+        "version: .*the field is at byte 4000",
     ),
-    "field inside its head": (lambda d: (_root(d)[1] + 4, "<H", 2), "the field lies at byte 2"),
-    "field odd": (lambda d: (_root(d)[1] + 4, "<H", 5), "a value of 4 bytes lies at the odd place"),
+    "field inside its head": (lambda d: (_root(d)[1] + 4, "<H", 2), "the field is at byte 2"),
+    "field odd": (lambda d: (_root(d)[1] + 4, "<H", 5), "a value of 4 bytes is misaligned at byte"),
     "vector too long": (
         lambda d: (_target(d, _field(d, 4)), "<I", 0xFFFFFFFF),
         "buffers: .*4294967295 elements of 4 bytes reach past the end",
@@ -100,7 +100,7 @@ def test_shared_parts_cannot_unfold_without_bound(tiny: TableDict, write_model: 
     for place in range(vector + 4, vector + 4 + 4 * (count + 2), 4):
         struct.pack_into("<I", data, place, shared - place)
     tracemalloc.start()
-    with pytest.raises(ModelError, match="shared so often"):
+    with pytest.raises(ModelError, match="shared parts would"):
         read_tflite(bytes(data), "t")
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -110,7 +110,7 @@ def test_a_large_result_of_few_bytes_is_left_to_the_device() -> None:
 @pytest.mark.parametrize(
     ("data", "weights", "words"),
     [
-        ("uint8", "uint8", "convert the model again, its inference type int8"),
+        ("uint8", "uint8", "convert the model again with the inference type int8"),
         ("float32", "int8", "give the converter a representative dataset"),
         ("float16", "float16", "convert the model to float32"),
     ],

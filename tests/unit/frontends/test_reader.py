@@ -130,7 +130,7 @@ def test_channel_scales_keep_their_axis(tiny: TableDict, write_model: Writer) ->
 
 
 @pytest.mark.parametrize("scales", [[], [0.0]])
-def test_scales_of_nothing_or_zero_mean_not_quantised(
+def test_scales_of_nothing_or_zero_mean_not_quantized(
     tiny: TableDict, write_model: Writer, scales: list[float]
 ) -> None:
     tensor(tiny, 0)["Quantization"]["Scale"] = np.array(scales, np.float32)
@@ -219,7 +219,7 @@ RULES: dict[str, tuple[Edit, str]] = {
     ),
     "negative opcode": (
         lambda m: m["OperatorCodes"][0].update(DeprecatedBuiltinCode=-1, BuiltinCode=-2),
-        "t: operator_codes[0].builtin_code: the model is broken: -1 is no operator.",
+        "t: operator_codes[0].builtin_code: the model is broken: -1 is not an operator code.",
     ),
     "buffer index": (
         lambda m: tensor(m, 1).update(Buffer=2),
@@ -269,12 +269,12 @@ RULES: dict[str, tuple[Edit, str]] = {
     ),
     "element type": (
         lambda m: tensor(m, 0).update(Type=77),
-        "t: subgraphs[0].tensors[0].type: the model is broken: 77 is no TensorType.",
+        "t: subgraphs[0].tensors[0].type: the model is broken: 77 is not a valid TensorType.",
     ),
     "activation": (
         lambda m: operator(m)["BuiltinOptions"].update(FusedActivationFunction=-1),
         "t: subgraphs[0].operators[0].builtin_options.fused_activation_function: "
-        "the model is broken: -1 is no Activation.",
+        "the model is broken: -1 is not a valid Activation.",
     ),
     "wrong options": (
         lambda m: _options(m, 9, {"_": "SoftmaxOptions", "Beta": 1.0}),
@@ -311,7 +311,7 @@ RULES: dict[str, tuple[Edit, str]] = {
         "t: subgraphs[0].tensors[1].quantization.quantized_dimension: the model is broken: "
         "3 scales do not fit dimension 0 of [4].",
     ),
-    "quantised axis": (
+    "quantized axis": (
         lambda m: (
             _scales(m, 1, [0.5] * 4, [0] * 4),
             tensor(m, 1)["Quantization"].update(QuantizedDimension=1),
@@ -387,7 +387,7 @@ RULES: dict[str, tuple[Edit, str]] = {
     ),
     "subgraph ring": (
         lambda m: _call(m, 0),
-        "t: subgraph 0: the model is broken: it calls subgraph 0 in a ring.",
+        "t: subgraph 0: the model is broken: its call of subgraph 0 is recursive.",
     ),
 }
 HINT = " Try: export the model again, or fetch it again if it was downloaded."

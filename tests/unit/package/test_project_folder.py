@@ -49,7 +49,7 @@ def test_a_directory_that_is_not_ours_is_refused(tmp_path: Path, marker: str | N
     with pytest.raises(UsageError) as caught:
         write_project(project("kws"), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: the directory is not empty and holds no project of ours (no metadata.json). "
+        f"{tmp_path}: the directory is not empty and holds no firmwright project (no metadata.json). "
         "Try: an empty or new directory."
     )
     assert (tmp_path / "thesis.tex").read_text() == "years"
@@ -57,7 +57,7 @@ def test_a_directory_that_is_not_ours_is_refused(tmp_path: Path, marker: str | N
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("x")
-    with pytest.raises(UsageError, match="it is no directory"):
+    with pytest.raises(UsageError, match="it is not a directory"):
         write_project(project("kws"), tmp_path / "out")
 
 

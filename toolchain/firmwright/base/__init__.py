@@ -1,1 +1,1 @@
-"""Foundations that import nothing else of ours: errors, dtypes, quantisation, names, text."""
+"""Foundations without dependencies on other packages: errors, dtypes, quantization, names, text."""

@@ -1,8 +1,8 @@
-"""C identifiers: from any name in a model to one that every C compiler takes, each used once.
+"""C identifiers for arbitrary names.
 
-In: names as model files hold them (slashes, semicolons, any Unicode, empty). Out: identifiers that
-are no keyword and no name of the headers that generated C includes. Invariant: the same requests in
-the same order give the same names.
+Names in model files may be empty or contain slashes, semicolons and any Unicode. The identifiers
+made of them are not keywords and not names of the headers that generated C includes. The same
+requests in the same order yield the same identifiers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# C99 guarantees 63 significant characters of an internal name; room is left for suffixes.
+# C99 guarantees 63 significant characters of an internal name; some are left for suffixes.
 MAX_LENGTH = 56
 
 _KEYWORDS = """
@@ -50,14 +50,14 @@ _ODD = re.compile(r"[^A-Za-z0-9]+")
 
 
 def is_identifier(name: str) -> bool:
-    """Whether generated C can declare `name` as it stands."""
+    """Whether generated C can declare `name` unchanged."""
     return _IDENTIFIER.match(name) is not None and name not in RESERVED
 
 
 def to_c_identifier(name: str) -> str:
-    """A C identifier close to `name`: odd runs become one underscore, none at either end.
+    """Return a C identifier close to `name`; runs of other characters become one underscore.
 
-    Not unique: two names can meet in one identifier; `UniqueNamer` separates them.
+    Two names can map to the same identifier; `UniqueNamer` makes them distinct.
     """
     plain = _ODD.sub("_", name).strip("_")[:MAX_LENGTH].rstrip("_")
     if not plain:
@@ -68,9 +68,9 @@ def to_c_identifier(name: str) -> str:
 
 
 class UniqueNamer:
-    """Hands out identifiers, each once.
+    """A source of distinct identifiers.
 
-    Names that differ only in case count as the same, since sizes appear as upper-case macros.
+    Names that differ only in case count as equal, because sizes appear as upper-case macros.
     """
 
     __slots__ = ("_next", "_used")
@@ -80,7 +80,7 @@ class UniqueNamer:
         self._next: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """`to_c_identifier(name)`, with `_1`, `_2`, ... after it from the second request on."""
+        """Return `to_c_identifier(name)`, with a suffix `_1`, `_2`, ... if that is taken."""
         plain = to_c_identifier(name)
         candidate = plain
         count = self._next.get(plain.upper(), 1)
@@ -92,5 +92,5 @@ class UniqueNamer:
         return candidate
 
     def reserve(self, name: str) -> None:
-        """Marks `name` as used without handing it out."""
+        """Mark `name` as used."""
         self._used.add(name.upper())

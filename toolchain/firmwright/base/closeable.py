@@ -1,4 +1,4 @@
-"""What is given back when a `with` block ends: ports, processes, logs, libraries."""
+"""The base class of resources that a `with` block closes: ports, processes, logs, libraries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that is itself what the block works with, and is closed at its end."""
+    """A context manager that returns itself and calls `close` at the end of the block."""
 
     __slots__ = ()
 
@@ -19,4 +19,4 @@ class Closeable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives everything back."""
+        """Release the resource."""

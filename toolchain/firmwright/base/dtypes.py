@@ -1,9 +1,7 @@
-"""The table of element types: one frozen `DType` for each type a tensor or scalar can have.
+"""The table of element types: one frozen `DType` for each type of a tensor or scalar.
 
-In: a name (`int8`, as numpy and JSON write it, or `i8`, as the IR text writes it). Out: the shared
-constant. Two DTypes are equal only if they are the same row of this table. A type that a model
-file knows and this table does not (`float16`, `string`, ...) is simply absent: the caller decides
-whether that is an error.
+Types that a model file may have and the table has not (`float16`, `string`) are not an error here;
+`find_dtype` returns None for them.
 """
 
 from __future__ import annotations
@@ -22,10 +20,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type. `bits` is its width in memory (a bool takes a byte); HANDLE has none.
+    """One element type.
 
-    `c_type` is what generated C declares (`bool` is `uint8_t` there: no stdbool.h), `numpy` the
-    numpy name, empty for HANDLE.
+    `name` is the name in numpy and JSON (`int8`), `short` the name in IR text (`i8`). `bits` is the
+    width in memory, 8 for bool and 0 for HANDLE. `c_type` is the type in generated C, where bool is
+    `uint8_t`. `numpy` is the numpy name, empty for HANDLE.
     """
 
     name: str
@@ -39,35 +38,33 @@ class DType:
 
     @property
     def is_int(self) -> bool:
-        """Whether values are integers (bool is not)."""
+        """Whether values are integers; false for bool."""
         return self.short[0] in "iu"
 
     @property
     def is_float(self) -> bool:
-        """Whether values are floating point."""
         return self.short[0] == "f"
 
     @property
     def signed(self) -> bool:
-        """Whether negative values exist."""
         return self.short[0] in "if"
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one element; a pointer's size belongs to a target, so HANDLE has none."""
+        """Bytes of one element; an InternalError for HANDLE, whose size depends on the target."""
         if not self.bits:
-            raise InternalError(f"{self.name} has no size of its own: it is the target's")
+            raise InternalError(f"{self.name} has no fixed size; it depends on the target")
         return self.bits // 8
 
     @property
     def min(self) -> int:
-        """Least value of an integer or bool type."""
+        """The least value of an integer or bool type."""
         self._require_range()
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def max(self) -> int:
-        """Greatest value of an integer or bool type."""
+        """The greatest value of an integer or bool type."""
         self._require_range()
         if self.short == "bool":
             return 1
@@ -75,7 +72,7 @@ class DType:
 
     @property
     def np(self) -> np.dtype[Any]:
-        """The numpy dtype, in the host's byte order."""
+        """The numpy dtype in the host's byte order."""
         if not self.numpy:
             raise InternalError(f"{self.name} has no numpy type")
         return np.dtype(self.numpy)
@@ -114,14 +111,14 @@ _BY_NAME = {name: row for row in DTYPES for name in (row.name, row.short)}
 
 
 def find_dtype(name: str) -> DType | None:
-    """The dtype of that long or short name, or None."""
+    """Return the dtype with this long or short name, or None."""
     return _BY_NAME.get(name)
 
 
 def get_dtype(name: str, *, where: str = "") -> DType:
-    """The dtype of that long or short name; ModelError naming the known ones otherwise."""
-    found = _BY_NAME.get(name)
-    if found is None:
-        known = ", ".join(row.short for row in DTYPES)
-        raise ModelError(f"unknown element type {name!r}.", where=where, hint=f"one of {known}.")
-    return found
+    """Return the dtype with this long or short name; ModelError if there is none."""
+    row = _BY_NAME.get(name)
+    if row is None:
+        names = ", ".join(known.short for known in DTYPES)
+        raise ModelError(f"unknown element type {name!r}.", where=where, hint=f"one of {names}.")
+    return row

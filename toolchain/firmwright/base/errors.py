@@ -1,8 +1,8 @@
-"""The one family of errors a user can meet.
+"""The errors that are reported to users.
 
-Every error says what was found, where (file, operator, tensor), and what to do. The class fixes
-the `error.code` of the `--json` contract and the exit code, so a caller never maps either by hand.
-`InternalError` stands apart: only a bug of ours raises it.
+Each message has three parts: the finding, where it is (file, operator, tensor), and what to do. The
+class determines the `error.code` of `--json` output and the exit code. `InternalError` is raised
+for bugs of the program only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXIT_INTERNAL = 70
 
 
 class FirmwrightError(Exception):
-    """What went wrong, where, and what to do about it; printed as one paragraph."""
+    """The base class: what was found, where, and a hint; printed as one paragraph."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = EXIT_FAILED
@@ -35,14 +35,14 @@ class FirmwrightError(Exception):
 
 
 class UsageError(FirmwrightError):
-    """The command line or a call asks for what does not exist or contradicts itself."""
+    """A command line or a call that is contradictory or names something unknown."""
 
     code = "usage"
     exit_code = EXIT_USAGE
 
 
 class ModelError(FirmwrightError):
-    """A model (or module text) that is broken: truncated, out of bounds, ill-typed."""
+    """A malformed model or module text: truncated, out of bounds, or ill-typed."""
 
     code = "bad_model"
     exit_code = EXIT_USAGE
@@ -50,7 +50,7 @@ class ModelError(FirmwrightError):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedItem:
-    """One thing a model needs that we do not do: the operator, its place, and why."""
+    """One unsupported feature of a model: the operator, its place, and the reason."""
 
     op: str
     where: str
@@ -58,7 +58,7 @@ class UnsupportedItem:
 
 
 class UnsupportedError(FirmwrightError):
-    """A sound model that needs something we do not do; carries every such place at once."""
+    """A valid model with unsupported features; it lists all of them."""
 
     code = "unsupported"
     exit_code = EXIT_USAGE
@@ -73,7 +73,7 @@ class UnsupportedError(FirmwrightError):
 
 
 class BoardError(FirmwrightError):
-    """A board or soc file that breaks the schema, or a board that does not exist."""
+    """A board or SoC file that violates the schema, or an unknown board."""
 
     code = "usage"
     exit_code = EXIT_USAGE
@@ -81,7 +81,7 @@ class BoardError(FirmwrightError):
 
 @dataclass(frozen=True, slots=True)
 class RegionOverflow:
-    """A memory region or pool that is too small: bytes needed against bytes there."""
+    """A memory region or pool that is too small."""
 
     name: str
     need_bytes: int
@@ -89,7 +89,7 @@ class RegionOverflow:
 
 
 class DoesNotFitError(FirmwrightError):
-    """The plan or the linked image needs more memory than the board has."""
+    """A memory plan or a linked image that exceeds the board's memory."""
 
     code = "does_not_fit"
 
@@ -110,19 +110,19 @@ class DoesNotFitError(FirmwrightError):
 
 
 class MismatchError(FirmwrightError):
-    """Outputs differ from the reference."""
+    """Outputs that differ from the reference."""
 
     code = "mismatch"
 
 
 class ToolMissingError(FirmwrightError):
-    """A compiler, emulator or package that the work needs is not installed."""
+    """A required compiler, emulator or package that is not installed."""
 
     code = "tool_missing"
 
 
 class ToolFailedError(FirmwrightError):
-    """An outside tool ran and failed; carries the command and the end of its output."""
+    """An external tool that failed; carries the command and the end of its output."""
 
     code = "tool_failed"
 
@@ -143,19 +143,19 @@ class ToolFailedError(FirmwrightError):
 
 
 class DeviceError(FirmwrightError):
-    """The device, its port or the link did something it must not."""
+    """A violation of the protocol by the device, its port or the link."""
 
     code = "device"
 
 
 class DeviceTimeoutError(DeviceError):
-    """The device did not answer in time, after all retries."""
+    """A device that did not answer in time, after all retries."""
 
     code = "timeout"
 
 
 class InternalError(FirmwrightError):
-    """A bug of ours: an invariant that no input should be able to break."""
+    """A violated invariant: a bug of the program, whatever the input."""
 
     code = "internal"
     exit_code = EXIT_INTERNAL

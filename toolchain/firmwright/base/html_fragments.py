@@ -1,7 +1,7 @@
-"""Values as HTML fragments, for notebooks: tables, lists of facts, headings.
+"""HTML fragments for notebooks: tables, property lists and bars.
 
-In: texts and numbers. Out: HTML that needs no style sheet, shows in light and dark, and scrolls
-within its own box where it is too wide. Everything given is escaped but what `Markup` wraps.
+The fragments need no style sheet, work on light and dark backgrounds, and scroll inside their own
+box if they are too wide. All text is escaped except `Markup`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from html import escape
 
 CellValue = str | int | float | None
 ROWS_SHOWN = 60
-"""Of a longer table the first rows are shown, and how many there are in all."""
+"""Longer tables show this many rows and the number of the others."""
 
 _BOX = "max-width:100%;overflow-x:auto;margin:0.4em 0;font-size:13px"
 _TABLE = "border-collapse:collapse;margin:6px 0;font-size:13px"
@@ -21,18 +21,18 @@ _LINE = "border-bottom:1px solid color-mix(in srgb, currentColor 25%, transparen
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def render_section(title: str, *parts: str) -> str:
-    """Fragments below one another under a heading."""
+    """Return the fragments below each other under a heading."""
     return f'<div style="{_BOX}"><b>{escape(title)}</b>{"".join(parts)}</div>'
 
 
 def render_properties(pairs: Iterable[tuple[str, CellValue]]) -> str:
-    """Names and what they are; pairs without a value are left out."""
+    """Return a table of names and values without the pairs whose value is None."""
     rows = (
         f'<tr style="background:none"><td style="{_TEXT};opacity:0.7">{escape(name)}</td>'
         f'<td style="{_TEXT}">{_shown(value)}</td></tr>'
@@ -43,7 +43,7 @@ def render_properties(pairs: Iterable[tuple[str, CellValue]]) -> str:
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> str:
-    """Rows under their heads, numbers to the right; nothing where there is no row."""
+    """Return a table with right-aligned number columns, or "" if there are no rows."""
     if not rows:
         return ""
     numeric = [any(isinstance(row[n], int | float) for row in rows) for n in range(len(head))]
@@ -68,7 +68,7 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> st
 
 
 def render_bar(share: float) -> Markup:
-    """A bar as long as `share`, from 0 to 1, of 120 pixels."""
+    """Return a horizontal bar; `share` is its length from 0 to 1, 1 being 120 pixels."""
     width = round(120 * min(max(share, 0.0), 1.0))
     return Markup(
         f'<span style="display:inline-block;height:9px;width:{width}px;background:#3b6fb6"></span>'

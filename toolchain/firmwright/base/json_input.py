@@ -1,8 +1,4 @@
-"""Reading JSON that others wrote.
-
-In: text. Out: its value. ValueError is the only error, also for brackets nested by the thousand,
-for which Python's own reader runs out of stack.
-"""
+"""Parsing of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from typing import Any
 
 
 def parse_json(text: str) -> Any:
-    """The value that `text` stands for; ValueError where it is no JSON."""
+    """Return the value of a JSON text; ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError("its brackets are nested too deep") from error
+        raise ValueError("its brackets are nested too deeply") from error

@@ -1,7 +1,7 @@
-"""What differs between operating systems: locks on files, and who the user is.
+"""Wrappers for functions that differ between operating systems: file locks and the user's identity.
 
-In: open files. Out: the same answers everywhere. Modules that only POSIX or only Windows has are
-imported where they are used, so that importing anything works on every system.
+Modules that exist only on POSIX or Windows are imported when used, so that every module of the
+package can be imported on every system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _RETRY_S: Final = 0.1
 
 
 def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> bool:
-    """Whether `file` is this process's alone until it is closed; with `wait`, always at last."""
+    """Lock `file` for this process until it is closed; return whether the lock was acquired.
+
+    With `wait` the call blocks until it is.
+    """
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
     fcntl = importlib.import_module("fcntl")
@@ -28,7 +31,7 @@ def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> boo
 
 
 def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
-    """Windows locks bytes from where the file stands, and gives up by itself after a while."""
+    """Lock on Windows: locks apply to bytes, and a blocking call gives up after ten seconds."""
     while True:
         file.seek(0)
         try:
@@ -42,7 +45,7 @@ def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
 
 
 def user_tag() -> str:
-    """What tells this user's temporary files from others': a number, or a plain name."""
+    """Return a number or a plain name that makes this user's temporary files distinct."""
     getuid = getattr(os, "getuid", None)
     if getuid is not None:
         return str(getuid())

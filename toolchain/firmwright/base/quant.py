@@ -1,11 +1,8 @@
-"""Affine quantisation and the exact integer requantise step, in both of the field's roundings.
+"""Affine quantization and the integer requantize step with both rounding modes.
 
-In: a tensor's scales and zero points; an int32 accumulator with a fixed-point multiplier. Out: the
-values that TFLite's kernels compute, bit for bit. This is the reference: generated C and every
-other spelling are tested against it. Source of the semantics: TFLite's quantisation specification
-(real = scale * (q - zero_point)) and the fixed-point definitions quoted at each function.
-
-Invariant: results are int64 arrays whose values lie in the int32 range.
+This is the bit-exact reference; generated C and all other implementations are tested against it.
+Source of the semantics: TFLite's quantization specification (real = scale * (q - zero_point)) and
+the fixed-point definitions quoted at each function. Results are int64 arrays with int32 values.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ MAX_SHIFT = 30
 
 
 class Rounding(enum.Enum):
-    """How often a requantise rounds; which one holds is part of an operator's definition."""
+    """How often a requantize step rounds; each operator's definition determines the mode."""
 
     ONCE = "once"
     TWICE = "twice"
@@ -38,10 +35,10 @@ class Rounding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """real = scale * (q - zero_point), for the whole tensor or for each index along `axis`.
+    """The mapping real = scale * (q - zero_point), for a whole tensor or per index along `axis`.
 
-    `scales` are Python floats that hold the model's float32 values exactly. `axis` None: one scale
-    and one zero point. `axis` k: one of each per index of dimension k (there may be just one).
+    `scales` are Python floats that hold the model's float32 values exactly. With `axis` None there
+    is one scale and one zero point, else one of each per index of that dimension.
     """
 
     scales: tuple[float, ...]
@@ -51,16 +48,16 @@ class Quantization:
     def __post_init__(self) -> None:
         if not self.scales or len(self.scales) != len(self.zero_points):
             raise ModelError(
-                f"a quantisation has {len(self.scales)} scales and "
-                f"{len(self.zero_points)} zero points; as many of each are needed, at least one."
+                f"a quantization has {len(self.scales)} scales and "
+                f"{len(self.zero_points)} zero points; both counts must be equal and at least 1."
             )
         if self.axis is None and len(self.scales) != 1:
-            raise ModelError(f"a quantisation has {len(self.scales)} scales but names no axis.")
+            raise ModelError(f"a quantization has {len(self.scales)} scales but names no axis.")
         if self.axis is not None and self.axis < 0:
-            raise ModelError(f"a quantisation has the negative axis {self.axis}.")
+            raise ModelError(f"a quantization has the negative axis {self.axis}.")
         for scale in self.scales:
             if not (math.isfinite(scale) and scale > 0.0):
-                raise ModelError(f"a quantisation has the scale {scale!r}; it must be positive.")
+                raise ModelError(f"a quantization has the scale {scale!r}; it must be positive.")
 
     @property
     def per_channel(self) -> bool:
@@ -69,21 +66,21 @@ class Quantization:
 
     @property
     def scale(self) -> float:
-        """The only scale."""
+        """The scale of a per-tensor quantization."""
         if len(self.scales) != 1:
-            raise InternalError("the scale of a per-channel quantisation was asked for")
+            raise InternalError("the scale was read from a per-channel quantization")
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """The only zero point."""
+        """The zero point of a per-tensor quantization."""
         if len(self.zero_points) != 1:
-            raise InternalError("the zero point of a per-channel quantisation was asked for")
+            raise InternalError("the zero point was read from a per-channel quantization")
         return self.zero_points[0]
 
 
 def round_half_away(value: float) -> int:
-    """The nearest integer; halves go away from zero, as C's round()."""
+    """Return the nearest integer; halves round away from zero as in C's round()."""
     whole = math.floor(abs(value))
     if abs(value) - whole >= 0.5:
         whole += 1
@@ -91,14 +88,15 @@ def round_half_away(value: float) -> int:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """`real` as (multiplier, shift) with real ~ multiplier * 2^(shift - 31).
+    """Return (multiplier, shift) with real ~ multiplier * 2^(shift - 31).
 
-    Definition (TFLite, QuantizeMultiplier): real = q * 2^shift with q in [0.5, 1); multiplier is
-    q * 2^31 rounded half away from zero; should that be 2^31, it is halved and the shift raised. A
-    shift below -31 gives (0, 0). A `real` of 2^30 or more has no kernel that takes it: ModelError.
+    Definition (TFLite, QuantizeMultiplier): real = q * 2^shift with q in [0.5, 1); multiplier is q
+    * 2^31 rounded half away from zero; if that is 2^31, it is halved and the shift incremented. A
+    shift below -31 yields (0, 0). Raises ModelError for a `real` of 2^30 or more, which no kernel
+    supports.
     """
     if not math.isfinite(real) or real < 0.0:
-        raise ModelError(f"a requantise factor is {real!r}; it must be finite and not negative.")
+        raise ModelError(f"a requantize factor is {real!r}; it must be finite and not negative.")
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -109,24 +107,26 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if shift < MIN_SHIFT:
         return 0, 0
     if shift > MAX_SHIFT:
-        raise ModelError(f"a requantise factor is {real!r}; it must be below 2^{MAX_SHIFT}.")
+        raise ModelError(f"a requantize factor is {real!r}; it must be below 2^{MAX_SHIFT}.")
     return multiplier, shift
 
 
 def multiply_by_quantized_multiplier(
     x: IntLike, multiplier: IntLike, shift: IntLike, rounding: Rounding
 ) -> IntArray:
-    """x * multiplier * 2^(shift - 31), elementwise with broadcasting, on int32 values.
+    """Return x * multiplier * 2^(shift - 31), elementwise with broadcasting, on int32 values.
 
-    ONCE: floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)), the product in 64 bits.
+    ONCE: floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)) with a 64-bit product.
+
     TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
     multiplier), max(-shift, 0)).
-    Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps, as
-    the machine instructions do. Shifts lie in [-31, 30].
+
+    Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
+    like the machine instructions. Shifts are in [-31, 30].
     """
     x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):
-        raise InternalError("a requantise shift is outside [-31, 30]")
+        raise InternalError("a requantize shift is outside [-31, 30]")
     if rounding is Rounding.ONCE:
         total = 31 - s64
         return _wrap_int32((x64 * m64 + (np.int64(1) << (total - 1))) >> total)
@@ -137,10 +137,10 @@ def multiply_by_quantized_multiplier(
 
 
 def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
-    """The high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32 values.
+    """Return the high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32 values.
 
-    nudge is 2^30 for ab >= 0, else 1 - 2^30; so halves go up (towards +infinity). The one product
-    that does not fit, INT32_MIN squared, gives INT32_MAX. Definition: gemmlowp's fixed point.
+    nudge is 2^30 for ab >= 0, else 1 - 2^30, so halves round towards +infinity. The only product
+    that overflows, INT32_MIN squared, saturates to INT32_MAX. Definition: gemmlowp's fixed point.
     """
     product = _int32(a, "a") * _int32(b, "b")
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
@@ -150,7 +150,7 @@ def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
 
 
 def rounding_divide_by_pot(x: IntLike, exponent: IntLike) -> IntArray:
-    """x / 2^exponent to the nearest integer, halves away from zero; exponent in [0, 31]."""
+    """Return x / 2^exponent, halves rounded away from zero; exponent is in [0, 31]."""
     x64, e64 = _int32(x, "x"), np.asarray(exponent, np.int64)
     mask = (np.int64(1) << e64) - 1
     threshold = (mask >> 1) + (x64 < 0)
@@ -160,7 +160,7 @@ def rounding_divide_by_pot(x: IntLike, exponent: IntLike) -> IntArray:
 def _int32(values: IntLike, name: str) -> IntArray:
     wide = np.asarray(values, np.int64)
     if wide.size and (wide.min() < INT32_MIN or wide.max() > INT32_MAX):
-        raise InternalError(f"{name} leaves the int32 range in a requantise")
+        raise InternalError(f"{name} leaves the int32 range in a requantize")
     return wide
 
 

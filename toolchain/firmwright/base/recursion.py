@@ -1,8 +1,9 @@
-"""How deep trees may be: a model's main is as deep as the model has tensors.
+"""The recursion limit for deep expression trees.
 
-Functions over trees call themselves for each level, three calls deep where they rebuild it.
-Python's own limit would end them at some three hundred tensors. Functions in C, such as the reader
-of JSON, stop at the same limit and take more of the stack for each level: so it is not higher.
+The AOT main of a model nests as deep as the model has tensors, and tree rewrites recurse up to
+three Python frames per level. Python's default limit would stop at about three hundred tensors. The
+limit is not higher because functions in C, such as the JSON reader, obey it as well and use more
+stack.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import sys
 
 FRAMES_MAX = 1 << 13
-"""Of functions in each other: enough for two thousand tensors."""
+"""Nested Python frames: enough for models of about two thousand tensors."""
 
 
 def raise_recursion_limit() -> None:
-    """Raises Python's limit, of all threads; it stays, for another thread may be in such a tree."""
+    """Raise Python's recursion limit for the whole process.
+
+    The limit is never lowered again, because another thread may be inside a deep tree.
+    """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES_MAX))

@@ -1,9 +1,8 @@
-"""Finds the data that travels beside the package: `runtime_c/`, `boards/`, the example, figures.
+"""Locations of the data files of the package: `runtime_c/`, `boards/`, the example, benchmark data.
 
-In: nothing but this file's own place. Out: existing directories. In a checkout (a parent with an
-SConstruct) the folders of the checkout are taken, so that an edit is seen at once; an installed
-package carries copies under `firmwright/_data`. An editable install may hold stale copies there,
-therefore the checkout is asked first.
+An installed package has copies under `firmwright/_data`. In a checkout (a parent folder with an
+SConstruct) its own folders take precedence, so that edits take effect at once even if an editable
+install holds stale copies.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def checkout_dir() -> Path | None:
-    """The root of the checkout that this package runs from, or None when it is installed."""
+    """Return the root of the checkout that this package runs from; None if it is installed."""
     return _CHECKOUT if (_CHECKOUT / "SConstruct").is_file() else None
 
 
 def runtime_dir() -> Path:
-    """The directory that holds `fwr.h`."""
+    """Return the directory with `fwr.h`."""
     return _find("runtime_c")
 
 
 def boards_dir() -> Path:
-    """The directory that holds one folder a board, and `soc/`."""
+    """Return the directory with one folder per board, and `soc/`."""
     return _find("boards")
 
 
 def digits_dir() -> Path:
-    """The directory of the bundled example: digits.tflite with held-out images and labels."""
+    """Return the directory of the bundled example: digits.tflite, test images and labels."""
     return _find("examples/01_digits")
 
 
 def benchmarks_dir() -> Path:
-    """The directory that holds `peers.csv`."""
+    """Return the directory with `peers.csv`."""
     return _find("benchmarks")
 
 

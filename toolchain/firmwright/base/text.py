@@ -1,11 +1,10 @@
-"""The lexical level of our text formats: an indenting writer and a tokenizer.
+"""The lexical level of text formats: an indenting writer and a tokenizer.
 
-In: lines to write, or text to read with the name of its file. Out: text, or tokens. What the
-`format_*` functions write, the tokenizer reads back to an equal value. Every error of a reader is a
-ModelError whose `where` is FILE:LINE:COLUMN, both counted from 1.
+The tokenizer reads the output of the `format_*` functions back to an equal value. Errors are
+ModelErrors whose `where` is FILE:LINE:COLUMN, both counted from 1.
 
 Lexical rules: `;` and `//` start comments; identifiers may contain dots (`nn.conv2d`); `%name` and
-`@name` are names, in quotes if they hold other characters than letters, digits, `_`, `.`, `$`; a
+`@name` are names, quoted if they hold characters other than letters, digits, `_`, `.` and `$`; a
 minus that touches the digits after it and no operand before it belongs to the number; `inf` and
 `nan` are floats.
 """
@@ -22,7 +21,7 @@ from firmwright.base.errors import ModelError
 
 
 class IndentedWriter:
-    """Collects indented lines."""
+    """A collector of indented lines."""
 
     __slots__ = ("_indent", "_lines", "_step")
 
@@ -32,12 +31,12 @@ class IndentedWriter:
         self._step = step
 
     def line(self, text: str = "") -> None:
-        """Adds one line at the current depth; an empty one stays free of trailing blanks."""
+        """Append one line at the current depth; an empty line gets no trailing blanks."""
         self._lines.append(self._step * self._indent + text if text else "")
 
     @contextmanager
     def indent(self) -> Iterator[None]:
-        """One level deeper inside the `with`."""
+        """Indent by one level within the `with` block."""
         self._indent += 1
         try:
             yield
@@ -46,19 +45,19 @@ class IndentedWriter:
 
     @contextmanager
     def block(self, head: str = "", *, brackets: str = "{}") -> Iterator[None]:
-        """`head {`, then the lines of the `with` one level deeper, then `}`."""
+        """Write `head {`, the indented lines of the `with` block, and `}`."""
         self.line(f"{head} {brackets[0]}" if head else brackets[0])
         with self.indent():
             yield
         self.line(brackets[1:])
 
     def text(self) -> str:
-        """Everything so far, each line ended by a newline."""
+        """Return all lines, each ended by a newline."""
         return "".join(f"{line}\n" for line in self._lines)
 
 
 class TokenKind(enum.Enum):
-    """What a token is; the value is how errors call it."""
+    """The kind of a token; the value is its name in errors."""
 
     IDENT = "an identifier"
     LOCAL = "a %name"
@@ -101,7 +100,7 @@ _WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _SIMPLE_ESCAPES.items()}
 
 
 def quote(text: str) -> str:
-    """`text` as a string token, in ASCII."""
+    """Return `text` as a string token in ASCII."""
     return '"' + "".join(_escape(char) for char in text) + '"'
 
 
@@ -117,22 +116,22 @@ def _escape(char: str) -> str:
 
 
 def format_local(name: str) -> str:
-    """`name` as a %name token."""
+    """Return `name` as a %name token."""
     return "%" + (name if _PLAIN_NAME.match(name) else quote(name))
 
 
 def format_global(name: str) -> str:
-    """`name` as an @name token."""
+    """Return `name` as an @name token."""
     return "@" + (name if _PLAIN_NAME.match(name) else quote(name))
 
 
 def format_float(value: float) -> str:
-    """`value` as the shortest float token that reads back to the same double."""
+    """Return the shortest float token that reads back to the same double."""
     return repr(float(value))
 
 
 class Tokenizer:
-    """Reads tokens one by one with one token of lookahead."""
+    """A tokenizer with one token of lookahead."""
 
     __slots__ = ("_file", "_peeked", "_position", "_text")
 
@@ -144,62 +143,62 @@ class Tokenizer:
 
     @property
     def peek(self) -> Token:
-        """The next token, left in place."""
+        """The next token, which is not consumed."""
         if self._peeked is None:
             self._peeked = self._scan()
         return self._peeked
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing but blanks and comments is left."""
+        """Whether only blanks and comments remain."""
         return self.peek.kind is TokenKind.END
 
     def next(self) -> Token:
-        """Takes the next token; END any number of times."""
+        """Consume and return the next token; END repeats."""
         token = self.peek
         self._peeked = None
         return token
 
     def at(self, text: str) -> bool:
-        """Whether the next token is that punctuation or identifier."""
+        """Whether the next token is this punctuation or identifier."""
         token = self.peek
         return token.text == text and token.kind in (TokenKind.PUNCT, TokenKind.IDENT)
 
     def accept(self, text: str) -> bool:
-        """Takes the next token if it is that punctuation or identifier."""
+        """Consume the next token if it is this punctuation or identifier; return whether it was."""
         if not self.at(text):
             return False
         self.next()
         return True
 
     def expect(self, text: str) -> Token:
-        """Takes that punctuation or identifier; ModelError if something else stands there."""
+        """Consume this punctuation or identifier; ModelError if the next token is different."""
         if not self.at(text):
             raise self.error(f"found {self._describe(self.peek)}, expected {text!r}.")
         return self.next()
 
     def ident(self) -> str:
-        """Takes an identifier."""
+        """Consume an identifier."""
         return str(self._take(TokenKind.IDENT).value)
 
     def local(self) -> str:
-        """Takes a %name; gives the name."""
+        """Consume a %name and return the name."""
         return str(self._take(TokenKind.LOCAL).value)
 
     def global_(self) -> str:
-        """Takes an @name; gives the name."""
+        """Consume an @name and return the name."""
         return str(self._take(TokenKind.GLOBAL).value)
 
     def string(self) -> str:
-        """Takes a string; gives its content."""
+        """Consume a string and return its content."""
         return str(self._take(TokenKind.STRING).value)
 
     def int_(self) -> int:
-        """Takes an integer."""
+        """Consume an integer."""
         return int(self._take(TokenKind.INT).value)
 
     def float_(self) -> float:
-        """Takes a float, or an integer that a double holds exactly enough, as a float."""
+        """Consume a float or an integer and return it as a float."""
         if self.peek.kind is TokenKind.INT:
             token = self.next()
             try:
@@ -209,11 +208,11 @@ class Tokenizer:
         return float(self._take(TokenKind.FLOAT).value)
 
     def where(self, token: Token | None = None) -> str:
-        """FILE:LINE:COLUMN of a token, the next one by default."""
+        """Return FILE:LINE:COLUMN of a token, by default of the next."""
         return self._where((token or self.peek).offset)
 
     def error(self, what: str, token: Token | None = None) -> ModelError:
-        """The error to raise about a token, the next one by default."""
+        """Return a ModelError about a token, by default the next."""
         return ModelError(what, where=self.where(token))
 
     def _take(self, kind: TokenKind) -> Token:
@@ -242,7 +241,11 @@ class Tokenizer:
         if start == len(self._text):
             return Token(TokenKind.END, "", "", start)
         if match is None:
-            what = "an unterminated string" if self._text[start] in '"%@' else "an odd character"
+            what = (
+                "an unterminated string"
+                if self._text[start] in '"%@'
+                else "an unexpected character"
+            )
             raise ModelError(f"{what}, {self._text[start]!r}.", where=self._where(start))
         kind, text = match.lastgroup, match.group()
         if text[0] == "-" and kind in ("int", "float") and self._follows_operand(start):

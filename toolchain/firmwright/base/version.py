@@ -1,7 +1,7 @@
-"""The version of this package, and of each surface that others build on: the one place for all.
+"""The version of the package and of each public interface.
 
-pyproject.toml repeats the package's, runtime_c/fwr.h the ABI's, and docs/stability.md all of them;
-tests hold them together. What a surface promises stands there too.
+pyproject.toml repeats the package version, runtime_c/fwr.h the ABI, and docs/stability.md all of
+them with their compatibility promises; tests keep them equal.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 VERSION: Final = "0.1.0"
 
 ABI: Final = 2
-"""Of the generated glue, the runtime and the link between board and host (FWR_ABI)."""
+"""Version of the generated glue, the runtime and the link between board and host (FWR_ABI)."""
 JSON_VERSION: Final = 1
-"""Of what verbs say with `--json` (`schema`)."""
+"""Version of the `--json` output (`schema`)."""
 METADATA_VERSION: Final = 1
-"""Of a project's metadata.json."""
+"""Version of a project's metadata.json."""
 IR_TEXT_VERSION: Final = 1
-"""Of modules as text (.fwir)."""
+"""Version of the text form of modules (.fwir)."""
 BOARD_SCHEMA_VERSION: Final = 1
-"""Of board.toml."""
+"""Version of board.toml."""
 BACKEND_API_VERSION: Final = 1
-"""Of what backends derive from and are handed."""
+"""Version of the base classes of backends and of their arguments."""

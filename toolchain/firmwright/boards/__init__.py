@@ -1,9 +1,10 @@
-"""Boards as data: what the TOML files under `boards/` say, checked and frozen."""
+"""Board descriptions: the TOML files under `boards/`, checked and immutable."""
 
 from firmwright.boards.clock import Clock
 from firmwright.boards.load import list_boards, load_board
 from firmwright.boards.memory import MemoryRegion
-from firmwright.boards.schema import Board, Console, Limits, PerformanceCounter, RunConfig
+from firmwright.boards.peripherals import Console, PerformanceCounter
+from firmwright.boards.schema import Board, Limits, RunConfig
 
 __all__ = [
     "Board",

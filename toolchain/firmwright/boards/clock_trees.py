@@ -1,9 +1,9 @@
-"""The clock trees of chips as arithmetic: from source and wanted frequency to the PLL's settings.
+"""Clock trees of chips: PLL settings for a source and a processor frequency.
 
-In: hertz of the source and of the processor. Out: settings by name, for the driver's C file.
-Invariants: the settings give the frequency exactly; every stage is within the limits of the
-reference manual and data sheet that each function names; a ValueError says which limit is broken.
-Of several ways the one with the fastest comparison and then the lowest PLL output is taken.
+The settings yield the frequency exactly and keep the limits of the reference manual and data sheet
+named at each function; a ValueError names the violated limit. Among several solutions the one with
+the highest comparison frequency and then the lowest PLL output is chosen. The clock driver's C file
+receives the settings by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MHZ: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClockTree:
-    """Which `clock_DRIVER.c` brings it up, how to set it, and its oscillator if it is internal."""
+    """A clock driver, the computation of its settings, and the frequency of an internal source."""
 
     driver: str
     settings: Callable[[int, int], Settings]
@@ -28,7 +28,7 @@ class ClockTree:
 
 @dataclass(frozen=True, slots=True)
 class Pll:
-    """source / m * n / p, with what is allowed for each and, in hertz, between them."""
+    """A PLL: source / m * n / p, with the allowed factors and the limits in hertz between them."""
 
     m: range
     n: range
@@ -37,7 +37,7 @@ class Pll:
     output_hz: tuple[int, int]
 
     def solve(self, source_hz: int, hz: int) -> tuple[int, int, int]:
-        """The factors that give `hz` exactly."""
+        """Return the factors (m, n, p) that yield `hz` exactly."""
         low, high = self.output_hz
         for m in self.m:
             compared_hz, rest = divmod(source_hz, m)
@@ -54,9 +54,9 @@ class Pll:
 
 
 def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
-    """One multiplier (RM0041, 6.3.2: 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out).
+    """Return the multiplier (RM0041, 6.3.2: 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out).
 
-    No bus needs a divider and the flash no wait state: 24 MHz is within the limits of all.
+    No bus needs a divider and the flash no wait state, since all support 24 MHz.
     """
     _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
     _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
@@ -64,9 +64,10 @@ def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
-    """One multiplier (RM0008, 7.3.2: 2 to 16; data sheet: 4 to 16 MHz in, 16 to 72 MHz out).
+    """Return multiplier, wait states and dividers (RM0008, 7.3.2: multiplier 2 to 16).
 
-    APB1 takes 36 MHz; the flash waits once above 24 MHz and twice above 48 MHz (3.3.3).
+    Data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 at most 36 MHz. The flash has one wait state
+    above 24 MHz and two above 48 MHz (3.3.3).
     """
     _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
     _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
@@ -79,14 +80,20 @@ def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V; data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz."""
+    """Return settings by RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V.
+
+    Data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz.
+    """
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
 
 
 def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V; data sheet: 216 MHz, above 180 with over-drive."""
+    """Return settings by RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V.
+
+    Data sheet: 216 MHz, above 180 MHz with over-drive.
+    """
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
@@ -112,7 +119,10 @@ def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache
 
 
 def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
-    """RM0432, 6.2.5 and 3.3.3, voltage range 1 (above 80 MHz boosted); data sheet: 120 MHz."""
+    """Return settings by RM0432, 6.2.5 and 3.3.3, in voltage range 1.
+
+    Above 80 MHz boosted; data sheet: 120 MHz.
+    """
     _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -128,7 +138,10 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32u575_settings(source_hz: int, hz: int) -> Settings:
-    """RM0456, 11.4.5 and 7.3.3, voltage range 1; data sheet: 160 MHz. The booster takes 4 to 16."""
+    """Return settings by RM0456, 11.4.5 and 7.3.3, in voltage range 1.
+
+    Data sheet: 160 MHz; the booster takes 4 to 16 MHz.
+    """
     _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -148,9 +161,10 @@ def stm32u575_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32h743_settings(source_hz: int, hz: int) -> Settings:
-    """RM0433, 8.5.5 and 4.3.8, voltage scale 1 (revision Y: 400 MHz, buses half, APBs a quarter).
+    """Return settings by RM0433, 8.5.5 and 4.3.8, in voltage scale 1.
 
-    The flash's waits and programming delay follow the clock of its bus.
+    Revision Y supports 400 MHz, its buses half and its APBs a quarter of that. The flash's wait
+    states and programming delay follow the clock of its bus.
     """
     _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
     pll = Pll(
@@ -179,26 +193,30 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
 
 
 def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """The processor always runs at 64 MHz; the crystal makes them exact (nRF52840 PS, 5.4)."""
+    """Return no settings: the processor always runs at 64 MHz, made exact by the crystal.
+
+    Source: nRF52840 PS, 5.4.
+    """
     _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
     _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
     return ()
 
 
 def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
-    """RP2040 data sheet, 2.18; 133 MHz."""
+    """Return settings by the RP2040 data sheet, 2.18; at most 133 MHz."""
     return _rp2(crystal_hz, hz, 133 * _MHZ)
 
 
 def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
-    """RP2350 data sheet, 8.6; 150 MHz."""
+    """Return settings by the RP2350 data sheet, 8.6; at most 150 MHz."""
     return _rp2(crystal_hz, hz, 150 * _MHZ)
 
 
 def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
-    """crystal * feedback / (first * second): 750 to 1600 MHz between, dividers of 1 to 7.
+    """Return the settings of crystal * feedback / (first * second).
 
-    Of several ways the one with the fastest oscillator is taken: its jitter is the least.
+    Dividers are 1 to 7, the VCO runs at 750 to 1600 MHz. Among several solutions the one with the
+    highest VCO frequency has the least jitter.
     """
     _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
     _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
@@ -220,10 +238,10 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
 
 
 def fe310_settings(crystal_hz: int, hz: int) -> Settings:
-    """FE310-G002 manual, 6.6: reference 6 to 12 MHz, output 384 to 768 MHz, at most 320 MHz.
+    """Return settings by the FE310-G002 manual, 6.6, for at most 320 MHz.
 
-    The flash that the program runs from takes reads of at most 50 MHz (command 03h): its clock is
-    the processor's over twice the divider.
+    The reference is 6 to 12 MHz, the VCO 384 to 768 MHz. The program's flash supports reads of at
+    most 50 MHz (command 03h); its clock is the processor's over twice the divider.
     """
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
@@ -239,7 +257,7 @@ def fe310_settings(crystal_hz: int, hz: int) -> Settings:
     return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
 
 
-# ---- Pieces -------------------------------------------------------------------------------------
+# ---- Helpers ------------------------------------------------------------------------------------
 
 
 def _multiplier(crystal_hz: int, hz: int) -> int:
@@ -249,12 +267,12 @@ def _multiplier(crystal_hz: int, hz: int) -> int:
 
 
 def _divider(hz: int, most_hz: int) -> int:
-    """The least power of two that brings `hz` down to what the bus takes."""
+    """Return the least power of two that divides `hz` to at most `most_hz`."""
     return next(d for d in (1, 2, 4, 8, 16) if hz <= most_hz * d)
 
 
 def _waits(hz: int, step_hz: int) -> int:
-    """Wait states of a flash that needs one more for every `step_hz`."""
+    """Return the wait states of a flash that needs one more for every `step_hz`."""
     return -(-hz // step_hz) - 1
 
 
@@ -281,4 +299,4 @@ CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = MappingProxyType(
         "riscv32": {"fe310": ClockTree("fe310", fe310_settings)},
     }
 )
-"""By port and driver, as `[clock]` of a board names them."""
+"""Clock trees by port and by the driver name in `[clock]`."""

@@ -1,9 +1,9 @@
-"""Finds and reads board files: `load_board(name)` and `list_boards()`.
+"""Search for board files and reading of them.
 
-In: a name and further directories. Out: `Board` values. Directories are searched in the order
-given by the caller, then by the environment variable FIRMWRIGHT_BOARDS, then by installed packages
-(entry points of the group `firmwright.boards`: a module beside the boards' folders, or a path),
-then the project's own; the first `NAME/board.toml` wins, and its soc is looked for in the same way.
+Directories are searched in this order: those of the caller, the environment variable
+FIRMWRIGHT_BOARDS, installed packages (entry points of the group `firmwright.boards`: a module next
+to its board folders, or a path), the project's own. The first `NAME/board.toml` is used; SoC files
+are found in the same way.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from firmwright.boards.schema import Board, read_board
 from firmwright.boards.toml_table import TomlTable
 
 ENTRY_POINT_GROUP = "firmwright.boards"
-"""Of the entry points by which packages bring boards."""
+"""The entry point group of packages with boards."""
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """The board called `name`; a BoardError lists near names when there is none."""
+    """Return the board called `name`; a BoardError suggests similar names if there is none."""
     return _read(board_file(name, extra_dirs), search_path(extra_dirs))
 
 
 def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
-    """The file of the board called `name`, the first on the search path."""
+    """Return the file of the board called `name`, the first on the search path."""
     directories = search_path(extra_dirs)
     for directory in directories:
         file = directory / name / "board.toml"
@@ -47,19 +47,19 @@ def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
 
 
 def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
-    """Every board on the search path, by name."""
+    """Return every board on the search path, sorted by name."""
     directories = search_path(extra_dirs)
     return tuple(load_board(name, extra_dirs) for name in _names(directories))
 
 
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """The directories that hold boards, first match first."""
+    """Return the directories with boards, in search order."""
     named = [Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p]
     return (*extra_dirs, *named, *_installed_dirs(), boards_dir())
 
 
 def _installed_dirs() -> tuple[Path, ...]:
-    """The folders of boards that installed packages bring, by the entry points' names."""
+    """Return the board folders of installed packages, ordered by entry point name."""
     found = []
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)):
         value = point.load()
@@ -68,8 +68,10 @@ def _installed_dirs() -> tuple[Path, ...]:
         elif isinstance(value, str | Path):
             found.append(Path(value))
         else:
-            what = "this entry point gives neither a module nor a path."
-            raise BoardError(what, where=f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}")
+            raise BoardError(
+                "this entry point is neither a module nor a path.",
+                where=f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}",
+            )
     return tuple(found)
 
 

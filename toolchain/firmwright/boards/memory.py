@@ -1,49 +1,45 @@
-"""A board's memory map: regions of addresses, and the planner's pools in them.
-
-In: the tables `[[memory]]`. Out: `MemoryRegion`s that have a size and names of their own and do not
-overlap; a board that is no host has flash and RAM.
-"""
+"""The memory map of a board: address regions and the pools that they hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 from firmwright.base.errors import BoardError
-from firmwright.boards.toml_table import TomlTable
+from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
 MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
-_REGION_KEYS: Final = (
-    "name",
-    "start",
-    "size",
-    "kind",
-    "pool",
-    "bandwidth",
-    "latency",
-    "const_pool",
-    "targets",
-)
+
+
+def _read_identifier(table: TomlTable, key: str) -> str:
+    value = table.text(key)
+    if not value.isidentifier() or not value.isascii():
+        raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))
+    return value
+
+
+def _read_pool_name(table: TomlTable, key: str) -> str:
+    return _read_identifier(table, key) if table.has(key) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRegion:
-    """Addresses `[start, start + size_bytes)`; `pool` names the planner's pool in it, or is "".
+    """The addresses `[start, start + size_bytes)`.
 
-    `bandwidth` is bytes per cycle and `latency` cycles, None where they are not known.
-    `const_pool` names the pool of constants in it, or is "". `targets` are the kinds of target
-    whose kernels alone may work in the pool: an engine's own memory. () is everybody's.
+    `pool` names the planner's pool in the region and `const_pool` its pool of constants; "" means
+    none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets`
+    is not empty, only kernels of these target kinds may use the pool.
     """
 
-    name: str
+    name: Annotated[str, TomlKey(read=_read_identifier)]
     start: int
-    size_bytes: int
+    size_bytes: Annotated[int, TomlKey("size", minimum=1)]
     kind: MemoryKind
-    pool: str = ""
+    pool: Annotated[str, TomlKey(read=_read_pool_name)] = ""
     bandwidth: float | None = None
     latency: int | None = None
-    const_pool: str = ""
+    const_pool: Annotated[str, TomlKey(read=_read_pool_name)] = ""
     targets: tuple[str, ...] = ()
 
     @property
@@ -52,22 +48,15 @@ class MemoryRegion:
 
 
 def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
-    """The regions of `table`; BoardError for what no map can be."""
+    """Read `[[memory]]`.
+
+    Raises BoardError if regions overlap, share a name or a pool, or if a board other than the host
+    lacks flash or RAM.
+    """
     regions: list[MemoryRegion] = []
-    for sub in table.subtables("memory"):
-        sub.expect_keys(_REGION_KEYS)
-        region = MemoryRegion(
-            name=_identifier(sub, "name"),
-            start=sub.integer("start"),
-            size_bytes=sub.integer("size", minimum=1),
-            kind=cast(MemoryKind, sub.choice("kind", ("flash", "ram"))),
-            pool=_identifier(sub, "pool") if sub.has("pool") else "",
-            bandwidth=sub.number("bandwidth") if sub.has("bandwidth") else None,
-            latency=sub.integer("latency") if sub.has("latency") else None,
-            const_pool=_identifier(sub, "const_pool") if sub.has("const_pool") else "",
-            targets=sub.strings("targets", ()),
-        )
-        _check_region(sub, region, regions)
+    for row in table.subtables("memory"):
+        region = read_table(row, MemoryRegion)
+        _check_region(row, region, regions)
         regions.append(region)
     for kind in () if port == "host" else ("flash", "ram"):
         if not any(r.kind == kind for r in regions):
@@ -75,29 +64,21 @@ def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
     return tuple(regions)
 
 
-def _check_region(subtable: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
+def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
     if region.end > ADDRESSES:
-        raise BoardError(
-            f"it ends at {region.end:#x}, above 32 bits.", where=subtable.where("size")
-        )
+        raise BoardError(f"it ends at {region.end:#x}, above 32 bits.", where=table.where("size"))
     if region.pool and region.kind != "ram":
-        raise BoardError("only a region of kind ram gives a pool.", where=subtable.where("pool"))
+        raise BoardError("only a region of kind ram can hold a pool.", where=table.where("pool"))
     for other in earlier:
         if region.name == other.name:
-            raise BoardError(f"two regions are called {other.name}.", where=subtable.where("name"))
-        if region.pool and region.pool == other.pool:
-            what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=subtable.where("pool"))
-        if region.const_pool and region.const_pool == other.const_pool:
-            what = f"{other.name} gives a pool of this name already."
-            raise BoardError(what, where=subtable.where("const_pool"))
+            raise BoardError(f"two regions are called {other.name}.", where=table.where("name"))
+        for key in ("pool", "const_pool"):
+            if getattr(region, key) and getattr(region, key) == getattr(other, key):
+                raise BoardError(
+                    f"{other.name} already defines a pool of this name.", where=table.where(key)
+                )
         if region.start < other.end and other.start < region.end:
-            what = f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}."
-            raise BoardError(what, where=subtable.where("start"))
-
-
-def _identifier(table: TomlTable, key: str) -> str:
-    value = table.text(key)
-    if not value.isidentifier() or not value.isascii():
-        raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))
-    return value
+            raise BoardError(
+                f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}.",
+                where=table.where("start"),
+            )

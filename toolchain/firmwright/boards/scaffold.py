@@ -1,8 +1,4 @@
-"""A new board's file, from that of a board like it.
-
-In: a name, the board it is like, the folder of boards that takes it. Out: the file, which
-reads. It is the other's text with another name and the evidence `built`, so that comments stay.
-"""
+"""Creation of a new board's file from the file of a similar board."""
 
 from __future__ import annotations
 
@@ -18,14 +14,20 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
-    """Write `place/name/board.toml`; a UsageError where there is one, or the name is none."""
+    """Write `place/name/board.toml` and return its path.
+
+    The text, comments included, is that of the board `like` with another name, description and
+    the validation `built`. Raises UsageError if the name is invalid or the file exists.
+    """
     if not _NAME.fullmatch(name) or name == "soc":
-        hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
-        raise UsageError(f"{name!r} is no name for a board.", hint=hint)
+        raise UsageError(
+            f"{name!r} is not a valid board name.",
+            hint="small letters, digits, '-', '_' and '.', a letter or digit first.",
+        )
     board = load_board(like, extra_dirs)
     file = place / name / BOARD_FILE
     if file.exists():
-        raise UsageError("there is a board of that name.", where=str(file), hint="another name.")
+        raise UsageError("a board of that name exists.", where=str(file), hint="another name.")
     text = board_file(like, extra_dirs).read_text(encoding="utf-8")
     for key, value in (
         ("name", name),

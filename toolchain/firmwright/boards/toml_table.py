@@ -1,21 +1,26 @@
-"""One TOML table over another: typed reads whose errors name the file and the key.
+"""Typed reading of layered TOML tables into dataclasses, with errors that name file and key.
 
-In: parsed TOML. Out: values of the wanted type. A board's table lies over its soc's, key by key;
-an error names the file that holds the bad key. Every key must be known in every layer.
+A board's table overrides the table of its chip key by key. An error names the file that holds the
+bad key.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from firmwright.base.errors import BoardError
+
+T = TypeVar("T")
+Choices = Sequence[str] | Mapping[str, Sequence[str]]
+"""The allowed strings of a key; a mapping has them by port."""
 
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """The keys of one table of one file, over the same table of the file it builds on."""
+    """The keys of one table of one file; `below` is the same table of the file it overrides."""
 
     values: Mapping[str, object]
     file: str
@@ -23,12 +28,12 @@ class TomlTable:
     below: TomlTable | None = None
 
     def where(self, key: str) -> str:
-        """`file:table.key` of the layer that holds the key (of the top layer if none does)."""
+        """Return `file:table.key` of the layer that holds the key, by default the top layer."""
         layer = self._holder(key) or self
         return f"{layer.file}:{layer.path}{key}"
 
     def expect_keys(self, known: Collection[str]) -> None:
-        """Refuse a key that the schema does not have, naming the nearest one it has."""
+        """Reject unknown keys in every layer, suggesting the nearest known key."""
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.6)
@@ -40,7 +45,7 @@ class TomlTable:
     def text(self, key: str, default: str | None = None) -> str:
         value = self._get(key, default)
         if not isinstance(value, str):
-            raise self._wrong(key, "a string", value)
+            raise self._wrong_type(key, "a string", value)
         return value
 
     def choice(self, key: str, known: Sequence[str], default: str | None = None) -> str:
@@ -48,56 +53,59 @@ class TomlTable:
         if value not in known:
             near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
             hint = f"write {near[0]!r}." if near else f"one of {', '.join(known)}."
-            raise BoardError(f"{value!r} is not known here.", where=self.where(key), hint=hint)
+            raise BoardError(f"unknown value {value!r}.", where=self.where(key), hint=hint)
         return value
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int = 0) -> int:
+    def integer(
+        self, key: str, default: int | None = None, *, minimum: int = 0, maximum: int | None = None
+    ) -> int:
         value = self._get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong(key, "an integer", value)
+            raise self._wrong_type(key, "an integer", value)
         if value < minimum:
             raise BoardError(f"{value} is below {minimum}.", where=self.where(key))
+        if maximum is not None and value > maximum:
+            raise BoardError(f"{value} is above {maximum}.", where=self.where(key))
         return value
 
     def number(self, key: str) -> float:
-        """A number above zero, with a fraction or without."""
+        """Read an integer or a float above zero."""
         value = self._get(key, None)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self._wrong(key, "a number", value)
+            raise self._wrong_type(key, "a number", value)
         if not 0 < value < float("inf"):
             raise BoardError(f"{value} is not above zero.", where=self.where(key))
         return float(value)
 
-    def boolean(self, key: str, *, default: bool) -> bool:
+    def boolean(self, key: str, *, default: bool | None = None) -> bool:
         value = self._get(key, default)
         if not isinstance(value, bool):
-            raise self._wrong(key, "true or false", value)
+            raise self._wrong_type(key, "true or false", value)
         return value
 
     def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
         value = self._get(key, default)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise self._wrong(key, "a list of strings", value)
+            raise self._wrong_type(key, "a list of strings", value)
         return tuple(str(v) for v in value)
 
     def integers(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         value = self._get(key, default)
         if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
-            raise self._wrong(key, "a list of integers", value)
+            raise self._wrong_type(key, "a list of integers", value)
         return tuple(int(v) for v in value)
 
     def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
-        """A list of pairs of integers; empty where absent."""
+        """Read a list of pairs of integers; the default is an empty list."""
         value = self._get(key, ())
-        right = isinstance(value, list | tuple) and all(
+        if not isinstance(value, list | tuple) or not all(
             isinstance(v, list) and len(v) == 2 and all(type(n) is int for n in v) for v in value
-        )
-        if not right:
-            raise self._wrong(key, "a list of pairs of integers", value)
-        return tuple((v[0], v[1]) for v in value)  # type: ignore[attr-defined]
+        ):
+            raise self._wrong_type(key, "a list of pairs of integers", value)
+        return tuple((v[0], v[1]) for v in value)
 
     def is_text(self, key: str) -> bool:
-        """Whether the key is there and has a string."""
+        """Whether the key is present and holds a string."""
         holder = self._holder(key)
         return holder is not None and isinstance(holder.values[key], str)
 
@@ -105,21 +113,21 @@ class TomlTable:
         return self._holder(key) is not None
 
     def subtable(self, key: str) -> TomlTable:
-        """The table below `key`, each layer over its own; empty where absent."""
+        """Return the table under `key` with its layers; it is empty if the key is absent."""
         below = self.below.subtable(key) if self.below is not None else None
         value = self.values.get(key, {})
         if not isinstance(value, dict):
-            raise self._wrong(key, "a table", value)
+            raise self._wrong_type(key, "a table", value)
         return TomlTable(value, self.file, f"{self.path}{key}.", below)
 
     def subtables(self, key: str) -> tuple[TomlTable, ...]:
-        """The tables of the array `key`; the topmost layer that has it gives all of them."""
+        """Return the array of tables under `key`, all of them from the topmost layer with it."""
         holder = self._holder(key)
         if holder is None:
             return ()
         value = holder.values[key]
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
-            raise self._wrong(key, "an array of tables", value)
+            raise self._wrong_type(key, "an array of tables", value)
         return tuple(
             TomlTable(v, holder.file, f"{holder.path}{key}[{i}].") for i, v in enumerate(value)
         )
@@ -137,5 +145,80 @@ class TomlTable:
             raise BoardError("this key is missing.", where=self.where(key))
         return default
 
-    def _wrong(self, key: str, wanted: str, value: object) -> BoardError:
-        return BoardError(f"expected {wanted}, found {value!r}.", where=self.where(key))
+    def _wrong_type(self, key: str, expected: str, value: object) -> BoardError:
+        return BoardError(f"expected {expected}, found {value!r}.", where=self.where(key))
+
+
+@dataclass(frozen=True, slots=True)
+class TomlKey:
+    """An annotation of a dataclass field: its key, and the limits or the reader of its value.
+
+    `key` is needed only if it is not the field's name.
+    """
+
+    key: str = ""
+    choices: Choices = ()
+    minimum: int = 0
+    maximum: int | None = None
+    read: Callable[[TomlTable, str], object] | None = None
+
+
+NOT_IN_TOML: Final = TomlKey()
+"""Marks a dataclass field that has no key in the file."""
+
+
+def read_table(
+    table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
+) -> T:
+    """Return a `cls` whose fields are read from the keys of `table`, each by its annotation.
+
+    `port` selects among choices by port. `values` are fields that the caller has read already;
+    their keys and `more_keys` are accepted. Raises BoardError for unknown or malformed keys.
+    """
+    specs, hints = _toml_keys(cls), get_type_hints(cls)
+    expect_fields(table, cls, more_keys)
+    for item in fields(cls):  # type: ignore[arg-type]
+        spec = specs[item.name]
+        if item.name not in values and spec is not NOT_IN_TOML:
+            default = None if item.default is MISSING else item.default
+            key = spec.key or item.name
+            values[item.name] = _read_key(table, key, spec, hints[item.name], default, port)
+    return cls(**values)
+
+
+def expect_fields(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
+    """Reject keys that are neither fields of the dataclass `cls` nor `more_keys`."""
+    specs = _toml_keys(cls).items()
+    keys = [spec.key or name for name, spec in specs if spec is not NOT_IN_TOML]
+    table.expect_keys((*keys, *more_keys))
+
+
+def _toml_keys(cls: type) -> dict[str, TomlKey]:
+    """Return the annotation of each field, by the field's name."""
+    return {
+        name: next((arg for arg in get_args(hint)[1:] if isinstance(arg, TomlKey)), TomlKey())
+        for name, hint in get_type_hints(cls, include_extras=True).items()
+    }
+
+
+def _read_key(
+    table: TomlTable, key: str, spec: TomlKey, hint: Any, default: Any, port: str
+) -> object:
+    if spec.read is not None:
+        return spec.read(table, key)
+    if get_origin(hint) is Literal:
+        return table.choice(key, get_args(hint), default)
+    if spec.choices:
+        known = spec.choices[port] if isinstance(spec.choices, Mapping) else spec.choices
+        return table.choice(key, known, default)
+    if hint is str:
+        return table.text(key, default)
+    if hint is int:
+        return table.integer(key, default, minimum=spec.minimum, maximum=spec.maximum)
+    if hint is bool:
+        return table.boolean(key, default=default)
+    if hint == tuple[str, ...]:
+        return table.strings(key, default)
+    if default is None and not table.has(key):
+        return None
+    return table.integer(key) if hint == int | None else table.number(key)

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from firmwright.boards import Board
 from firmwright.boards.memory import MemoryRegion
-from firmwright.boards.schema import RegisterWrites
+from firmwright.boards.peripherals import RegisterWrites
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}

@@ -34,7 +34,7 @@ NUMERICS_HINTS: Mapping[RuntimeName, str] = {
     "litert": "use --numerics litert.",
     "tflm": "use --numerics tflm.",
     "litert-xnnpack": "its kernels may differ from the reference ones by 1 in every layer.",
-    "litert-optimised": "its kernels may differ from the reference ones by 1 in every layer.",
+    "litert-optimized": "its kernels may differ from the reference ones by 1 in every layer.",
 }
 
 
@@ -144,7 +144,7 @@ def identify_recording_runtime(
     """Describe the runtime with outputs equal to the recording; "" if there is none."""
     if compiled.source is None or is_onnx(compiled.source, ""):
         return ""
-    for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimised"):
+    for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimized"):
         try:
             reference = run_oracle_reference(compiled, samples, runtime)
         except (ToolMissingError, ToolFailedError) as error:

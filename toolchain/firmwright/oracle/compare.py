@@ -1,10 +1,7 @@
-"""Judging what a device gave against the reference: bit for bit, or within the float tolerance.
+"""Comparison of device results with the reference: bit-exact, or within the float tolerance.
 
-In: per sample the tensors by name, expected and actual. Out: how many values differ, by how much,
-and where the first one is. Integers must be equal. A float y is right when, with r the reference
-tensor, |y - r| <= 1e-4 max|r| + 1e-5; a NaN is right only where the reference has one, an infinity
-only where it has the same.
-Invariant: mismatches is zero exactly when `first` is None.
+Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, r being the reference
+tensor; NaNs and infinities must be in the same places with the same sign of infinity.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ Tensors = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Bound on a float's error: relative to the largest reference value, plus absolute."""
+    """The bound of a float error: relative to the largest reference value, plus absolute."""
 
     relative: float = 1e-4
     absolute: float = 1e-5
@@ -33,7 +30,7 @@ WHOLE_MODEL = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that is wrong: sample number, tensor name, index in the tensor."""
+    """One wrong value: sample number, tensor name, index in the tensor."""
 
     sample: int
     tensor: str
@@ -44,7 +41,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Over all samples: values compared, those that are wrong, the largest error of any value."""
+    """Totals over all samples: values, mismatches, largest absolute error, first mismatch."""
 
     values: int
     mismatches: int
@@ -55,10 +52,9 @@ class Comparison:
 def compare(
     expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
 ) -> Comparison:
-    """Compare every tensor of `expected` with its namesake in `actual`, sample by sample.
+    """Compare every tensor of `expected` with its counterpart in `actual`, sample by sample.
 
-    Both must hold as many samples and each tensor the same shape and dtype: a caller that mixes
-    up models has a bug, so anything else is an InternalError.
+    Raises InternalError if the numbers of samples, shapes or dtypes differ.
     """
     if len(expected) != len(actual):
         raise InternalError(f"{len(actual)} samples cannot be compared with {len(expected)}.")
@@ -85,7 +81,7 @@ def compare_tensor(
     if expected.dtype.kind == "f":
         errors, wrong = _float_errors(expected, actual, tolerance)
     else:
-        # int64 holds the difference of any two values of at most 32 bits; wider ones stay Python's.
+        # int64 holds the difference of two 32-bit values; wider values use Python integers.
         wide = np.int64 if expected.dtype.itemsize <= 4 else np.object_
         errors = np.abs(actual.astype(wide) - expected.astype(wide))
         wrong = expected != actual
@@ -101,14 +97,14 @@ def compare_tensor(
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
-    """Several comparisons as one; the first difference is the first part's that has any."""
+    """Combine comparisons; the first difference is that of the first comparison with one."""
     values = mismatches = 0
     largest: int | float = 0
     first: Difference | None = None
     for part in parts:
         values += part.values
         mismatches += part.mismatches
-        # A NaN error is the largest there is, and every comparison with it is false.
+        # A NaN error counts as the largest; comparisons with NaN are false.
         if not part.max_abs_error <= largest:
             largest = part.max_abs_error
         first = first or part.first
@@ -118,7 +114,7 @@ def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
 def _float_errors(
     expected: NDArray[np.generic], actual: NDArray[np.generic], tolerance: Tolerance
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Absolute errors (0 where both are the same NaN or infinity) and which values are wrong."""
+    """Return absolute errors (0 for equal NaNs or infinities), and which values are wrong."""
     reference = expected.astype(np.float64)
     value = actual.astype(np.float64)
     same = (reference == value) | (np.isnan(reference) & np.isnan(value))

@@ -1,9 +1,4 @@
-"""Makes a float ONNX model one of int8, by ONNX Runtime's own tools in a child process.
-
-In: a complete model's bytes and samples to calibrate with. Out: a `QuantizedModel`: the bytes of
-both models, in which results have the same names, and the operators that gave them.
-Invariant: nothing of the tools is imported into this process.
-"""
+"""Quantization of a float ONNX model to int8 by ONNX Runtime's tools in a worker process."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from typing import Literal
 from firmwright.base.errors import UsageError
 from firmwright.oracle.reference_runner import Array, run_worker, write_request
 
-TOOL = "ONNX Runtime's quantisation"
+TOOL = "ONNX Runtime's quantization"
 TIMEOUT_S = 3600.0
 Method = Literal["MinMax", "Entropy", "Percentile"]
 Activations = Literal["QInt8", "QUInt8"]
@@ -24,7 +19,7 @@ Activations = Literal["QInt8", "QUInt8"]
 
 @dataclass(frozen=True, slots=True)
 class QuantizeOptions:
-    """How: names as ONNX Runtime has them; `exclude` are nodes that stay in floats."""
+    """Options in ONNX Runtime's terms; `exclude` names nodes that remain float."""
 
     method: Method = "MinMax"
     activations: Activations = "QInt8"
@@ -34,7 +29,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """An operator of the prepared model, by the name of its first result."""
+    """A node of the prepared model; `result` is its first output."""
 
     result: str
     op: str
@@ -43,7 +38,10 @@ class PreparedNode:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """See the module docstring; `prepared` is the float model with its constants folded."""
+    """The quantized model, and the float model with folded constants that it was made from.
+
+    Results have the same names in both; `nodes` are those of the prepared model.
+    """
 
     model: bytes
     prepared: bytes
@@ -54,27 +52,30 @@ class QuantizedModel:
 def quantize_model(
     model: bytes, samples: Sequence[Mapping[str, Array]], how: QuantizeOptions, where: str
 ) -> QuantizedModel:
-    """Quantise; raises ToolMissingError, ToolFailedError, UsageError with `where`, the file."""
+    """Quantize a complete model with calibration samples; `where` is the file name for errors.
+
+    Raises ToolMissingError, ToolFailedError and UsageError.
+    """
     with tempfile.TemporaryDirectory(prefix="firmwright-quantize-") as name:
         folder = Path(name)
         write_request(folder, model, samples, asdict(how))
-        found = run_worker(folder, "onnx_quantizer_worker", TOOL, TIMEOUT_S)
-        match found.get("error"):
-            case "quantised":
+        answer = run_worker(folder, "onnx_quantizer_worker", TOOL, TIMEOUT_S)
+        match answer.get("error"):
+            case "quantized":
                 raise UsageError(
-                    f"the model is quantised already: it has {found['what']}.",
+                    f"the model is already quantized: it has {answer['what']}.",
                     where=where,
-                    hint="the float model, or compile this one as it is.",
+                    hint="pass the float model, or compile this one directly.",
                 )
             case "exclude":
                 raise UsageError(
-                    f"the model has no operator {found['what']} to leave as it is.",
+                    f"the model has no operator {answer['what']} to exclude.",
                     where=where,
-                    hint="a name of a node or of its result.",
+                    hint="pass the name of a node or of its result.",
                 )
         return QuantizedModel(
             (folder / "quantized.onnx").read_bytes(),
             (folder / "prepared.onnx").read_bytes(),
-            tuple(PreparedNode(**item) for item in found["nodes"]),
-            found["version"],
+            tuple(PreparedNode(**item) for item in answer["nodes"]),
+            answer["version"],
         )

@@ -1,11 +1,11 @@
-"""ONNX Runtime's quantisation, in a process of its own: `... onnx_quantizer_worker FOLDER`.
+"""Worker process of ONNX Runtime's quantization.
 
-In: FOLDER/request.json (what the parent's `Quantizing` says, and the inputs' names), model (the
-file), inputs.npz (`i0`, `i1`, ...: one array an input, samples on the leading axis).
-Out: FOLDER/quantized.onnx (integers between QuantizeLinear and DequantizeLinear), prepared.onnx
-(the floats it was made of, batch normalisation folded) and answer.json: version, `nodes` (the
-prepared model's operators by their result); or the `error`, as `child.py` says it.
-Source of the semantics: onnxruntime.quantization.
+Input: FOLDER/request.json (the `QuantizeOptions` and the input names), the file `model`, and
+inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis).
+
+Output: FOLDER/quantized.onnx (with QuantizeLinear and DequantizeLinear), prepared.onnx (the float
+model after constant folding, with batch normalization folded too) and answer.json: version and
+`nodes`, the prepared model's operators by their result, or the `error`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from firmwright.oracle.reference_worker import RequestError, read_request, write
 Array = NDArray[Any]
 
 OLDEST_OPSET = 13
-"""The first whose DequantizeLinear takes a scale for each channel."""
+"""The first opset whose DequantizeLinear has per-channel scales."""
 SOFTMAX_SCALE = 1 / 256
-"""Of what lies in 0..1; the integer softmax gives no other."""
+"""The only scale that the integer softmax supports, for values in 0..1."""
 OPERATORS = (
     "Add", "AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "DepthToSpace", "Elu",
     "Expand", "Flatten", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "HardSigmoid",
@@ -35,11 +35,11 @@ OPERATORS = (
     "Resize", "Sigmoid", "Slice", "Softmax", "Softplus", "SpaceToDepth", "Split", "Squeeze", "Sub",
     "Tanh", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""What has kernels on integers; other operators stay as they are."""
+"""Operators with integer kernels; others remain float."""
 
 
 def quantize(folder: Path) -> dict[str, Any]:
-    """Meet the request in `folder`; returns what answer.json says."""
+    """Fulfil the request in `folder`; return the content of answer.json."""
     request, samples = read_request(folder)
     try:
         import onnxruntime.quantization as tools
@@ -77,7 +77,7 @@ def quantize(folder: Path) -> dict[str, Any]:
 
 
 def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
-    """Write the model with its constants folded, batch normalisation too; returns its nodes."""
+    """Write the model with folded constants and batch normalization; return its nodes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -89,17 +89,17 @@ def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
     )
     typed = onnx.shape_inference.infer_shapes(onnx.load(path))
     for node in typed.graph.node:
-        # Operators are excluded by name, and one without a name would stand for all such.
+        # Operators are excluded by name; an empty name would exclude all unnamed ones.
         node.name = node.name or node.output[0]
     onnx.save(typed, path)
     return list(typed.graph.node)
 
 
 def _convert_old_opset(onnx: Any, model: Any) -> Any:
-    """The model in an opset that can say what is to be said."""
+    """Return the model in an opset with per-channel quantization."""
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
-            raise RequestError("quantised", f"{node.op_type} {node.name}".strip())
+            raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
     opset = max((item.version for item in model.opset_import if not item.domain), default=1)
     if opset >= OLDEST_OPSET:
         return model
@@ -112,7 +112,7 @@ def _convert_old_opset(onnx: Any, model: Any) -> Any:
 
 
 def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
-    """The samples one by one, as the calibration asks for them."""
+    """Return a calibration reader over the samples."""
     count = len(next(iter(samples.values())))
 
     class Reader(tools.CalibrationDataReader):  # type: ignore[misc]  # the package has no types
@@ -129,12 +129,12 @@ def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
 
 
 def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
-    """The nodes' names, for names of nodes or of their results; each must be met."""
-    known = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
+    """Resolve names of nodes or results to node names; RequestError if one is unknown."""
+    node_names = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
     for name in names:
-        if name not in known:
+        if name not in node_names:
             raise RequestError("exclude", f"{name!r}")
-    return [known[name] for name in names]
+    return [node_names[name] for name in names]
 
 
 def _options(nodes: list[Any], activations: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _options(nodes: list[Any], activations: str) -> dict[str, Any]:
     }
     softmax = [node.output[0] for node in nodes if node.op_type == "Softmax"]
     return {
-        # A product of two activations has no kernel on integers.
+        # A product of two activations has no integer kernel.
         "MatMulConstBOnly": True,
         "TensorQuantOverrides": {name: [dict(fixed)] for name in softmax},
     }

@@ -1,11 +1,9 @@
-"""The samples that a model is verified with: a pure function of seed, index and input types.
+"""Samples for verification: a pure function of seed, index and input types.
 
-Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest; sample
-k > 2 is drawn from numpy's PCG64 seeded with [seed, k], the inputs in the model's order, integers
-uniform over the range (both ends included), floats from the normal distribution N(0, 1) drawn in
-double precision. Floats have no useful extremes: theirs are +1 and -1. A declared range replaces
-the dtype's own.
-Invariant: sample k does not depend on how many samples are asked for.
+Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest. Sample k
+> 2 is drawn from numpy's PCG64 seeded with [seed, k], inputs in the model's order: integers uniform
+over the range (both ends included), floats from the normal distribution N(0, 1) in double
+precision. The extremes of floats are +1 and -1. A declared range replaces that of the dtype.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ FIXED_SAMPLES = 3  # zero points, maxima, minima
 
 @dataclass(frozen=True, slots=True)
 class SampleInput:
-    """What a sample must know of one model input; `value_range` holds both ends, inclusive."""
+    """The properties of one model input; `value_range` includes both ends."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,7 +30,7 @@ class SampleInput:
     value_range: tuple[int, int] | None = None
 
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest value, of the declared range or the dtype."""
+        """Return the smallest and largest value, of the declared range or the dtype."""
         if self.value_range is not None:
             return self.value_range
         match self.dtype.kind:
@@ -45,14 +43,14 @@ class SampleInput:
                 return -1, 1
         raise UsageError(
             f"input {self.name!r} has type {self.dtype}, for which no samples are defined.",
-            hint="give inputs of your own with --input.",
+            hint="pass your own inputs with --input.",
         )
 
 
 def make_sample(
     inputs: Sequence[SampleInput], index: int, seed: int = 0
 ) -> dict[str, NDArray[np.generic]]:
-    """Sample `index` of `seed`: tensor name to array of the input's shape and dtype."""
+    """Return sample `index` of `seed`: arrays by tensor name."""
     if index < 0 or seed < 0:
         raise UsageError(f"sample {index} of seed {seed}: neither may be negative.")
     rng = np.random.Generator(np.random.PCG64([seed, index]))
@@ -62,7 +60,7 @@ def make_sample(
 def make_samples(
     inputs: Sequence[SampleInput], count: int, seed: int = 0
 ) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """The first `count` samples of `seed`, one at a time."""
+    """Yield the first `count` samples of `seed`."""
     return (make_sample(inputs, index, seed) for index in range(count))
 
 

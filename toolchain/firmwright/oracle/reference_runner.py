@@ -1,9 +1,7 @@
-"""Runs a model under a profile's reference runtime and hands back its outputs.
+"""Execution of models by a reference runtime in a worker process.
 
-In: a model's bytes and samples (tensor name to array). Out: an OracleResult. The runtime
-lives in a child process (`child.py`), data go through files in a temporary folder: a model that
-crashes, hangs or exhausts the interpreter ends in one clear error here.
-Invariant: nothing of the runtimes is imported into this process.
+Data are exchanged through files in a temporary folder. A model that crashes, hangs or exhausts the
+interpreter leads to one clear error. This process never imports a runtime.
 """
 
 from __future__ import annotations
@@ -30,27 +28,29 @@ from firmwright.base.errors import (
 )
 
 Numerics = Literal["litert", "tflm"]
-RuntimeName = Literal["litert", "tflm", "litert-optimised", "litert-xnnpack", "onnxruntime"]
+RuntimeName = Literal["litert", "tflm", "litert-optimized", "litert-xnnpack", "onnxruntime"]
 Array = NDArray[np.generic]
 
 RUNTIME_TITLES: Mapping[str, str] = {
     "litert": "LiteRT BUILTIN_REF",
     "tflm": "TFLM (tflite-micro)",
-    "litert-optimised": "LiteRT optimised kernels",
+    "litert-optimized": "LiteRT optimized kernels",
     "litert-xnnpack": "LiteRT with XNNPACK",
-    "onnxruntime": "ONNX Runtime, graph optimisations off",
+    "onnxruntime": "ONNX Runtime, graph optimizations off",
 }
-"""The first two define the profiles, the last one runs ONNX models; the others tell a user what
-made their recording."""
+"""The first two define the numerics profiles, the last runs ONNX models; the others identify the
+
+kernels of a user's recorded outputs.
+"""
 DEFAULT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
-    """What the reference gave: one mapping a sample, tensor names in the model's output order.
+    """The reference outputs: one mapping per sample, in the model's output order.
 
-    `layers` (empty unless asked for) holds, a sample, every operator's results by their tensor
-    index in the model's first subgraph; `layer_names` names those indices (names may repeat).
+    `layers` (optional) holds every operator's results per sample, by tensor index in the model's
+    first subgraph; `layer_names` maps these indices to names, which may repeat.
     """
 
     name: str
@@ -69,13 +69,11 @@ def run_reference(
     subgraph: int = 0,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> ReferenceResult:
-    """Run every sample of `inputs` through the oracle of the profile `numerics`.
+    """Run every sample of `inputs` by the reference runtime of the profile `numerics`.
 
-    `subgraph` is the one that runs.
-
-    Raises ToolMissingError when the runtime's package is not installed, ToolFailedError when the
-    runtime refuses the model, crashes or takes longer than `timeout_s`, UsageError when the
-    samples do not name the model's inputs.
+    `subgraph` is the subgraph to run. Raises ToolMissingError if the runtime's package is not
+    installed, ToolFailedError if the runtime refuses the model, crashes or exceeds `timeout_s`,
+    UsageError if the samples do not match the model's inputs.
     """
     if numerics not in RUNTIME_TITLES:
         raise UsageError(
@@ -85,13 +83,13 @@ def run_reference(
         raise UsageError("the reference needs at least one sample.")
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
-        asked = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
-        write_request(folder, model, inputs, asked)
-        found = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
-        if "error" in found:
-            raise InternalError(f"the oracle's child process answered {found['error']!r}.")
+        request = {"numerics": numerics, "layers": layers, "subgraph": subgraph}
+        write_request(folder, model, inputs, request)
+        answer = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
+        if "error" in answer:
+            raise InternalError(f"the reference worker answered {answer['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
-            return _result(RUNTIME_TITLES[numerics], found, dict(archive), len(inputs))
+            return _result(RUNTIME_TITLES[numerics], answer, dict(archive), len(inputs))
 
 
 def write_request(
@@ -100,7 +98,7 @@ def write_request(
     inputs: Sequence[Mapping[str, Array]],
     more: Mapping[str, Any],
 ) -> None:
-    """What a child process is given: the model, the samples, and `more` in request.json."""
+    """Write the model, the samples, and `more` in request.json, as a worker's input."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
@@ -115,18 +113,18 @@ def write_request(
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
-    """What the child process `module` answers to the request in `folder`.
+    """Run the worker `module` on the request in `folder` and return its answer.
 
-    Raises for the errors that every child may report; others are left in the answer.
+    Raises for the errors that all workers share; others remain in the answer.
     """
     said = _run_worker_process(folder, module, tool, timeout_s)
-    found: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    _raise_if_refused(found, tool, said)
-    return found
+    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    _raise_if_refused(answer, tool, said)
+    return answer
 
 
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> str:
-    """Run the child, which leaves answer.json behind or this raises; returns what it said."""
+    """Run the worker until it has written answer.json; return its output."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     environment = os.environ | {
@@ -172,30 +170,30 @@ def _how_it_ended(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _raise_if_refused(found: Mapping[str, Any], oracle: str, said: str) -> None:
-    match found.get("error"):
+def _raise_if_refused(answer: Mapping[str, Any], oracle: str, said: str) -> None:
+    match answer.get("error"):
         case None:
             return
         case "missing":
             raise ToolMissingError(
-                f"{oracle} needs the Python package {found['what']}, which is not installed.",
+                f"{oracle} needs the Python package {answer['what']}, which is not installed.",
                 hint="pip install 'firmwright[verify]'.",
             )
         case "inputs":
-            raise UsageError(f"the samples name the inputs {found['what']}.")
+            raise UsageError(f"the samples name the inputs {answer['what']}.")
         case "refused":
             raise ToolFailedError(
-                f"{oracle} refuses this model or its inputs.", output=found["what"]
+                f"{oracle} refuses this model or its inputs.", output=answer["what"]
             )
         case _:
             return
 
 
 def _result(
-    oracle: str, found: Mapping[str, Any], arrays: Mapping[str, Array], count: int
+    oracle: str, answer: Mapping[str, Any], arrays: Mapping[str, Array], count: int
 ) -> ReferenceResult:
-    names: list[str] = found["outputs"]
-    layer_names = {int(index): str(name) for index, name in found["layers"].items()}
+    names: list[str] = answer["outputs"]
+    layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
     outputs = tuple(
         {name: arrays[f"o{position}"][k] for position, name in enumerate(names)}
         for k in range(count)
@@ -203,7 +201,7 @@ def _result(
     layers = tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in range(count))
     return ReferenceResult(
         name=oracle,
-        version=found["version"],
+        version=answer["version"],
         outputs=outputs,
         layers=layers if layer_names else (),
         layer_names=layer_names,

@@ -1,17 +1,17 @@
-"""One reference runtime, in a process of its own: `python -m firmwright.oracle.reference_worker
-FOLDER`.
+"""Worker process of one reference runtime: `python -m firmwright.oracle.reference_worker FOLDER`.
 
-In: FOLDER/request.json (numerics, layers, subgraph, input names), model (the file), inputs.npz
-(`i0`, `i1`, ...: one array an input, samples on the leading axis).
-Out: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the outputs
-by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis); or, when the
-package is absent or the runtime refuses the model, answer.json with the `error`.
-Invariant: nothing here is imported by the rest; a model that takes the interpreter down takes only
-this process down. Samples are run in order: state that a model keeps goes from one to the next.
+Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`, and
+inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis).
 
-Sources of the semantics: LiteRT's BUILTIN_REF resolver, which holds the reference kernels only (no
-XNNPACK, no optimised kernel), the TFLM interpreter of the tflite-micro package, and for ONNX models
-ONNX Runtime's kernels for the CPU, each operator as the file has it.
+Output: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the
+outputs by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis). If the
+package is missing or the runtime refuses the model, answer.json has an `error` instead.
+
+A crash of the interpreter ends only this process. Samples run in order and share the model's state.
+
+Sources of the semantics: LiteRT's BUILTIN_REF resolver, which has only the reference kernels; the
+TFLM interpreter of the tflite-micro package; for ONNX models the CPU kernels of ONNX Runtime,
+without graph optimizations.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from numpy.typing import NDArray
 Array = NDArray[np.generic]
 
 RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
-TFLM_ARENA_BYTES = 64 << 20  # never touched beyond what the model needs
+TFLM_ARENA_BYTES = 64 << 20  # only the part that the model needs is touched
 TFLM_ENDED_EARLY = 15
-"""The status of a run that an operator ended (kTfLiteAbort)."""
+"""Status of a run that an operator ended (kTfLiteAbort)."""
 
 
 RESOLVERS = {
     "litert": "BUILTIN_REF",
-    "litert-optimised": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "litert-optimized": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "litert-xnnpack": "AUTO",
 }
-"""LiteRT's sets of kernels, by the name a request gives them."""
+"""LiteRT's sets of kernels by their name in a request."""
 
 
 class RequestError(Exception):
-    """The request cannot be met; `kind` tells the parent which error to raise."""
+    """A request that cannot be fulfilled; `kind` selects the parent's error."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -52,7 +52,7 @@ class RequestError(Exception):
 
 
 class ReferenceRuntime(Protocol):
-    """What both runtimes can do, by positions and indices, so that the loop is written once."""
+    """The common interface of the runtimes."""
 
     package: str
     input_names: list[str]
@@ -63,14 +63,14 @@ class ReferenceRuntime(Protocol):
         """Run one sample, inputs in the model's order."""
 
     def output(self, position: int) -> Array:
-        """An output of the last run."""
+        """Return an output of the last run."""
 
     def layer(self, index: int) -> Array:
-        """An intermediate tensor of the last run."""
+        """Return an intermediate tensor of the last run."""
 
 
 class LiteRtRuntime:
-    """LiteRT; `resolver` names its set of kernels, by default the reference ones."""
+    """LiteRT with the set of kernels `resolver`."""
 
     package = "ai-edge-litert"
 
@@ -103,7 +103,7 @@ class LiteRtRuntime:
 
 
 class TflmRuntime:
-    """TFLM's interpreter, as its Python package builds it."""
+    """The TFLM interpreter of its Python package."""
 
     package = "tflite-micro"
 
@@ -123,9 +123,9 @@ class TflmRuntime:
         self._outputs: list[Array] = []
 
     def run(self, inputs: Sequence[Array]) -> None:
-        """One run. A model may end it early, and then its outputs are those of the last whole one.
+        """Run one sample; a run that ends early keeps the outputs of the last complete run.
 
-        TFLM leaves in them whatever lay there. Before the first whole run they are zero.
+        TFLM leaves them undefined. Before the first complete run they are zero.
         """
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
@@ -150,7 +150,7 @@ class TflmRuntime:
 
 
 class OnnxRuntimeSession:
-    """ONNX Runtime on the CPU, without graph optimisations."""
+    """ONNX Runtime on the CPU without graph optimizations."""
 
     package = "onnxruntime"
 
@@ -177,14 +177,14 @@ class OnnxRuntimeSession:
         self._results: list[Any] = []
 
     def _extra(self) -> int:
-        """How many of the outputs were added."""
+        """Return the number of added outputs."""
         metadata = self._session.get_modelmeta().custom_metadata_map
         return int(metadata.get(ADDED_OUTPUTS, 0))
 
     def run(self, inputs: Sequence[Array]) -> None:
-        given = dict(zip(self.input_names, inputs, strict=True))
+        feeds = dict(zip(self.input_names, inputs, strict=True))
         try:
-            self._results = self._session.run(None, given)
+            self._results = self._session.run(None, feeds)
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
 
@@ -199,12 +199,12 @@ ADDED_OUTPUTS = "firmwright_added_outputs"
 
 
 def expose_all_results(model: bytes) -> bytes:
-    """The model with the results of all its nodes as outputs behind its own."""
+    """Return the model with the results of all nodes as additional outputs."""
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
-    known = {item.name for item in proto.graph.output}
-    added = [n for node in proto.graph.node for n in node.output if n and n not in known]
+    outputs = {item.name for item in proto.graph.output}
+    added = [n for node in proto.graph.node for n in node.output if n and n not in outputs]
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in added)
     entry = proto.metadata_props.add()
     entry.key, entry.value = ADDED_OUTPUTS, str(len(added))
@@ -212,7 +212,7 @@ def expose_all_results(model: bytes) -> bytes:
 
 
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
-    """Names of a schema subgraph's inputs, outputs and, with `layers`, all operators' results."""
+    """Return the names of inputs and outputs, and with `layers` of all results by index."""
 
     def name(index: int) -> str:
         text = graph.tensors[index].name
@@ -232,7 +232,7 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
-    """The runtime that defines the profile, or a RequestError when its package is absent."""
+    """Open the runtime of the profile; RequestError if its package is missing."""
     packages = {"tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package}
     package = packages.get(numerics, LiteRtRuntime.package)
     try:
@@ -246,30 +246,30 @@ def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRunti
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    """The model with that subgraph and the first one in each other's places."""
+    """Return the model with the subgraph and the first one exchanged."""
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
         import flatbuffers  # type: ignore[import-untyped]  # it has no types
 
-        found = _as_object(model, numerics)
+        parsed = _as_object(model, numerics)
     except ImportError as error:
         raise RequestError("missing", package) from error
-    graphs = found.subgraphs
+    graphs = parsed.subgraphs
     graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
     moved = {0: subgraph, subgraph: 0}
     referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
-    referring += found.signatureDefs or ()
+    referring += parsed.signatureDefs or ()
     for options in filter(None, referring):
         for name, value in vars(options).items():
             if name.endswith(("SubgraphIndex", "subgraphIndex")) or name == "subgraph":
                 setattr(options, name, moved.get(value, value))
     builder = flatbuffers.Builder(len(model))
-    builder.Finish(found.Pack(builder), file_identifier=b"TFL3")
+    builder.Finish(parsed.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
 
 def _as_object(model: bytes, numerics: str) -> Any:
-    """The file as the runtime's own schema reads it."""
+    """Return the file as an object of the runtime's own schema."""
     if numerics == "tflm":
         from tflite_micro.python.tflite_micro import runtime
 
@@ -282,7 +282,7 @@ def _as_object(model: bytes, numerics: str) -> Any:
 def order_inputs(
     runtime: ReferenceRuntime, names: Sequence[str], values: Sequence[Array]
 ) -> list[Array]:
-    """The request's inputs in the model's order; every name must be met exactly once."""
+    """Return the request's inputs in the model's order; RequestError if the names differ."""
     if sorted(names) != sorted(runtime.input_names):
         raise RequestError("inputs", f"{list(names)}, the model has {list(runtime.input_names)}")
     by_name = dict(zip(names, values, strict=True))
@@ -290,28 +290,28 @@ def order_inputs(
 
 
 def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What request.json says, and the inputs by name with the samples on the leading axis."""
+    """Return request.json, and the inputs by name with samples on the leading axis."""
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     with np.load(folder / "inputs.npz") as archive:
         return request, {name: archive[f"i{k}"] for k, name in enumerate(request["inputs"])}
 
 
 def run_request(folder: Path) -> dict[str, Any]:
-    """Meet the request in `folder`; writes outputs.npz and returns what answer.json says."""
-    request, given = read_request(folder)
+    """Fulfil the request in `folder`: write outputs.npz and return the content of answer.json."""
+    request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):
         model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
     runtime = open_runtime(request["numerics"], model, layers=request["layers"])
-    inputs = order_inputs(runtime, list(given), list(given.values()))
-    kept: dict[str, list[Array]] = {}
+    inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
+    recorded: dict[str, list[Array]] = {}
     for index in range(request["samples"]):
         runtime.run([np.array(value[index], order="C") for value in inputs])
         for position in range(len(runtime.output_names)):
-            kept.setdefault(f"o{position}", []).append(runtime.output(position).copy())
+            recorded.setdefault(f"o{position}", []).append(runtime.output(position).copy())
         for tensor in runtime.layer_names:
-            kept.setdefault(f"t{tensor}", []).append(runtime.layer(tensor).copy())
-    stacked: dict[str, Any] = {key: np.stack(parts) for key, parts in kept.items()}
+            recorded.setdefault(f"t{tensor}", []).append(runtime.layer(tensor).copy())
+    stacked: dict[str, Any] = {key: np.stack(parts) for key, parts in recorded.items()}
     np.savez(folder / "outputs.npz", **stacked)
     return {
         "version": importlib.metadata.version(runtime.package),
@@ -321,11 +321,11 @@ def run_request(folder: Path) -> dict[str, Any]:
 
 
 def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
-    """Do the work in `folder`; 0 when answer.json was written, with or without an `error`."""
+    """Run `work` and write answer.json, with or without an `error`; return the exit status 0."""
     try:
-        found = work(folder)
+        answer = work(folder)
     except RequestError as error:
-        found = {"error": error.kind, "what": str(error)}
+        answer = {"error": error.kind, "what": str(error)}
     except (
         ArithmeticError,
         AttributeError,
@@ -336,9 +336,9 @@ def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
         TypeError,
         ValueError,
     ) as error:
-        # The ways in which the runtimes and their schema readers report a model they dislike.
-        found = {"error": "refused", "what": str(error) or type(error).__name__}
-    (folder / "answer.json").write_text(json.dumps(found), encoding="utf-8", newline="\n")
+        # The runtimes and their schema readers raise these for models that they refuse.
+        answer = {"error": "refused", "what": str(error) or type(error).__name__}
+    (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")
     return 0
 
 

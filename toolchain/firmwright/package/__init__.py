@@ -1,1 +1,1 @@
-"""The stage that makes a folder: emitted sources and their metadata in, a project on disk out."""
+"""Packaging of emitted sources and metadata: project folders and export formats."""

@@ -1,9 +1,8 @@
-"""A model as a package for somebody else's build system.
+"""Export of a model as a package for another build system.
 
-In: the emitted sources and what metadata.json says of them. Out: the package's files. A format is a
-folder of templates below `templates/`, whose paths are those of the package (NAME is the model's),
-and a row here that says where the model's C goes. Nothing depends on a date or a machine. The
-Model Library Format is mlf.py's.
+Each format is a folder of templates below `templates/`, whose paths are those of the package (NAME
+is replaced by the model's name). Output does not depend on date or machine. The Model Library
+Format is in model_library_format.py.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ FOLDERS: Final[Mapping[str, str]] = {
     "esp-idf": "src",
     "cmsis-pack": "src",
 }
-"""Formats that are folders, and where in them the model's C lies."""
+"""The directory of the model's C in each format that is a folder."""
 ARCHIVES: Final[Mapping[str, str]] = {
     "mlf": "{name}.tar",
     "cmsis-pack": "Firmwright.{name}.{version}.pack",
 }
-"""Formats that are one file, and what it is called."""
+"""The file name of each format that is a single file."""
 FORMATS: Final = ("mlf", *FOLDERS)
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportInput:
-    """A compilation as far as packages care.
+    """The parts of a compilation that packages contain.
 
-    `text` is the module, for the library format; `devices` are those that a run is to be given.
+    `text` is the module for the Model Library Format; `devices` are the devices that a run uses.
     """
 
     tree: SourceTree
@@ -62,13 +61,13 @@ class ExportInput:
     @property
     def model_files(self) -> dict[str, str | bytes]:
         """The model's C by file name."""
-        found = {p: c for p, c in self.tree.files.items() if p.startswith("model/")}
-        return {PurePosixPath(path).name: content for path, content in found.items()}
+        files = {p: c for p, c in self.tree.files.items() if p.startswith("model/")}
+        return {PurePosixPath(path).name: content for path, content in files.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PackageTests:
-    """What a package's own tests need: the model file, known answers, options of compilation."""
+    """Data of a package's own tests: the model file, known answers, and compilation options."""
 
     model_file: str
     model: bytes
@@ -79,10 +78,10 @@ class PackageTests:
 def export_package(
     exported: ExportInput, form: str, tests: PackageTests | None = None
 ) -> SourceTree:
-    """The files of a package; of an archive's, what is in it."""
+    """Return the files of a package, or the contents of an archive."""
     if form == "mlf":
         if tests is not None:
-            raise UsageError("the library format has no place for tests.", hint="--format cmake.")
+            raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
         return build_mlf(exported.name, exported.tree, exported.metadata, exported.text)
     _check(exported)
     folder = FOLDERS[form]
@@ -101,20 +100,20 @@ def export_package(
 
 
 def zip_tree(tree: SourceTree) -> bytes:
-    """A .zip of the files, the same bytes for the same files."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Return a reproducible .zip of the files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in tree.files.items():
             data = content.encode() if isinstance(content, str) else content
             info = zipfile.ZipInfo(path, _LONG_AGO)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
             archive.writestr(info, data)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _check(exported: ExportInput) -> None:
-    """The packages' examples call the model in its usual form."""
+    """Refuse options that the packages' examples do not support."""
     binding = exported.metadata["io"]
     options = exported.metadata["options"]
     unusual = {
@@ -123,38 +122,37 @@ def _check(exported: ExportInput) -> None:
         "--no-link-params": options.get("link_params") is False,
         "--const-pool": any("scope" in pool for pool in exported.metadata["pools"].values()),
     }
-    for option, given in unusual.items():
-        if given:
+    for option, is_set in unusual.items():
+        if is_set:
             raise UsageError(
-                f"a package has its model's input, output and constants in the usual places; "
-                f"{option} changes that.",
-                hint="leave it out, or firmwright compile -o DIR, whose folder model/ is all C.",
+                f"packages support only the default placement of inputs, outputs and constants; "
+                f"{option} changes it.",
+                hint="omit the option, or use firmwright compile -o DIR and its folder model/.",
             )
 
 
 def _template_values(exported: ExportInput) -> dict[str, Any]:
-    """What templates are filled with."""
-    known = exported.metadata
+    metadata = exported.metadata
     upper = exported.name.upper()
-    pools = [name for name, pool in known["pools"].items() if pool["bytes"]]
+    pools = [name for name, pool in metadata["pools"].items() if pool["bytes"]]
     names = sorted(exported.model_files)
-    plan = known["plan"] or {"buffers": []}
+    plan = metadata["plan"] or {"buffers": []}
     return {
         "name": exported.name,
         "NAME": upper,
-        "version": known["tool_version"],
-        "model_id": known["model_id"],
-        "compiler": " ".join([known["compiler"]["tool"], *known["compiler"]["flags"]]),
-        "workspace_bytes": known["workspace_bytes"],
+        "version": metadata["tool_version"],
+        "model_id": metadata["model_id"],
+        "compiler": " ".join([metadata["compiler"]["tool"], *metadata["compiler"]["flags"]]),
+        "workspace_bytes": metadata["workspace_bytes"],
         "sources": [name for name in names if name.endswith(".c")],
         "headers": [name for name in names if name.endswith(".h")],
         "pools": [{"name": name, "macro": f"{upper}_{name.upper()}"} for name in pools],
         "inputs": [
             {"field": row["field"], "macro": f"{upper}_{row['field'].upper()}"}
-            for row in known["io"]["inputs"]
+            for row in metadata["io"]["inputs"]
         ],
         "has_init": any(row["kind"] == "const" for row in plan["buffers"]),
-        "has_state": bool(known["io"].get("state")),
+        "has_state": bool(metadata["io"].get("state")),
         "devices": exported.devices,
     }
 
@@ -177,7 +175,7 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
 
 
 def _paths(folder: Traversable, above: str) -> Iterator[str]:
-    for entry in sorted(folder.iterdir(), key=lambda found: found.name):
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
         if entry.is_dir():
             yield from _paths(entry, f"{above}{entry.name}/")
         elif entry.name.endswith(".j2"):

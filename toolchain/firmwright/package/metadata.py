@@ -1,8 +1,7 @@
-"""metadata.json: everything known about a compilation, as plain JSON values.
+"""metadata.json: the description of a compilation as plain JSON values.
 
-In: a planned module. Out: one dictionary whose keys are those of `compile --json`, with the
-model's tensors, constants, memory plan and options beside them. Sizes and offsets are bytes. The
-same module gives the same dictionary; nothing in it names a machine or a time.
+It contains the keys of `compile --json`, and the model's tensors, constants, memory plan and
+options. Sizes and offsets are in bytes. It depends on the module only, not on machine or time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, wal
 
 SCHEMA = METADATA_VERSION
 FWR_ABI = ABI
-"""The version of the runtime's interface that the emitted glue is written for."""
+"""The version of the runtime interface that the emitted glue requires."""
 
 
 def build_metadata(
@@ -32,9 +31,10 @@ def build_metadata(
     compiler: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Everything about the compilation of `module`; `model_id` is of the emitted sources.
+    """Return the metadata of the planned `module`.
 
-    `compiler` is what the sources are tuned for: its tool and flags; `recipe` what was asked for.
+    `model_id` identifies the emitted sources, `compiler` holds the tool and flags that they are
+    tuned for.
     """
     main = _aot_main(module)
     plan = module.plan
@@ -74,13 +74,13 @@ def build_metadata(
 def build_bundle_metadata(
     models: Sequence[Mapping[str, Any]], runs: Sequence[str], plan: Plan | None, *, model_id: str
 ) -> dict[str, Any]:
-    """Everything about several compilations as one firmware; `runs` is the order of their runs.
+    """Return the metadata of several models in one firmware; `runs` is their run order.
 
-    `plan` is of all models where they share their pools; else each has its own.
+    `plan` is the joint plan if the models share pools; None if each has its own.
     """
     own = [{name: row["bytes"] for name, row in model["pools"].items()} for model in models]
     summed = {name: sum(mine.get(name, 0) for mine in own) for mine in own for name in mine}
-    used = summed if plan is None else plan.pool_bytes
+    pool_bytes = summed if plan is None else plan.pool_bytes
     bounds = sum(model["lower_bound_bytes"] for model in models)
     return {
         "schema": SCHEMA,
@@ -91,17 +91,17 @@ def build_bundle_metadata(
         "models": [dict(model) for model in models],
         "run_order": list(runs),
         "concurrent": plan is None,
-        "workspace_bytes": sum(used.values()),
+        "workspace_bytes": sum(pool_bytes.values()),
         "lower_bound_bytes": bounds if plan is None else plan.lower_bound_bytes,
         "pools": {
-            name: {**models[0]["pools"][name], "bytes": used.get(name, 0)} for name in summed
+            name: {**models[0]["pools"][name], "bytes": pool_bytes.get(name, 0)} for name in summed
         },
         "constants_bytes": _distinct_bytes(models),
     }
 
 
 def _distinct_bytes(models: Sequence[Mapping[str, Any]]) -> int:
-    """Constants that several models have are there once."""
+    """Return the size of all constants, counting equal ones once."""
     rows = {
         (row["dtype"], row["sha256"]): row["size_bytes"]
         for model in models
@@ -118,7 +118,7 @@ def _aot_main(module: IRModule) -> tir.PrimFunc:
 
 
 def _attrs(module: IRModule) -> dict[str, Any]:
-    """The options that the module carries."""
+    """Return the options that the module carries."""
     skipped = {"entry", "source_sha256", "stage", "numerics"}
     return {name: value for name, value in module.attrs.items() if name not in skipped}
 
@@ -140,23 +140,23 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> dict[str, Any]:
 
 
 def _pools(module: IRModule) -> dict[str, Any]:
-    used = dict(module.plan.pool_bytes) if module.plan else {}
+    pool_bytes = dict(module.plan.pool_bytes) if module.plan else {}
     rest = {pool.name: len(build_pool_image(module, pool).data) for pool in constant_pools(module)}
-    used |= rest
+    pool_bytes |= rest
     limits = {pool.name: pool for pool in module.pools}
     return {
         name: {
-            "bytes": used.get(name, 0),
+            "bytes": pool_bytes.get(name, 0),
             "limit_bytes": limits[name].size_bytes if name in limits else None,
             "access": limits[name].access if name in limits else "rw",
             **({"scope": limits[name].scope} if name in rest else {}),
         }
-        for name in sorted({*used, *limits})
+        for name in sorted({*pool_bytes, *limits})
     }
 
 
 def _constants(module: IRModule, main: tir.PrimFunc) -> list[dict[str, Any]]:
-    """The constants that the emitted code uses, those of equal bytes and type once."""
+    """Return the constants used by the emitted code; equal bytes and type count once."""
     rows: dict[str, dict[str, Any]] = {}
     for function in (*_kernels(module, main), main):
         for name in used_constants(function.body):
@@ -185,7 +185,7 @@ def _kernel(module: IRModule, name: str) -> tir.PrimFunc:
 
 
 def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[dict[str, Any]]:
-    """One row for each operator index, in the order of the indices."""
+    """Yield one row per operator index, in ascending order."""
     first: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
@@ -205,7 +205,7 @@ def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[dict[str, Any]]
 
 
 def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
-    """The buffer of the AOT main that the call writes first."""
+    """Return the buffer of the AOT main that the call writes first."""
     for param, arg in zip(kernel.params, call.args, strict=True):
         if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
             return arg.buffer.name
@@ -213,7 +213,7 @@ def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
 
 
 def _scratch_bytes(plan: Plan) -> int:
-    """The most scratch that lives at one time."""
+    """Return the peak of simultaneously live scratch."""
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
     times = sorted({live.first for info in scratch for live in info.live})
     return max((_live_bytes(scratch, time) for time in times), default=0)
@@ -228,7 +228,7 @@ def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
 
 
 def _plan(plan: Plan, main: tir.PrimFunc) -> dict[str, Any]:
-    """`steps` has for each time of the live ranges which operator runs, -1 where none does."""
+    """Return the plan; `steps` maps each time of the live ranges to an operator, or -1."""
     return {
         "planner": plan.planner,
         "operator_by_time": list(_steps(main)),
@@ -237,7 +237,7 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> dict[str, Any]:
 
 
 def _steps(main: tir.PrimFunc) -> Iterator[int]:
-    """The times as the planner counts them: each call, and whatever else touches memory."""
+    """Yield the operator at each time of the planner: calls, and other accesses to memory."""
     for node in walk(main.body):
         match node:
             case tir.PrimFuncCall(op=op):

@@ -1,8 +1,7 @@
-"""A project whose firmware speaks MLPerf Tiny's device protocol instead of our link.
+"""Projects whose firmware speaks MLPerf Tiny's device protocol instead of the link.
 
-In: a project's files, the model's input and output, and the task. Out: the project with
-fwr_mlperf.c in the place of main and loop, and a glue that says what a sample is. The model, its
-plan and its glue are the same, so what is measured is what the other firmware runs.
+fwr_mlperf.c replaces main and server loop, and generated glue describes a sample. Model, plan and
+glue are unchanged, so the benchmark measures the same code as other firmware.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _SAMPLE_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One of the benchmark's tasks.
+    """One task of the benchmark.
 
-    `elements` and `results` are the sizes of the model's input and output, by which a model is
-    known. `is_error` tells that the one result is the difference of output and input. With `energy`
-    the firmware marks times on a pin.
+    `elements` and `results` are the sizes of the model's input and output; they identify the task.
+    With `is_error` the single result is the difference between output and input. With `energy` the
+    firmware marks times on a pin.
     """
 
     name: str
@@ -47,7 +46,7 @@ class MlperfTask:
 
     @property
     def sample_bytes(self) -> int:
-        """Of one sample on the line."""
+        """Size of one sample on the wire."""
         return self.elements * (4 if self.sample == "float32" else 1)
 
 
@@ -61,7 +60,10 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """The task called `name`, or the one whose sizes the model has; UsageError if it is none."""
+    """Return the task called `name`, or by default the one with the model's sizes.
+
+    Raises UsageError if no task fits the model.
+    """
     tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         raise UsageError(
@@ -75,15 +77,15 @@ def find_task(io: IoBinding, name: str = "") -> MlperfTask:
                 hint="the benchmark's int8 models.",
             )
     sizes = tuple(_elements(tensor) for tensor in tensors)
-    found = [task for task in TASKS if (task.name == name if name else _sizes(task) == sizes)]
-    if not found or _sizes(found[0]) != sizes:
-        known = ", ".join(f"{t.name} {t.elements} to {t.results}" for t in TASKS)
+    matches = [task for task in TASKS if (task.name == name if name else _sizes(task) == sizes)]
+    if not matches or _sizes(matches[0]) != sizes:
+        choices = ", ".join(f"{t.name} {t.elements} to {t.results}" for t in TASKS)
         raise UsageError(
             f"the model takes {sizes[0]} values to {sizes[1]}, which no task of the benchmark "
             f"{'called ' + name if name else ''} does.".replace("  ", " "),
-            hint=f"a model of one: {known}.",
+            hint=f"a model of one: {choices}.",
         )
-    return found[0]
+    return matches[0]
 
 
 def _elements(tensor: IoTensor) -> int:
@@ -97,7 +99,7 @@ def _sizes(task: MlperfTask) -> tuple[int, int]:
 def make_mlperf_project(
     project: SourceTree, io: IoBinding, board: Board, task: MlperfTask
 ) -> SourceTree:
-    """`project` with the harness instead of our link."""
+    """Return `project` with the benchmark's harness instead of the link."""
     folder = runtime_dir() / "mlperf"
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
     return replace_main_loop(project, {**harness, GLUE: _glue(io, board, task)})
@@ -131,14 +133,14 @@ def _glue(io: IoBinding, board: Board, task: MlperfTask) -> str:
 
 
 def _quantization(tensor: IoTensor) -> str:
-    found = tensor.type.quantization
-    assert found is not None  # task_of has made sure
-    scale = repr(float(found.scales[0]))
-    return f"{{{scale}f, {found.zero_points[0]}}}"
+    quantization = tensor.type.quantization
+    assert quantization is not None  # find_task has checked it
+    scale = repr(float(quantization.scales[0]))
+    return f"{{{scale}f, {quantization.zero_points[0]}}}"
 
 
 def _units_per_second(board: Board) -> int:
-    """An emulator's instruction takes a nanosecond of its time."""
+    """Return the counter's frequency; an emulated instruction takes one nanosecond."""
     if board.counter.unit == "cycles":
         return board.clock.hz if board.clock is not None else board.clock_hz
     return 1_000_000_000

@@ -1,8 +1,7 @@
-"""Model Library Format, version 7: one tar of sources and of what is known about them.
+"""The Model Library Format, version 7: one tar of sources and their metadata.
 
-In: emitted sources, metadata.json, the module's text. Out: the files of the archive, and the
-archive. The layout is TVM's; the functions are ours, with our calling convention. Unlike TVM's the
-archive is the same for the same model: its date is the epoch.
+The layout is TVM's; the functions have our calling convention. The archive is reproducible: its
+date is the epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _DEVICE_CPU: Final = 1
 
 
 def build_mlf(name: str, tree: SourceTree, metadata: Mapping[str, Any], text: str) -> SourceTree:
-    """What is in the archive; `text` is the module's."""
+    """Return the contents of the archive; `text` is the module's IR text."""
     content: dict[str, str | bytes] = {}
     for path, data in tree.files.items():
         folder, _, file = path.rpartition("/")
@@ -36,26 +35,26 @@ def build_mlf(name: str, tree: SourceTree, metadata: Mapping[str, Any], text: st
 
 
 def tar_tree(tree: SourceTree) -> bytes:
-    """A .tar of the files, the same bytes for the same files."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    """Return a reproducible .tar of the files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path, content in tree.files.items():
             data = content.encode() if isinstance(content, str) else content
             info = tarfile.TarInfo(f"./{path}")
             info.size, info.mode, info.mtime = len(data), 0o644, 0
             archive.addfile(info, io.BytesIO(data))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
-def _metadata(name: str, known: Mapping[str, Any]) -> str:
+def _metadata(name: str, metadata: Mapping[str, Any]) -> str:
     facts = {
         "version": VERSION,
         "modules": {
             name: {
                 "model_name": name,
                 "export_datetime": _DATE,
-                "memory": {"functions": _functions(known)},
-                "target": sorted(known["target"].values()),
+                "memory": {"functions": _functions(metadata)},
+                "target": sorted(metadata["target"].values()),
                 "executors": ["aot"],
                 "style": "full-model",
                 "external_dependencies": [],
@@ -65,20 +64,20 @@ def _metadata(name: str, known: Mapping[str, Any]) -> str:
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
-def _functions(known: Mapping[str, Any]) -> dict[str, Any]:
-    """The main with everything; operators share the plan, so none has a workspace of its own."""
-    binding = known["io"]
+def _functions(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the function table: the main holds all memory, since operators share its plan."""
+    binding = metadata["io"]
     tensors = {kind: {row["name"]: _tensor(row) for row in binding[kind]}
                for kind in ("inputs", "outputs")}  # fmt: skip
     rows = [*binding["inputs"], *binding["outputs"]]
     main = {
         "device": _DEVICE_CPU,
-        "workspace_size_bytes": known["workspace_bytes"],
-        "constants_size_bytes": known["constants_bytes"],
+        "workspace_size_bytes": metadata["workspace_bytes"],
+        "constants_size_bytes": metadata["constants_bytes"],
         "io_size_bytes": sum(row["size_bytes"] for row in rows),
         **tensors,
     }
-    kernels = sorted({str(row["kernel"]) for row in known["operators"]})
+    kernels = sorted({str(row["kernel"]) for row in metadata["operators"]})
     nothing = [{"device": _DEVICE_CPU, "workspace_size_bytes": 0}]
     return {
         "main": [main],

@@ -1,10 +1,7 @@
-"""What a compilation was asked for, as plain JSON values, and back: `serialize_options` of
-metadata.json.
+"""Conversion of compilation options to plain JSON values of metadata.json, and back.
 
-In: a frozen dataclass of options. Out: those that differ from their defaults. What belongs to a
-machine is no part of it (folders of boards), and of measurements only the digest is kept: whoever
-repeats the compilation names them again. Invariant: `deserialize_options` gives back what
-`serialize_options` was given.
+Only options that differ from their defaults are stored. Options of the machine (board folders) are
+omitted, and of measurements only the digest is stored.
 """
 
 from __future__ import annotations
@@ -25,14 +22,14 @@ _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default
 
 
 def serialize_options(options: Any) -> dict[str, Any]:
-    """The options that differ from what they are when nobody names them."""
-    made: dict[str, Any] = {}
+    """Return the options that differ from their defaults, as JSON values."""
+    values: dict[str, Any] = {}
     for field in fields(options):
         value = getattr(options, field.name)
         if value == field.default or field.name in MACHINE_OPTIONS:
             continue
-        made[field.name] = _plain(value)
-    return made
+        values[field.name] = _plain(value)
+    return values
 
 
 def _plain(value: Any) -> Any:
@@ -49,10 +46,12 @@ def _plain(value: Any) -> Any:
     raise ModelError(f"an option of type {type(value).__name__} cannot be written down.")
 
 
-def deserialize_options(found: Mapping[str, Any], known: type, where: Path) -> dict[str, Any]:
-    """Options by name, without `tuning`; ModelError where `found` is no such recipe."""
-    names = {field.name for field in fields(known)} - MACHINE_OPTIONS
-    unknown = sorted(set(found) - names)
+def deserialize_options(
+    stored: Mapping[str, Any], options_type: type, where: Path
+) -> dict[str, Any]:
+    """Return options by name, without `tuning`; ModelError if they are malformed."""
+    names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
+    unknown = sorted(set(stored) - names)
     if unknown:
         raise ModelError(
             f"the recipe has the option {unknown[0]!r}, which this version does not know.",
@@ -61,8 +60,8 @@ def deserialize_options(found: Mapping[str, Any], known: type, where: Path) -> d
         )
     try:
         return {
-            name: _option(name, value, getattr(known(), name))
-            for name, value in found.items()
+            name: _option(name, value, getattr(options_type(), name))
+            for name, value in stored.items()
             if name != TUNING_OPTION
         }
     except (TypeError, ValueError, AttributeError) as error:
@@ -72,7 +71,7 @@ def deserialize_options(found: Mapping[str, Any], known: type, where: Path) -> d
 
 
 def _option(name: str, value: Any, default: Any) -> Any:
-    """The value as the option has it; TypeError where it is of another kind than its default."""
+    """Return the value in the option's type; TypeError if it has another type than the default."""
     if name in _POOLS:
         return tuple(map(_pool, value))
     if name.endswith("_bytes"):
@@ -91,8 +90,8 @@ def _is_words(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and all(map(_is_words, value)))
 
 
-def _pool(found: Mapping[str, Any]) -> PoolInfo:
-    pool = PoolInfo(**{name: _frozen(value) for name, value in found.items()})
+def _pool(stored: Mapping[str, Any]) -> PoolInfo:
+    pool = PoolInfo(**{name: _frozen(value) for name, value in stored.items()})
     texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
     speeds = (getattr(pool, name) for name in POOL_SPEEDS)
     if not all(isinstance(text, str) for text in texts):

@@ -1,9 +1,8 @@
-"""Writes a project's files into a directory that is empty or already holds a project of ours.
+"""Writing of a project into a directory that is empty or holds an earlier project.
 
-In: a `SourceTree` with its metadata.json. Out: the folder. Invariants: nothing is written outside
-of it, not through links either; a file that is not ours is never changed or removed; of an earlier
-compile only model files that this one no longer has are removed, since the build takes every C file
-it finds there.
+Nothing is written outside of the directory, not even through links. Files of other origin are never
+changed or removed. Model files of an earlier compilation that are no longer part of the project are
+removed, because the build compiles every C file of the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _OWNED = "files"
 
 
 def write_project(tree: SourceTree, directory: Path) -> None:
-    """Write `tree` into `directory`. UsageError: it holds something else, or cannot be written."""
+    """Write `tree` into `directory`; UsageError if it holds other files or is not writable."""
     try:
         earlier = _check(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,16 +36,16 @@ def write_project(tree: SourceTree, directory: Path) -> None:
 
 
 def _check(directory: Path) -> set[str]:
-    """The files of an earlier compile in `directory`; UsageError if it is not ours to write."""
+    """Return the files of an earlier compilation; UsageError if `directory` holds other files."""
     if directory.exists() and not directory.is_dir():
-        raise UsageError("it is no directory.", where=str(directory), hint="another directory.")
+        raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
     if not directory.exists() or not any(directory.iterdir()):
         return set()
     marker = directory / MARKER
     facts = _read_marker(marker)
     if facts is None:
         raise UsageError(
-            f"the directory is not empty and holds no project of ours (no {MARKER}).",
+            f"the directory is not empty and holds no firmwright project (no {MARKER}).",
             where=str(directory),
             hint="an empty or new directory.",
         )
@@ -72,7 +71,7 @@ def _check_inside(directory: Path, path: str) -> None:
 
 
 def _remove_stale(directory: Path, path: str) -> None:
-    """Removes a file of an earlier compile that is listed as such and lies in model/."""
+    """Remove a listed file of an earlier compilation from model/."""
     file = directory / path
     if path.startswith("model/") and ".." not in path.split("/") and file.is_file():
         _check_inside(directory, path)
@@ -80,5 +79,5 @@ def _remove_stale(directory: Path, path: str) -> None:
 
 
 def add_file_list(facts: dict[str, object], tree: SourceTree) -> dict[str, object]:
-    """`facts` for metadata.json with the model files it stands beside, for the next compile."""
+    """Return `facts` for metadata.json with the list of model files for the next compilation."""
     return {**facts, _OWNED: sorted(path for path in tree.files if path.startswith("model/"))}

@@ -1,8 +1,7 @@
-"""What a firmware project consists of, as a CycloneDX bill of materials.
+"""The software bill of materials (SBOM) of a firmware project, in CycloneDX 1.6.
 
-In: a project's facts and the hashes of its files. Out: CycloneDX 1.6 as plain JSON values.
-It is a function of what it is given: the serial number is made of the content, components are in
-order, and the time stands in it only where it is given. Versions that nobody knows are left out.
+It depends on its input only: the serial number is a hash of the content, components are sorted, and
+the time is included only if it is given. Unknown versions are omitted.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ from typing import Any, Final
 from firmwright.base.version import VERSION
 
 SPEC_VERSION: Final = "1.6"
-RUNTIME_LICENCE: Final = "Apache-2.0"
+RUNTIME_LICENSE: Final = "Apache-2.0"
 _LIBRARIES: Final = {
     "--specs=nano.specs": ("newlib-nano", "libgcc"),
     "--specs=picolibc.specs": ("picolibc", "libgcc"),
 }
-"""What the toolchain links into an image, by the flag that chooses it."""
+"""Libraries that the toolchain links, by the flag that selects them."""
 _ROOT: Final = "firmware"
 _TOOL: Final = "firmwright"
 
 
 @dataclass(frozen=True, slots=True)
 class SbomInput:
-    """A project's folder as it is read; hashes are SHA-256 in hex, by relative path.
+    """The contents of a project's folder; `files` maps relative paths to SHA-256 in hex.
 
-    `image` is the hash of the release that was built, and `built_by` what its compiler says of
-    itself; "" where there is none.
+    `image` is the hash of the release image and `built_by` the version line of its compiler, or "".
     """
 
     board: str
@@ -46,7 +44,7 @@ class SbomInput:
 
 
 def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]:
-    """The document; `epoch_s` is the time that it is to state, in seconds since 1970."""
+    """Return the document; `epoch_s` is its time stamp in seconds since 1970."""
     components = [
         *_models(project),
         *_folders(project),
@@ -80,18 +78,20 @@ def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]
 def _firmware(project: SbomInput) -> dict[str, Any]:
     names = "-".join(str(model["model"]) for model in project.models)
     version = "-".join(str(model["model_id"]) for model in project.models)
-    made = _component("firmware", names, _ROOT, version)
-    return made | ({"hashes": _hashes(project.image)} if project.image else {})
+    component = _component("firmware", names, _ROOT, version)
+    return component | ({"hashes": _hashes(project.image)} if project.image else {})
 
 
 def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """The models: the files that they were read from, and the C that they became."""
+    """Yield the models: the source files and the generated C."""
     for facts in project.models:
         name = str(facts["model"])
         files = [path for path in project.files if path.startswith(f"model/{name}")]
-        made = _component("machine-learning-model", name, f"model:{name}", str(facts["model_id"]))
+        component = _component(
+            "machine-learning-model", name, f"model:{name}", str(facts["model_id"])
+        )
         source = facts.get("source_sha256")
-        yield made | {
+        yield component | {
             **({"hashes": _hashes(str(source))} if source else {}),
             "properties": _properties(numerics=facts["numerics"]),
             "components": _files(project, files),
@@ -99,42 +99,42 @@ def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
 
 
 def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """The runtime, the C of each backend, and what stands around them."""
+    """Yield the runtime, the C of each backend, and the remaining files."""
     of_models = tuple(f"model/{facts['model']}" for facts in project.models)
     backends = sorted({path.split("/")[1] for path in project.files if path.startswith("backend/")})
-    taken = ("runtime/", "backend/", *of_models)
+    listed = ("runtime/", "backend/", *of_models)
     runtime = [path for path in project.files if path.startswith("runtime/")]
     if runtime:
-        made = _component("library", "firmwright-runtime", "runtime", VERSION)
-        licence = {"licenses": [{"license": {"id": RUNTIME_LICENCE}}]}
-        yield {**made, **licence, "components": _files(project, runtime)}
+        component = _component("library", "firmwright-runtime", "runtime", VERSION)
+        license_fields = {"licenses": [{"license": {"id": RUNTIME_LICENSE}}]}
+        yield {**component, **license_fields, "components": _files(project, runtime)}
     for backend in backends:
         files = [path for path in project.files if path.startswith(f"backend/{backend}/")]
-        made = _component("library", backend, f"backend:{backend}")
-        yield {**made, "components": _files(project, files)}
-    rest = [path for path in project.files if not path.startswith(taken)]
-    made = _component("application", "glue-and-build", "glue", VERSION)
-    yield {**made, "components": _files(project, rest)}
+        component = _component("library", backend, f"backend:{backend}")
+        yield {**component, "components": _files(project, files)}
+    rest = [path for path in project.files if not path.startswith(listed)]
+    component = _component("application", "glue-and-build", "glue", VERSION)
+    yield {**component, "components": _files(project, rest)}
 
 
 def _libraries(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """What comes out of the toolchain into the image; its versions are the toolchain's."""
+    """Yield the toolchain's libraries, without versions of their own."""
     for flag in project.library_flags:
         for name in _LIBRARIES.get(flag, ()):
             yield _component("library", name, f"toolchain:{name}")
 
 
 def _compiler(project: SbomInput) -> dict[str, Any]:
-    """What the sources are tuned for and, of a built image, what compiled it."""
+    """Return the compiler that sources are tuned for and, for an image, the one that built it."""
     tuned = project.models[0].get("compiler") or {}
-    made = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
+    component = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
     facts = {"tuned_for": " ".join(tuned.get("flags", ())), "built_by": project.built_by}
-    return {**made, "scope": "excluded", "properties": _properties(**facts)}
+    return {**component, "scope": "excluded", "properties": _properties(**facts)}
 
 
 def _component(kind: str, name: str, ref: str, version: str = "") -> dict[str, Any]:
-    made = {"type": kind, "bom-ref": ref, "name": name}
-    return made | ({"version": version} if version else {})
+    component = {"type": kind, "bom-ref": ref, "name": name}
+    return component | ({"version": version} if version else {})
 
 
 def _files(project: SbomInput, paths: Iterable[str]) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
-from firmwright.boards.cores import core_count
-from firmwright.boards.dma import DMA_DEVICE as DMA
+from firmwright.boards.peripherals import DMA_DEVICE as DMA
+from firmwright.boards.peripherals import core_count
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.devices import (
     COPY_DEVICE_ATTR,

@@ -1,12 +1,12 @@
-"""The SCons tool: models become C sources and firmware inside somebody's own build.
+"""The SCons tool that compiles models and builds firmware within a user's build.
 
     env = Environment(tools=["default", "fw_model"], toolpath=[TOOLPATH])
     sources = env.FirmwrightModel("out/kws", "kws.tflite", board="mps2-an386")
     firmware = env.FirmwrightFirmware("out/kws", sources)
 
-In: a model file and the options of a compilation. Out: nodes: the model's C file first, then its
-headers, the glue and metadata.json; the firmware's ELF. A generated file depends on the model, the
-options and on the generator itself: this package, the runtime and the boards.
+FirmwrightModel returns nodes: the model's C file first, then its headers, the glue and
+metadata.json. FirmwrightFirmware returns the ELF. Generated files depend on the model, the options
+and the generator: this package, the runtime and the boards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from SCons.Script import Action
 
 _SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
-if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path: the package comes with it
+if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path, without the package
     sys.path.insert(0, _SOURCE_ROOT)
 
 from firmwright import pipeline  # noqa: E402 - needs the path above
@@ -29,13 +29,13 @@ from firmwright.build import build_project  # noqa: E402
 
 
 def generate(env: Any) -> None:
-    """Add the two methods; SCons calls this."""
+    """Add the two methods to `env`; called by SCons."""
     env.AddMethod(_firmwright_model, "FirmwrightModel")
     env.AddMethod(_firmwright_firmware, "FirmwrightFirmware")
 
 
 def exists(env: Any) -> bool:
-    """The tool is there when it is loaded; SCons asks this."""
+    """Whether the tool is available; called by SCons."""
     return True
 
 
@@ -50,13 +50,13 @@ def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> A
         FIRMWRIGHT_DIRECTORY=env.Dir(directory),
         FIRMWRIGHT_OPTIONS=options,
     )
-    env.Precious(nodes)  # removed before a rebuild, the folder would no longer be known as ours
+    env.Precious(nodes)  # without metadata.json the folder would not be recognized as a project
     env.Depends(nodes, [env.File(str(file)) for file in _generator_files()])
     return nodes
 
 
 def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = "release") -> Any:
-    """Build the project that FirmwrightModel wrote into `directory`; the node of its ELF."""
+    """Build the project in `directory`; return the node of its ELF."""
     elf = env.Command(
         f"{directory}/build/{variant}/firmware.elf",
         sources,
@@ -70,9 +70,9 @@ def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = 
 
 def _generator_files() -> list[Path]:
     package = Path(pipeline.__file__).parents[1]
-    found = [*package.rglob("*.py"), *package.glob("*/templates/*")]
-    found += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
-    return sorted(file for file in found if file.is_file())
+    files = [*package.rglob("*.py"), *package.glob("*/templates/*")]
+    files += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
+    return sorted(file for file in files if file.is_file())
 
 
 def _compile(target: list[Any], source: list[Any], env: Any) -> int:
@@ -88,7 +88,7 @@ def _compile(target: list[Any], source: list[Any], env: Any) -> int:
 
 
 def _remove_empty_folders(directory: Path) -> None:
-    """SCons makes the folders of its targets; a project is written into an empty place only."""
+    """Remove the folders that SCons made for its targets; new projects need an empty directory."""
     for name in ("model", "firmware"):
         folder = directory / name
         if folder.is_dir() and not any(folder.iterdir()):

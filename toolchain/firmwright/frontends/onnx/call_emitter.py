@@ -1,9 +1,8 @@
-"""Writes calls of our operators: what importers of ONNX operators build their results with.
+"""Emission of graph calls for ONNX operators, with constant folding.
 
-A `OnnxValue` is a `Value` of the graph or a `ConstantValue`, an array that is known at compile
-time. A call
-whose inputs are all known is computed at once, by the operator's own reference: whatever hangs on
-shapes and weights alone is folded without further ado. Types come from the operators' shape rules.
+An `OnnxValue` is a `Value` of the graph or a `ConstantValue`, an array known at compile time. A
+call with constant inputs only is evaluated at once by the operator's reference. Shape rules of the
+operators determine result types.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantValue:
-    """A tensor whose values are known; `name` is where they come from."""
+    """A value known at compile time; `name` is its origin."""
 
     array: Array
     name: str
@@ -44,18 +43,18 @@ def shape_of(tensor: OnnxValue) -> tuple[int, ...]:
 
 
 def dtype_of(tensor: OnnxValue) -> DType:
-    """The element type; NotSupportedError where we have none such."""
+    """Return the element type; NotSupportedError if it is not supported."""
     if isinstance(tensor, Value):
         return tensor.type.dtype
-    found = find_dtype(tensor.array.dtype.name)
-    if found is None:
+    dtype = find_dtype(tensor.array.dtype.name)
+    if dtype is None:
         raise NotSupportedError(f"element type {tensor.array.dtype.name}")
-    return found
+    return dtype
 
 
 @dataclass(slots=True)
 class CallEmitter:
-    """The calls and constants so far; `span` and `stem` belong to the node that is imported."""
+    """The calls and constants so far; `span` and `stem` belong to the node being imported."""
 
     ops: OpTable
     calls: list[Call] = field(default_factory=list)
@@ -66,7 +65,7 @@ class CallEmitter:
     _known: dict[int, tuple[ConstantValue, Value]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
-        """`name`, or `name:1`, `name:2`... if it is taken."""
+        """Return `name`, or `name:1`, `name:2`, ... if it is taken."""
         candidate, count = name, 0
         while candidate in self.names:
             count += 1
@@ -77,25 +76,25 @@ class CallEmitter:
     # ---- tensors -----------------------------------------------------------------------------
 
     def const(self, array: Array, part: str = "constant") -> ConstantValue:
-        """A tensor made while importing; `part` says what of the node it is."""
+        """Return a constant made during the import; `part` is its role in the node."""
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
     def value(self, tensor: OnnxValue) -> Value:
-        """The tensor as an operand: constants enter the table of constants once."""
+        """Return the value as a call operand; constants are added to the constant table once."""
         if isinstance(tensor, Value):
             return tensor
-        known = self._known.get(id(tensor))
-        if known is not None:
-            return known[1]
+        cached = self._known.get(id(tensor))
+        if cached is not None:
+            return cached[1]
         kind = TensorType(tensor.shape, dtype_of(tensor), tensor.quantization)
         if kind.elements == 0:
             raise NotSupportedError(f"a tensor without elements, {tensor.name}")
         name = self.unique(tensor.name)
         self.constants[name] = Constant.from_array(name, tensor.array, kind.dtype)
-        found = Value(name, kind, name)
-        # The constant is kept beside it: an id is that of a living object only.
-        self._known[id(tensor)] = (tensor, found)
-        return found
+        value = Value(name, kind, name)
+        # The constant is stored too, because ids are unique among living objects only.
+        self._known[id(tensor)] = (tensor, value)
+        return value
 
     # ---- calls -------------------------------------------------------------------------------
 
@@ -109,9 +108,9 @@ class CallEmitter:
         dtype: DType | None = None,
         shape: Sequence[int] = (),
     ) -> OnnxValue:
-        """The only result of a call of `op`; `like`, or `dtype` and `shape`, declare it.
+        """Emit a call of `op` with one result; `like`, or `dtype` and `shape`, declare its type.
 
-        Where nothing does it is of the first input's type, quantisation included.
+        By default the result has the first input's type, including quantization.
         """
         first = next(item for item in inputs if item is not None)
         moved = self._type(first).quantization if dtype is None else None
@@ -125,7 +124,7 @@ class CallEmitter:
         attrs: Mapping[str, Attr],
         declared: Sequence[TensorType],
     ) -> tuple[OnnxValue, ...]:
-        """All results of a call; `declared` holds what the shape rule does not give."""
+        """Emit a call and return all results; `declared` holds types that are not inferred."""
         constants = tuple(self._constant(item) for item in inputs)
         types = tuple(None if item is None else self._type(item) for item in inputs)
         described = OpCall(op, types, tuple(declared), attrs, constants)
@@ -144,10 +143,10 @@ class CallEmitter:
     ) -> tuple[OnnxValue, ...]:
         arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]
         with np.errstate(all="ignore"):  # infinity and NaN are values among floats
-            found = self.ops[described.op].reference(described, arrays)
+            results = self.ops[described.op].reference(described, arrays)
         return tuple(
             ConstantValue(np.asarray(array), f"{self.stem}/{described.op}", kind.quantization)
-            for array, kind in zip(found, described.outputs, strict=True)
+            for array, kind in zip(results, described.outputs, strict=True)
         )
 
     def _type(self, tensor: OnnxValue) -> TensorType:
@@ -162,26 +161,26 @@ class CallEmitter:
             return self.constants[tensor.constant]
         return None
 
-    # ---- the calls that everyone needs -------------------------------------------------------
+    # ---- common calls ------------------------------------------------------------------------
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
-        """A formula over `inputs`, called a, b, c...; constants of one element enter the text."""
-        kept: list[OnnxValue] = []
+        """Emit a formula over `inputs`, named a, b, c...; one-element constants become literals."""
+        operands: list[OnnxValue] = []
         names: dict[str, str] = {}
         for name, tensor in zip(INPUT_NAMES, inputs, strict=False):
             literal = self._literal(tensor, inputs)
             if literal is not None:
                 names[name] = literal
             else:
-                position = next((k for k, t in enumerate(kept) if t is tensor), len(kept))
-                if position == len(kept):
-                    kept.append(tensor)
+                position = next((k for k, t in enumerate(operands) if t is tensor), len(operands))
+                if position == len(operands):
+                    operands.append(tensor)
                 names[name] = INPUT_NAMES[position]
         text = substitute_names(formula, names)
-        return self.call("expression", kept, {"formula": text}, dtype=dtype_of(kept[0]))
+        return self.call("expression", operands, {"formula": text}, dtype=dtype_of(operands[0]))
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
-        """The text of a constant of one element that has no part in the result's shape."""
+        """Return the text of a one-element constant that does not affect the result's shape."""
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
             return None
         rank = max((len(shape_of(t)) for t in inputs if isinstance(t, Value)), default=-1)
@@ -203,7 +202,7 @@ class CallEmitter:
         return self.call("reshape", [x], {}, like=kind)
 
     def copy(self, x: OnnxValue) -> OnnxValue:
-        """The same values as a value of its own."""
+        """Return a distinct value with the same elements."""
         source = self.value(x)
         kind = source.type
         outputs = (Value(self.unique(f"{self.stem}/copy"), kind),)
@@ -223,7 +222,7 @@ class CallEmitter:
     def slice(
         self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
     ) -> OnnxValue:
-        """`counts` elements of each axis from `begin` on."""
+        """Return `counts` elements of each axis from `begin` on."""
         shape = shape_of(x)
         steps = tuple(steps) or (1,) * len(shape)
         if tuple(counts) == shape and all(step == 1 for step in steps):

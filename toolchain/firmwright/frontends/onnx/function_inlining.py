@@ -1,8 +1,4 @@
-"""Operators that the standard, or the model itself, defines by others: those other nodes.
-
-In: a node. Out: the nodes that take its place, their tensors named after the node's output, their
-attributes filled in.
-"""
+"""Inlining of operators that are defined as functions, by the ONNX standard or the model."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
-"""From this opset to ours most operators gained element types and nothing else."""
+"""From this opset on, most operators gained element types but did not change otherwise."""
 _REDEFINED = frozenset(
     {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
 )
@@ -25,11 +21,11 @@ _OF_MORE_TYPES = frozenset(
         "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
     }
 )  # fmt: skip
-"""Operators that have been given element types since that opset, and no other meaning."""
+"""Operators that gained element types since that opset but did not change otherwise."""
 
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
-    """Whether the node's operator is defined by others."""
+    """Whether the node's operator is defined as a function."""
     if _local(node, local) is not None:
         return True
     schema = _schema(node, opset)
@@ -39,10 +35,10 @@ def has_function_definition(node: Message, opset: int, local: Sequence[Message])
 def function_definition(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None], local: Sequence[Message]
 ) -> Message:
-    """The FunctionProto that defines the node's operator, for inputs of those types."""
-    found = _local(node, local)
-    if found is not None:
-        return found
+    """Return the FunctionProto of the node's operator for these input types."""
+    own_definition = _local(node, local)
+    if own_definition is not None:
+        return own_definition
     schema = _schema(node, opset)
     if schema is None:
         raise InternalError(f"{node.op_type} has no definition")
@@ -58,7 +54,7 @@ def function_definition(
 
 
 def has_changed_semantics(node: Message, opset: int) -> bool:
-    """Whether the operator meant something else in the model's opset, one that we do not read."""
+    """Whether the operator has another meaning in the model's opset, one that is not supported."""
     if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
         return False
     if opset >= _WIDENED_FROM:
@@ -66,7 +62,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
     if opset >= _SAME_SINCE and node.op_type in _OF_MORE_TYPES:
         return False
     own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
-    # An operator that is gone is one of its last definition.
+    # A removed operator has its last definition.
     if own is None or ours is None or ours.deprecated:
         return False
     return bool(own.since_version != ours.since_version)
@@ -75,7 +71,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
 def _local(node: Message, local: Sequence[Message]) -> Message | None:
     names = ((function.name, function.domain) for function in local)
     pairs = zip(names, local, strict=True)
-    return next((found for name, found in pairs if name == (node.op_type, node.domain)), None)
+    return next((item for name, item in pairs if name == (node.op_type, node.domain)), None)
 
 
 def _schema(node: Message, opset: int) -> Message | None:
@@ -83,12 +79,12 @@ def _schema(node: Message, opset: int) -> Message | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
-    except (onnx.defs.SchemaError, TypeError):  # a name that is no text is no operator's
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: the name is not text
         return None
 
 
 def _versions(schema: Message, opset: int) -> list[int]:
-    """The opsets for which a definition exists that depends on types and attributes."""
+    """Return the opsets with a function definition that depends on types and attributes."""
     if not schema.has_context_dependent_function:
         return []
     return [v for v in schema.context_dependent_function_opset_versions if v <= opset]
@@ -103,20 +99,21 @@ def _type(tensor: OnnxValue | None) -> bytes:
 
 
 def inline_function(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
-    """(opset, nodes) that compute what `node` does, under its own names."""
+    """Return (opset, nodes) that compute `node`, with its tensor names and attributes filled in."""
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
-    # An output that the caller leaves out has a name of its own inside.
+    # An output that the caller omits has a local name.
     names |= {
         ours: theirs or f"{stem}/{ours}"
         for ours, theirs in zip(function.output, node.output, strict=False)
     }
     versions = {item.domain: item.version for item in function.opset_import}
-    given = {item.name: item for item in function.attribute_proto}
-    given |= {item.name: item for item in _defaults(node, opset)}
-    given |= {item.name: item for item in node.attribute}
+    attributes = {item.name: item for item in function.attribute_proto}
+    attributes |= {item.name: item for item in _defaults(node, opset)}
+    attributes |= {item.name: item for item in node.attribute}
     body = [
-        _instantiate_node(inner, stem, names, given, set(function.input)) for inner in function.node
+        _instantiate_node(inner, stem, names, attributes, set(function.input))
+        for inner in function.node
     ]
     return int(versions.get("", opset)), body
 
@@ -134,7 +131,7 @@ def _instantiate_node(
     inner: Message,
     stem: str,
     names: dict[str, str],
-    given: dict[str, Message],
+    attributes: dict[str, Message],
     optional: set[str],
 ) -> Message:
     node = onnx_package().NodeProto()
@@ -152,13 +149,13 @@ def _instantiate_node(
         filled = onnx_package().AttributeProto()
         filled.CopyFrom(item)
         if item.ref_attr_name:
-            source = given.get(item.ref_attr_name)
+            source = attributes.get(item.ref_attr_name)
             if source is None:
                 continue
             filled.CopyFrom(source)
             filled.name = item.name
         if filled.HasField("g"):
-            _rename_graph(filled.g, stem, names, given, optional)
+            _rename_graph(filled.g, stem, names, attributes, optional)
         node.attribute.append(filled)
     return node
 
@@ -167,12 +164,12 @@ def _rename_graph(
     graph: Message,
     stem: str,
     names: dict[str, str],
-    given: dict[str, Message],
+    attributes: dict[str, Message],
     optional: set[str],
 ) -> None:
     for item in graph.input:
         item.name = f"{stem}/{item.name}"
-    inner = [_instantiate_node(item, stem, names, given, optional) for item in graph.node]
+    inner = [_instantiate_node(item, stem, names, attributes, optional) for item in graph.node]
     del graph.node[:]
     graph.node.extend(inner)
     for item in graph.output:

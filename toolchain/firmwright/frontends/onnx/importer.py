@@ -1,9 +1,8 @@
-"""OnnxModel -> IRModule: walks the nodes with what is known of every tensor.
+"""Conversion of an `OnnxModel` into an `IRModule`.
 
-A tensor is a constant or a value of the graph (emitter.py). A node whose inputs are all constants
-is computed at once. Others go to the importer of their operator (operators/); an operator without
-one, whose definition in the standard is a function of other operators, is replaced by that. All
-that cannot be taken is reported at once, each with its place.
+Each node goes to the importer of its operator (operators/); nodes with constant inputs are folded,
+and operators defined as functions are inlined. Operators between DequantizeLinear and
+QuantizeLinear become integer operators where possible. All unsupported items are reported at once.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def import_onnx(
     ops: OpTable,
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
-    """The module of a complete model (complete.py); UnsupportedError names all that is missing."""
+    """Return the module of a preprocessed model; UnsupportedError lists all unsupported items."""
     model = read_onnx(data, file)
     work = _OnnxImporter(model, CallEmitter(ops), is_claimed)
     function = work.run()
@@ -100,8 +99,8 @@ class _OnnxImporter:
             raise UnsupportedError(
                 self.items,
                 where=self.model.file,
-                hint="`firmwright ops` for what is supported; --input-shape NAME=1,3,32,32 gives the "
-                "sizes that an input leaves open.",
+                hint="`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 "
+                "sets the sizes that an input leaves open.",
             )
         body = tuple(self._final(call) for call in self.emitter.calls)
         names = [self._renamed(value) for value in results if value is not None]
@@ -115,7 +114,7 @@ class _OnnxImporter:
     # ---- inputs and outputs ------------------------------------------------------------------
 
     def _param(self, item: OnnxValueInfo) -> Value | None:
-        """The input as a parameter."""
+        """Return the input as a parameter; None if it is unsupported or has no elements."""
         self.tensors[item.name] = None
         where = f"input {item.name}"
         dtype = find_dtype(item.dtype)
@@ -126,7 +125,7 @@ class _OnnxImporter:
         if shape is None:
             return None
         if 0 in shape:
-            # There is nothing to be given: what it says is its type.
+            # An input without elements carries only its type.
             self.tensors[item.name] = ConstantValue(np.zeros(shape, dtype.np), item.name)
             return None
         value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
@@ -138,7 +137,7 @@ class _OnnxImporter:
             self._refuse("DYNAMIC_SHAPE", where, "its shape is not fixed")
             return None
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
-        # A batch that the exporter left open is one sample here.
+        # An open batch size becomes 1.
         if open_axes == [0] and len(item.shape) > 1:
             return (1, *_fixed(item.shape[1:]))
         if open_axes:
@@ -148,29 +147,31 @@ class _OnnxImporter:
         return _fixed(item.shape)
 
     def _result(self, item: OnnxValueInfo) -> Value | None:
-        """The output as a value that a call of its own makes."""
-        known = self.tensors.get(item.name)
-        if known is None:
+        """Return the output as the result of a distinct call."""
+        definition = self.tensors.get(item.name)
+        if definition is None:
             return None
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
-        tensor = materialize(self.emitter, known)
+        tensor = materialize(self.emitter, definition)
         if dtype_of(tensor) == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
-        made = {value.name for call in self.emitter.calls for value in call.outputs}
-        taken = set(self.renamed.values())
-        is_new = isinstance(known, DequantizedValue | QuantizedValue) and isinstance(tensor, Value)
+        computed = {value.name for call in self.emitter.calls for value in call.outputs}
+        output_names = set(self.renamed.values())
+        is_new = isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(
+            tensor, Value
+        )
         if is_new and tensor.name not in self.renamed and item.name not in self.emitter.names:
             self.renamed[tensor.name] = self.emitter.unique(item.name)
-        is_own = isinstance(tensor, Value) and tensor.name in made
+        is_own = isinstance(tensor, Value) and tensor.name in computed
         if not is_own or self.renamed.get(tensor.name) != item.name:
             try:
                 tensor = self.emitter.copy(tensor)
             except NotSupportedError as error:
                 self._refuse("OUTPUT", item.name, str(error))
                 return None
-            if item.name not in taken and item.name not in self.emitter.names:
+            if item.name not in output_names and item.name not in self.emitter.names:
                 self.renamed[tensor.name] = self.emitter.unique(item.name)
         assert isinstance(tensor, Value)
         return tensor
@@ -179,7 +180,7 @@ class _OnnxImporter:
 
     def _node(self, node: Message, opset: int) -> None:
         if node.output and node.output[0] in self.taken:
-            return  # a part of what was made of the node before it
+            return  # fused into an earlier node
         span = Span(self.model.file, 0, self.index, next(iter(node.output), ""))
         try:
             results = self._results(node, opset, span)
@@ -194,80 +195,82 @@ class _OnnxImporter:
             if name:
                 self._define(name, tensor)
 
-    def _define(self, name: str, known: QdqValue) -> None:
-        self.tensors[name] = known
-        tensor = known.value if isinstance(known, QuantizedValue) else known
+    def _define(self, name: str, definition: QdqValue) -> None:
+        self.tensors[name] = definition
+        tensor = definition.value if isinstance(definition, QuantizedValue) else definition
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
-        # The first name of a value is the one it keeps; inputs have theirs.
+        # A value keeps its first name; inputs keep their own.
         is_made = any(value is tensor for call in self.emitter.calls for value in call.outputs)
         if is_made and tensor.name not in self.renamed and name not in self.emitter.names:
             self.renamed[tensor.name] = self.emitter.unique(name)
 
     def _results(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
-        """The node's outputs; None where its inputs are unknown, or a definition took its place."""
+        """Return the node's outputs; None if its inputs are unknown."""
         inputs = [self.tensors.get(name) if name else None for name in node.input]
         blocked = any(
             name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
         )
         standard = node.domain in ("", "ai.onnx")
-        found = onnx_importers().get(node.op_type if standard else f"{node.domain}:{node.op_type}")
-        if found is None and not standard and self.is_claimed(node.domain, node.op_type):
-            found = self._custom
+        importer = onnx_importers().get(
+            node.op_type if standard else f"{node.domain}:{node.op_type}"
+        )
+        if importer is None and not standard and self.is_claimed(node.domain, node.op_type):
+            importer = self._custom
         constants = None if blocked else self._folded(node, opset, inputs)
         if constants is not None:
             return constants
-        if found is None and not has_function_definition(node, opset, self.model.functions):
+        if importer is None and not has_function_definition(node, opset, self.model.functions):
             raise NotSupportedError(unsupported_reason(node.op_type))
         if has_changed_semantics(node, opset):
             raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
         if blocked:
             return None
         self.emitter.span, self.emitter.stem = span, next(iter(node.output), "") or node.op_type
-        if found is None:
+        if importer is None:
             return self._by_definition(node, opset, inputs)
         attrs = {item.name: attribute_value(item) for item in node.attribute}
         context = NodeContext(node, attrs, (), opset, self.emitter, self._body)
-        on_integers = self._on_integers(context, found, inputs)
+        on_integers = self._on_integers(context, importer, inputs)
         if on_integers is not None:
             return on_integers
-        results = found(replace(context, inputs=tuple(self._plain(inputs))))
+        results = importer(replace(context, inputs=tuple(self._plain(inputs))))
         return results if isinstance(results, tuple | list) else (results,)
 
     def _custom(self, c: NodeContext) -> Results:
-        """A call of `custom`: the claimant's type rule, else the file, says what comes out."""
-        known = {item.name: item for item in self.model.values}
-        declared = [_declared(known.get(name)) for name in c.outputs]
+        """Emit a call of `custom`, whose result types come from its type rule or from the file."""
+        value_infos = {item.name: item for item in self.model.values}
+        declared = [_declared(value_infos.get(name)) for name in c.outputs]
         attrs: dict[str, Attr] = {
             "domain": c.node.domain,
             "name": c.node.op_type,
             "data": json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
         }
         kinds = tuple(kind for kind in declared if kind is not None)
-        found = self.emitter.multi_result_call("custom", c.inputs, attrs, kinds)
-        if len(found) != len(c.outputs):
-            raise NotSupportedError("neither the file nor a type rule says what comes out of it")
-        return found
+        results = self.emitter.multi_result_call("custom", c.inputs, attrs, kinds)
+        if len(results) != len(c.outputs):
+            raise NotSupportedError("neither the file nor a type rule determines its result types")
+        return results
 
     def _plain(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
-        """Reals as reals: made once for all that read them."""
-        found: list[OnnxValue | None] = []
-        for known in inputs:
-            if isinstance(known, QuantizedValue | DequantizedValue) and id(known) not in self.reals:
-                # Beside it what it is made of: an id is that of a living object only.
-                self.reals[id(known)] = (known, materialize(self.emitter, known))
-            if isinstance(known, QuantizedValue | DequantizedValue):
-                found.append(self.reals[id(known)][1])
+        """Materialize inputs; each dequantized value is computed once."""
+        tensors: list[OnnxValue | None] = []
+        for value in inputs:
+            if isinstance(value, QuantizedValue | DequantizedValue) and id(value) not in self.reals:
+                # The key's object is stored too, because ids are unique among living objects only.
+                self.reals[id(value)] = (value, materialize(self.emitter, value))
+            if isinstance(value, QuantizedValue | DequantizedValue):
+                tensors.append(self.reals[id(value)][1])
             else:
-                found.append(known)
-        return found
+                tensors.append(value)
+        return tensors
 
-    # ---- quantised nodes -----------------------------------------------------------------------
+    # ---- quantized nodes -----------------------------------------------------------------------
 
     def _on_integers(
         self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
-        """The node's results where it can work on integers; None where it must work on reals."""
+        """Return the node's results computed on integers; None if it must be computed on floats."""
         op = c.node.op_type
         if op == "DequantizeLinear":
             return self._dequantized(c, inputs)
@@ -285,19 +288,22 @@ class _OnnxImporter:
         activation, target, names = chain
         take = quantized_ops.FUSION_RULES.get(op)
         if take is not None:
-            made = quantized_ops.try_fuse(take, c, inputs, target, activation)
+            fused = quantized_ops.try_fuse(take, c, inputs, target, activation)
         elif op in quantized_ops.ELEMENTWISE_OPERATORS and activation == "none":
-            made = quantized_ops.lower_to_lut(importer, c, inputs, target)
+            fused = quantized_ops.lower_to_lut(importer, c, inputs, target)
         else:
-            made = None
-        if made is None:
+            fused = None
+        if fused is None:
             return None
-        self._define(names[-1], QuantizedValue(self.emitter.value(made), target.is_unsigned))
+        self._define(names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned))
         self.taken.update(names)
         return []
 
     def _chain(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
-        """(activation, scaling, outputs) of what follows: perhaps a relu, then a QuantizeLinear."""
+        """Return (activation, parameters, outputs) of the QuantizeLinear after `node`.
+
+        A Relu between them is the activation.
+        """
         following, names, activation = self._only_reader(node), [], "none"
         if following is not None and following.op_type == "Relu":
             names.append(following.output[0])
@@ -311,7 +317,7 @@ class _OnnxImporter:
         return activation, scaling, [*names, following.output[0]]
 
     def _only_reader(self, node: Message) -> Message | None:
-        """The one node that reads the one output of `node`."""
+        """Return the only node that reads the only output of `node`."""
         outputs = {item.name for item in self.model.outputs}
         if len(node.output) != 1 or node.output[0] in outputs:
             return None
@@ -359,27 +365,27 @@ class _OnnxImporter:
     def _folded(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
-        """All of the node's outputs as constants."""
+        """Return all of the node's outputs as constants; None if it cannot be folded."""
         if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
             return None
-        given: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for name, tensor in zip(node.input, inputs, strict=True):
             if tensor is not None and not isinstance(tensor, ConstantValue):
                 return None
             if tensor is not None:
-                given[name] = tensor.array
-        found = evaluate_node(node, opset, given)
-        if found is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in found):
+                arrays[name] = tensor.array
+        results = evaluate_node(node, opset, arrays)
+        if results is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in results):
             return None
         return [
             ConstantValue(array, name)
-            for array, name in zip(found, filter(None, node.output), strict=True)
+            for array, name in zip(results, filter(None, node.output), strict=True)
         ]
 
     def _by_definition(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
-        """Imports the nodes that define the operator."""
+        """Import the nodes of the operator's function definition."""
         definition = function_definition(node, opset, self._plain(inputs), self.model.functions)
         version, body = inline_function(node, definition, opset)
         before = len(self.items)
@@ -387,10 +393,10 @@ class _OnnxImporter:
             self._node(inner, version)
             if len(self.items) > before:
                 raise NotSupportedError(self.items.pop().why)
-        return []  # the inner nodes have defined the outer ones' names
+        return []  # the inner nodes have defined the node's outputs
 
     def _body(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
-        """The outputs of a subgraph whose inputs are bound; it sees the tensors around it."""
+        """Return the outputs of a subgraph with bound inputs; it can read the tensors around it."""
         outer = dict(self.tensors)
         self.tensors.update(bound)
         for item in graph.initializer:
@@ -415,7 +421,7 @@ class _OnnxImporter:
 
 
 def _declared(tensor: OnnxValueInfo | None) -> TensorType | None:
-    """What a file says of a tensor; None where that is no fixed type of ours."""
+    """Return the type of a tensor in the file; None if it is not fixed or not supported."""
     dtype = find_dtype(tensor.dtype) if tensor is not None else None
     if tensor is None or tensor.shape is None or dtype is None:
         return None

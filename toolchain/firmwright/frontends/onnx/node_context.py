@@ -1,4 +1,4 @@
-"""What the importer of an operator sees of a node, and what it answers."""
+"""The interface between the ONNX importer and the importers of operators."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """A node with its attributes, its inputs (None: left out), the opset, and where calls go.
+    """A node with its attributes, its inputs (None if omitted), the opset and the call emitter.
 
-    `body(graph, bound)` imports a subgraph in place and gives its outputs.
+    `body(graph, bound)` imports a subgraph in place and returns its outputs.
     """
 
     node: Message
@@ -39,7 +39,7 @@ class NodeContext:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs, "" where one is left out."""
+        """Names of the outputs, "" for omitted ones."""
         return tuple(self.node.output)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -49,11 +49,11 @@ class NodeContext:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> OnnxValue:
-        """An input that must be there."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
-            raise NotSupportedError(f"a node without its input {index}")
-        return found
+        """Return a required input; NotSupportedError if it is omitted."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise NotSupportedError(f"a node without input {index}")
+        return value
 
     def optional(self, index: int) -> OnnxValue | None:
         return self.inputs[index] if index < len(self.inputs) else None
@@ -65,17 +65,17 @@ class NodeContext:
         return dtype_of(self.input(index))
 
     def array(self, index: int, what: str) -> Array:
-        """The values of an input that must be known at compile time."""
-        found = self.input(index)
-        if not isinstance(found, ConstantValue):
+        """Return an input that must be constant; `what` names it in the error."""
+        value = self.input(index)
+        if not isinstance(value, ConstantValue):
             raise NotSupportedError(f"{what} that are not constant")
-        return found.array
+        return value.array
 
     def ints(self, index: int, what: str) -> tuple[int, ...]:
         return tuple(int(n) for n in np.asarray(self.array(index, what)).reshape(-1))
 
     def axis(self, default: int | None = None, name: str = "axis", rank: int | None = None) -> int:
-        """An attribute axis of input 0, counted from 0."""
+        """Return an axis attribute, counted from 0; `rank` is by default that of input 0."""
         axis = self.attr(name, default)
         size = len(self.shape(0)) if rank is None else rank
         if not isinstance(axis, int) or not -size <= axis < size:

@@ -1,11 +1,8 @@
-"""An ONNX file made complete: what it leaves to others written into it.
+"""Completion of an ONNX file: input shapes, fixed inputs, external data, opset and class labels.
 
-In: the bytes of a file, its folder, and what a user says of it (`ModelOverrides`): shapes of
-inputs, inputs
-bound to constants. Out: bytes of a model that says all of that itself, the same bytes where nothing
-was left open. So what is compiled and what the reference runtime runs are one model. One of an
-older opset is converted to the oldest that the importers read, by the package's own converter.
-Data that a file keeps beside itself are read from its own folder and from nowhere else.
+The result contains everything that the importer needs, so that the compiler and the reference
+runtime see the same model. Models of an opset below the importers' minimum are converted by the
+onnx package. External data are read from the model's own folder only.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from firmwright.frontends.onnx.strip_class_labels import has_class_labels, strip
 
 @dataclass(frozen=True, slots=True)
 class ModelOverrides:
-    """What a user says of a model: `shapes` of inputs, `bindings` of inputs to constants.
+    """The user's settings for a model: `shapes` of inputs, and constants for inputs (`bindings`).
 
-    A binding is an array, or a flat list of numbers that takes the input's type and shape.
+    A binding is an array, or a flat tuple of numbers that takes the input's type and shape.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -35,48 +32,51 @@ class ModelOverrides:
 
 
 def preprocess_model(
-    data: bytes, file: str, given: ModelOverrides = ModelOverrides(), folder: Path | None = None
+    data: bytes, file: str, overrides: ModelOverrides = ModelOverrides(), folder: Path | None = None
 ) -> bytes:
-    """The complete model's bytes. Raises ModelError, UsageError, ToolMissingError."""
+    """Return the bytes of the complete model, unchanged if nothing was missing.
+
+    Raises ModelError, UsageError and ToolMissingError.
+    """
     model = parse_model(data, file)
     external = onnx_package().TensorProto.EXTERNAL
     outside = [item for item in model.graph.initializer if item.data_location == external]
     newer, has_classes = _convert_old_opset(model), has_class_labels(model)
     if newer is not None:
         model = newer
-    elif not (outside or given.shapes or given.bindings or has_classes):
+    elif not (outside or overrides.shapes or overrides.bindings or has_classes):
         return data
     if has_classes:
         strip_class_labels(model)
     for tensor in outside:
         _read_external_data(tensor, file, folder)
     inputs = {item.name: item for item in model.graph.input}
-    for name in (*given.shapes, *given.bindings):
+    for name in (*overrides.shapes, *overrides.bindings):
         if name not in inputs:
             raise UsageError(
                 f"the model has no input {name!r}.",
                 where=file,
                 hint=f"its inputs are {', '.join(sorted(inputs)) or 'none'}.",
             )
-    for name, shape in given.shapes.items():
+    for name, shape in overrides.shapes.items():
         _set_shape(inputs[name], shape, file)
-    for name, values in given.bindings.items():
+    for name, values in overrides.bindings.items():
         _fix_input(model.graph, inputs[name], values, file)
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def _convert_old_opset(model: Message) -> Message | None:
-    """A model of an older opset as one of ours; None where there is nothing to do, or no way."""
+    """Return the model in opset OPSET_MIN; None if it is recent or cannot be converted."""
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     if not versions or versions[0] >= OPSET_MIN:
         return None
-    # The converter knows the standard operators alone.
+    # The converter knows only the standard operators.
     if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
         return None
     converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
     try:
         return converter.convert_version(model, OPSET_MIN)
-    # The converter is C++: what it has no adapter for is a RuntimeError, or an error of its own.
+    # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
     except (RuntimeError, ValueError, IndexError, TypeError):
         return None
     except (converter.ConvertError, shapes.InferenceError):
@@ -86,12 +86,14 @@ def _convert_old_opset(model: Message) -> Message | None:
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
-        known = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-        fits = len(known) == len(shape) and all(
-            n in (None, m) for n, m in zip(known, shape, strict=True)
+        declared = [
+            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
+        ]
+        fits = len(declared) == len(shape) and all(
+            n in (None, m) for n, m in zip(declared, shape, strict=True)
         )
         if not fits:
-            shown = ",".join("?" if n is None else str(n) for n in known)
+            shown = ",".join("?" if n is None else str(n) for n in declared)
             raise UsageError(
                 f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the model, "
                 f"where it is {shown}.",
@@ -127,7 +129,7 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
 
 
 def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None:
-    """The data of a tensor that lie in a file beside the model, put into it."""
+    """Put the external data of a tensor into it."""
     said = {entry.key: entry.value for entry in tensor.external_data}
     location = said.get("location", "")
     if folder is None or not location or Path(location).name != location:

@@ -1,7 +1,6 @@
-"""The one door to the package `onnx`, which is an extra: nothing of it is loaded before it is used.
+"""Access to the optional package `onnx`, which is loaded on first use, and its protobuf messages.
 
-In: protobuf messages of the package. Out: plain Python and numpy values. Element types are spelled
-as base/dtypes.py spells them; those that it does not know keep ONNX's name in lower case.
+Element types are spelled as in base/dtypes.py; others keep ONNX's name in lower case.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError
 
 Message: TypeAlias = Any
-"""A protobuf message: its classes are made at run time, so checkers know nothing of its fields."""
+"""A protobuf message: its classes are made at run time, so type checkers do not know its fields."""
 
 _NAMES = {"float": "float32", "double": "float64"}
 
 
 def onnx_package() -> Any:
-    """The package; ToolMissingError says how to get it."""
+    """Return the package `onnx`; ToolMissingError if it is not installed."""
     try:
         import onnx.numpy_helper
         import onnx.reference
@@ -36,25 +35,25 @@ def onnx_package() -> Any:
 
 
 def dtype_name(code: int) -> str:
-    """The element type of that number in TensorProto."""
+    """Return the element type of a number of TensorProto.DataType."""
     names = {value: key for key, value in onnx_package().TensorProto.DataType.items()}
     name = str(names.get(code, f"type {code}")).lower()
     return _NAMES.get(name, name)
 
 
 def dtype_code(name: str) -> int:
-    """The number in TensorProto of an element type."""
+    """Return the number of an element type in TensorProto.DataType."""
     back = {value: key for key, value in _NAMES.items()}
     return int(onnx_package().TensorProto.DataType.Value(back.get(name, name).upper()))
 
 
 def tensor_array(tensor: Message) -> Array:
-    """The values of a TensorProto; bytes of strings as objects."""
+    """Return the values of a TensorProto; strings are bytes objects."""
     return np.asarray(onnx_package().numpy_helper.to_array(tensor))
 
 
 def attribute_value(message: Message) -> Any:
-    """An attribute's value: number, str, tuple, array, or a GraphProto as it is."""
+    """Return an attribute's value: a number, str, tuple, array, or an unchanged GraphProto."""
     kinds = onnx_package().AttributeProto
     match message.type:
         case kinds.FLOAT:
@@ -77,7 +76,7 @@ def attribute_value(message: Message) -> Any:
 
 
 def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
-    """What a node gives for constants, by the package's reference; None where it has none."""
+    """Evaluate a node on constants by the package's reference; None if it has no implementation."""
     onnx = onnx_package()
     graph = onnx.helper.make_graph(
         [node],
@@ -90,10 +89,10 @@ def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[A
     )
     try:
         with np.errstate(all="ignore"):
-            found = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
-    # What the reference raises for operators that it lacks or inputs that it cannot take.
+            results = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
+    # The reference raises these for unsupported operators and inputs.
     except (NotImplementedError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
         return None
-    if any(not isinstance(item, np.ndarray | np.generic) for item in found):
+    if any(not isinstance(item, np.ndarray | np.generic) for item in results):
         return None
-    return [np.asarray(item) for item in found]
+    return [np.asarray(item) for item in results]

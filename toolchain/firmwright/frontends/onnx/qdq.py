@@ -1,10 +1,8 @@
-"""Tensors that stand between integers and reals: what quantised models are made of.
+"""Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear (QDQ).
 
-`QuantizedValue`: int8 values of the graph whose type says what they stand for; where the model has
-them as
-uint8, all are 128 lower here. `DequantizedValue`: the reals that stored integers stand for, not
-computed yet.
-An importer that can work on the integers does; for all others the reals are made by a call.
+A `QuantizedValue` is an int8 value of the graph with its quantization; uint8 values of the model
+are stored 128 lower. A `DequantizedValue` is the float value of a quantized one, computed only if
+an importer cannot work on the integers.
 """
 
 from __future__ import annotations
@@ -24,21 +22,21 @@ UNSIGNED_OFFSET = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedValue:
-    """See the module docstring."""
+    """An int8 value of the graph; `is_unsigned` if the model has it as uint8."""
 
     value: Value
     is_unsigned: bool
 
     @property
     def quantization(self) -> Quantization:
-        found = self.value.type.quantization
-        assert found is not None  # by construction
-        return found
+        quantization = self.value.type.quantization
+        assert quantization is not None  # by construction
+        return quantization
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DequantizedValue:
-    """See the module docstring; a constant source has its quantisation with it."""
+    """The float value of quantized integers, not computed yet."""
 
     source: QuantizedValue | ConstantValue
 
@@ -48,7 +46,7 @@ QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """What a QuantizeLinear makes: one scale, the zero point of our int8, whether uint8 there."""
+    """Parameters of a QuantizeLinear: scale, int8 zero point, and whether the result is uint8."""
 
     scale: float
     zero_point: int
@@ -63,14 +61,14 @@ class QdqParameters:
         return TensorType((), INT8, self.quantization)
 
     def quantize(self, dequantized_range: Array) -> Array:
-        """float32 reals as int8, by the definition of QuantizeLinear."""
+        """Return float32 values as int8, by the definition of QuantizeLinear."""
         steps = (
             np.rint(dequantized_range.astype(np.float32) / np.float32(self.scale)) + self.zero_point
         )
         return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
-        """What every int8 value stands for, as float32."""
+        """Return the float32 values of all int8 values in ascending order."""
         steps = np.arange(INT8.min, INT8.max + 1) - self.zero_point
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 
@@ -78,7 +76,7 @@ class QdqParameters:
 def constant_qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None
 ) -> QdqParameters | None:
-    """The scaling that known operands of QuantizeLinear say; None where it is of another kind."""
+    """Return the parameters given by constant operands; None for any other QuantizeLinear."""
     if (
         not isinstance(scale, ConstantValue)
         or scale.array.size != 1
@@ -100,7 +98,7 @@ def constant_qdq_parameters(
 def attach_quantization(
     x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
 ) -> ConstantValue | None:
-    """A constant with the quantisation that known operands of DequantizeLinear say."""
+    """Return a constant with the quantization given by operands of DequantizeLinear, or None."""
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
     array = x.array.astype(np.int8) if x.array.dtype.itemsize == 1 and (
@@ -124,52 +122,52 @@ def attach_quantization(
     return ConstantValue(array, x.name, quant)
 
 
-def dequantize_constant(known: ConstantValue) -> ConstantValue:
-    """The reals of a constant with a quantisation."""
-    quant = known.quantization
+def dequantize_constant(constant: ConstantValue) -> ConstantValue:
+    """Return the float values of a quantized constant."""
+    quant = constant.quantization
     assert quant is not None  # by construction
     scales, points = np.array(quant.scales, np.float32), np.array(quant.zero_points)
     if quant.axis is not None:
-        spread = [1] * known.array.ndim
+        spread = [1] * constant.array.ndim
         spread[quant.axis] = -1
         scales, points = scales.reshape(spread), points.reshape(spread)
-    reals = (known.array.astype(np.int64) - points).astype(np.float32) * scales
-    return ConstantValue(np.asarray(reals, np.float32), known.name)
+    reals = (constant.array.astype(np.int64) - points).astype(np.float32) * scales
+    return ConstantValue(np.asarray(reals, np.float32), constant.name)
 
 
-def materialize(emit: CallEmitter, known: QdqValue) -> OnnxValue:
-    """The tensor as the model has it: reals as float32, integers in their own type."""
-    if isinstance(known, DequantizedValue):
-        source = known.source
+def materialize(emit: CallEmitter, value: QdqValue) -> OnnxValue:
+    """Return the tensor as in the model: dequantized values as float32, integers in their type."""
+    if isinstance(value, DequantizedValue):
+        source = value.source
         if isinstance(source, ConstantValue):
             return dequantize_constant(source)
         return emit.call("dequantize", [source.value], dtype=FLOAT32)
-    if not isinstance(known, QuantizedValue):
-        return known
-    if known.is_unsigned:
-        return emit.expression(f"uint8(int32(a) + {UNSIGNED_OFFSET})", known.value)
-    return known.value
+    if not isinstance(value, QuantizedValue):
+        return value
+    if value.is_unsigned:
+        return emit.expression(f"uint8(int32(a) + {UNSIGNED_OFFSET})", value.value)
+    return value.value
 
 
 def reinterpret_as_quantized(
     emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
 ) -> QuantizedValue:
-    """Integers of the model, int8 or uint8, with what they stand for."""
+    """Return int8 or uint8 integers of the model as a quantized value."""
     kind = scaling.type
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
-        made = emit.call("expression", [x], {"formula": formula}, like=kind)
+        result = emit.call("expression", [x], {"formula": formula}, like=kind)
     else:
         value = emit.value(x)
-        made = emit.call("reshape", [x], {}, like=replace(kind, shape=value.type.shape))
-    return QuantizedValue(emit.value(made), scaling.is_unsigned)
+        result = emit.call("reshape", [x], {}, like=replace(kind, shape=value.type.shape))
+    return QuantizedValue(emit.value(result), scaling.is_unsigned)
 
 
 def quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
-    """Reals made integers, halves to even, cut to the range."""
+    """Quantize floats: round half to even and saturate."""
     formula = (
         f"int8(min(max(rint(a / {scaling.scale!r}) + {float(scaling.zero_point)!r}, "
         f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
     )
-    made = emit.call("expression", [x], {"formula": formula}, like=scaling.type)
-    return QuantizedValue(emit.value(made), scaling.is_unsigned)
+    result = emit.call("expression", [x], {"formula": formula}, like=scaling.type)
+    return QuantizedValue(emit.value(result), scaling.is_unsigned)

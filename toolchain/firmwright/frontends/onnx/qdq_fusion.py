@@ -1,10 +1,9 @@
-"""Operators between DequantizeLinear and QuantizeLinear as operators on the integers.
+"""Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
 
-In: a node whose inputs are reals that stored integers stand for (stored.py), and what follows it.
-Out: the stored result of the QuantizeLinear behind it, or None where the node must work on reals.
-Moves of elements need no QuantizeLinear: they give reals of the same scaling. Functions of one
-element become a table made by their definition. Convolutions, products, sums and means are ours:
-they round a fixed-point factor where ONNX Runtime rounds a float, so a value may differ by 1.
+Data movement needs no QuantizeLinear: its results keep the quantization. Elementwise functions
+become a look-up table. Convolutions, matrix products, sums and means become quantized operators
+that round a fixed-point factor where ONNX Runtime rounds a float, so results may differ by 1.
+Operators that cannot be fused are computed on floats.
 """
 
 from __future__ import annotations
@@ -42,61 +41,61 @@ FusionRule = Callable[
 ]
 
 
-def _quantized_input(known: QdqValue | None) -> Value | None:
-    if isinstance(known, DequantizedValue) and isinstance(known.source, QuantizedValue):
-        return known.source.value
+def _quantized_input(operand: QdqValue | None) -> Value | None:
+    if isinstance(operand, DequantizedValue) and isinstance(operand.source, QuantizedValue):
+        return operand.source.value
     return None
 
 
-def _int8_weights(known: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Constant int8 around 0, with one scale or one for each index of `axis`."""
-    if not isinstance(known, DequantizedValue) or not isinstance(known.source, ConstantValue):
+def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
+    """Return int8 weights with zero point 0 and one scale, or one for each index of `axis`."""
+    if not isinstance(operand, DequantizedValue) or not isinstance(operand.source, ConstantValue):
         return None
-    quant = known.source.quantization
+    quant = operand.source.quantization
     assert quant is not None  # by construction
-    good = known.source.array.dtype == np.int8 and not any(quant.zero_points)
-    return known.source if good and quant.axis in (None, axis) else None
+    good = operand.source.array.dtype == np.int8 and not any(quant.zero_points)
+    return operand.source if good and quant.axis in (None, axis) else None
 
 
 # ---- moves -------------------------------------------------------------------------------------
 
 
 def fuse_data_movement(
-    importer: Importer, c: NodeContext, known: Sequence[QdqValue | None]
+    importer: Importer, c: NodeContext, operands: Sequence[QdqValue | None]
 ) -> list[DequantizedValue] | None:
-    """The node's results as reals, made by moving the integers; None where that is not exact."""
-    reals = [item for item in known if isinstance(item, DequantizedValue)]
+    """Return the node's results as moved integers; None if that is not exact."""
+    reals = [item for item in operands if isinstance(item, DequantizedValue)]
     sources = [item.source for item in reals if isinstance(item.source, QuantizedValue)]
     if not sources or len(sources) != len(reals):
         return None
     quants = {source.quantization for source in sources}
-    if len(quants) != 1 or not _only_copies_elements(c, known):
+    if len(quants) != 1 or not _only_copies_elements(c, operands):
         return None
     inputs = tuple(
-        value if (value := _quantized_input(item)) is not None else item for item in known
+        value if (value := _quantized_input(item)) is not None else item for item in operands
     )
     if any(isinstance(item, QuantizedValue | DequantizedValue) for item in inputs):
         return None
-    given = tuple(
+    tensors = tuple(
         item for item in inputs if not isinstance(item, QuantizedValue | DequantizedValue)
     )
     if c.node.op_type == "Pad":
-        given = given[:2] if len(given) < 4 else (*given[:2], None, given[3])
-    found = importer(replace(c, inputs=given))
-    results: list[OnnxValue] = [found] if isinstance(found, Value | ConstantValue) else list(found)
+        tensors = tensors[:2] if len(tensors) < 4 else (*tensors[:2], None, tensors[3])
+    moved = importer(replace(c, inputs=tensors))
+    results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
     return [
         DequantizedValue(QuantizedValue(c.emit.value(item), sources[0].is_unsigned))
         for item in results
     ]
 
 
-def _only_copies_elements(c: NodeContext, known: Sequence[QdqValue | None]) -> bool:
-    """Whether every result is one of the inputs' elements."""
+def _only_copies_elements(c: NodeContext, operands: Sequence[QdqValue | None]) -> bool:
+    """Whether every result element is an element of an input."""
     match c.node.op_type:
         case "Resize":
             return bool(c.attr("mode", "nearest") == "nearest")
         case "Pad":
-            value = known[2] if len(known) > 2 else None
+            value = operands[2] if len(operands) > 2 else None
             zero = value is None or (isinstance(value, ConstantValue) and not value.array.any())
             return zero and c.attr("mode", "constant") == "constant"
         case "MaxPool" | "Dropout" | "Split":
@@ -108,20 +107,22 @@ def _only_copies_elements(c: NodeContext, known: Sequence[QdqValue | None]) -> b
 
 
 def lower_to_lut(
-    importer: Importer, c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters
+    importer: Importer, c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters
 ) -> OnnxValue | None:
-    """The function of all 256 values, by its definition."""
-    x = _quantized_input(known[0])
+    """Tabulate the function for all 256 input values."""
+    x = _quantized_input(operands[0])
     if x is None or any(
-        item is not None and not isinstance(item, ConstantValue) for item in known[1:]
+        item is not None and not isinstance(item, ConstantValue) for item in operands[1:]
     ):
         return None
     quant = x.type.quantization
     assert quant is not None  # by construction
     reals = QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
-    constants = tuple(item for item in known[1:] if item is None or isinstance(item, ConstantValue))
-    found = importer(replace(c, inputs=(ConstantValue(reals, "every value"), *constants)))
-    return _emit_lut(c, x, found.array, target) if isinstance(found, ConstantValue) else None
+    constants = tuple(
+        item for item in operands[1:] if item is None or isinstance(item, ConstantValue)
+    )
+    table = importer(replace(c, inputs=(ConstantValue(reals, "every value"), *constants)))
+    return _emit_lut(c, x, table.array, target) if isinstance(table, ConstantValue) else None
 
 
 def _emit_lut(
@@ -132,7 +133,7 @@ def _emit_lut(
 
 
 def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
-    """The integers that QuantizeLinear makes of the reals that x stands for."""
+    """Return x in the quantization `target`, by a table."""
     quant = x.type.quantization
     assert quant is not None  # by construction
     if quant == target.quantization:
@@ -145,12 +146,12 @@ def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
 
 
 def _fuse_conv(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    x, w = _quantized_input(known[0]), _int8_weights(known[1], 0)
+    x, w = _quantized_input(operands[0]), _int8_weights(operands[1], 0)
     if x is None or w is None or len(x.type.shape) > 4 or len(x.type.shape) != w.array.ndim:
         return None
-    bias = _int32_bias(known[2] if len(known) > 2 else None, x, w)
+    bias = _int32_bias(operands[2] if len(operands) > 2 else None, x, w)
     if bias is None:
         return None
     window = window_geometry(c, w.shape[2:], x.type.shape[2:])
@@ -158,40 +159,39 @@ def _fuse_conv(
     return emit_conv2d(c, x, w, bias, window, groups, target.type, activation)
 
 
-def _int32_bias(known: QdqValue | None, x: Value, w: ConstantValue) -> ConstantValue | None:
-    """The bias in int32, in steps of the input's scale times the weights'."""
+def _int32_bias(operand: QdqValue | None, x: Value, w: ConstantValue) -> ConstantValue | None:
+    """Return the bias as int32 in units of input scale times weight scale."""
     x_quant, quant = x.type.quantization, w.quantization
     assert x_quant is not None
     assert quant is not None
     channels = w.shape[0]
     steps = np.array(quant.scales, np.float64) * x_quant.scales[0]
     scales = tuple(float(np.float32(step)) for step in steps)
-    made = Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
-    if known is None:
-        return ConstantValue(np.zeros(channels, np.int32), f"{w.name}/bias", made)
-    if isinstance(known, DequantizedValue) and isinstance(known.source, ConstantValue):
-        found = known.source
-        is_same = found.array.dtype == np.int32 and found.quantization is not None and np.allclose(
-            np.broadcast_to(found.quantization.scales, (channels,)),
-            np.broadcast_to(steps, (channels,)),
-            rtol=1e-5,
+    bias_quantization = Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
+    if operand is None:
+        return ConstantValue(np.zeros(channels, np.int32), f"{w.name}/bias", bias_quantization)
+    if isinstance(operand, DequantizedValue) and isinstance(operand.source, ConstantValue):
+        constant = operand.source
+        scale = () if constant.quantization is None else constant.quantization.scales
+        is_same = bool(scale) and constant.array.dtype == np.int32 and np.allclose(
+            np.broadcast_to(scale, (channels,)), np.broadcast_to(steps, (channels,)), rtol=1e-5
         )  # fmt: skip
-        if is_same and not any(found.quantization.zero_points if found.quantization else ()):
-            return ConstantValue(found.array.reshape(-1), found.name, made)
-    if isinstance(known, ConstantValue) and known.array.size == channels:
-        whole = np.rint(known.array.reshape(-1).astype(np.float64) / steps)
+        if is_same and not any(constant.quantization.zero_points if constant.quantization else ()):
+            return ConstantValue(constant.array.reshape(-1), constant.name, bias_quantization)
+    if isinstance(operand, ConstantValue) and operand.array.size == channels:
+        whole = np.rint(operand.array.reshape(-1).astype(np.float64) / steps)
         if np.abs(whole).max(initial=0) < 1 << 30:
-            return ConstantValue(whole.astype(np.int32), known.name, made)
+            return ConstantValue(whole.astype(np.int32), operand.name, bias_quantization)
     return None
 
 
 def _fuse_fully_connected(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    """Gemm and MatMul whose second operand is known."""
+    """Fuse a Gemm or MatMul with a constant second operand."""
     is_gemm = c.node.op_type == "Gemm"
     transposed = is_gemm and bool(c.attr("transB", 0))
-    x, w = _quantized_input(known[0]), _int8_weights(known[1], 0 if transposed else 1)
+    x, w = _quantized_input(operands[0]), _int8_weights(operands[1], 0 if transposed else 1)
     scaled = c.attr("alpha", 1.0) != 1 or c.attr("beta", 1.0) != 1 or c.attr("transA", 0)
     if x is None or w is None or w.array.ndim != 2 or len(x.type.shape) < 2 or scaled:
         return None
@@ -200,7 +200,7 @@ def _fuse_fully_connected(
     rows = w.array if transposed else w.array.T
     axis = None if quant.axis is None else 0
     weights = ConstantValue(np.ascontiguousarray(rows), w.name, replace(quant, axis=axis))
-    bias = _int32_bias(known[2] if len(known) > 2 else None, x, weights)
+    bias = _int32_bias(operands[2] if len(operands) > 2 else None, x, weights)
     if bias is None:
         return None
     attrs: dict[str, Attr] = {"activation": activation, "keep_dims": True}
@@ -211,10 +211,10 @@ def _fuse_fully_connected(
 
 
 def _fuse_binary(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, inputs: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
     operands: list[OnnxValue] = []
-    for item in known:
+    for item in inputs:
         value = _quantized_input(item)
         if value is not None:
             operands.append(value)
@@ -230,16 +230,20 @@ def _fuse_binary(
 
 
 def _fuse_mean(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    x = _quantized_input(known[0])
-    if x is None or activation != "none" or any(isinstance(k, DequantizedValue) for k in known[1:]):
+    x = _quantized_input(operands[0])
+    if (
+        x is None
+        or activation != "none"
+        or any(isinstance(k, DequantizedValue) for k in operands[1:])
+    ):
         return None
     axes: tuple[int, ...] | None = tuple(range(2, len(x.type.shape)))
     keep = True
     if c.node.op_type == "ReduceMean":
         constants = tuple(
-            item for item in known[1:] if item is None or isinstance(item, ConstantValue)
+            item for item in operands[1:] if item is None or isinstance(item, ConstantValue)
         )
         axes, keep = reduction_axes(replace(c, inputs=(x, *constants))), bool(c.attr("keepdims", 1))
     if not axes:
@@ -248,20 +252,20 @@ def _fuse_mean(
 
 
 def _fuse_average_pool(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    x = _quantized_input(known[0])
+    x = _quantized_input(operands[0])
     if x is None or activation != "none" or x.type.quantization != target.quantization:
         return None
     return emit_int8_average_pool(replace(c, inputs=(x,)))
 
 
 def _fuse_concat(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    """A Concat of tensors with scales of their own."""
-    values = [value for item in known if (value := _quantized_input(item)) is not None]
-    if len(values) != len(known) or activation != "none":
+    """Fuse a Concat of tensors with different scales."""
+    values = [value for item in operands if (value := _quantized_input(item)) is not None]
+    if len(values) != len(operands) or activation != "none":
         return None
     axis = int(c.attr("axis")) % len(values[0].type.shape)
     same = [requantize_by_lut(c, value, target) for value in values]
@@ -269,9 +273,9 @@ def _fuse_concat(
 
 
 def _fuse_softmax(
-    c: NodeContext, known: Sequence[QdqValue | None], target: QdqParameters, activation: str
+    c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    x = _quantized_input(known[0])
+    x = _quantized_input(operands[0])
     fits = (target.scale, target.zero_point, activation) == (1 / 256, INT8.min, "none")
     if x is None or not fits:
         return None
@@ -281,8 +285,8 @@ def _fuse_softmax(
         return c.emit.call("softmax", [x], {"beta": 1.0}, like=target.type)
     order = [*(k for k in range(rank) if k != axis), axis]
     last = c.emit.transpose(x, order)
-    made = c.emit.call("softmax", [last], {"beta": 1.0}, like=target.type)
-    return c.emit.transpose(made, [order.index(k) for k in range(rank)])
+    result = c.emit.call("softmax", [last], {"beta": 1.0}, like=target.type)
+    return c.emit.transpose(result, [order.index(k) for k in range(rank)])
 
 
 FUSION_RULES: Mapping[str, FusionRule] = {
@@ -303,14 +307,14 @@ FUSION_RULES: Mapping[str, FusionRule] = {
 def try_fuse(
     take: FusionRule,
     c: NodeContext,
-    known: Sequence[QdqValue | None],
+    operands: Sequence[QdqValue | None],
     target: QdqParameters,
     activation: str,
 ) -> OnnxValue | None:
-    """As `take`; None where our operator does not take the call."""
+    """Apply a fusion rule; None if the integer operator does not support the call."""
     before = len(c.emit.calls)
     try:
-        return take(c, known, target, activation)
+        return take(c, operands, target, activation)
     except NotSupportedError:
         del c.emit.calls[before:]
         return None

@@ -1,10 +1,7 @@
-"""The ONNX container: bytes -> `OnnxModel`, with static shapes as far as the file has them.
+"""The ONNX container: the bytes of a preprocessed file become an `OnnxModel`.
 
-In: the bytes of a file that is complete (complete.py). Out: frozen values: nodes in order,
-initialisers as arrays, inputs and outputs with shapes, the opset of each domain. Rules that are
-checked here: the file is a model with a graph; its opset is known; names are defined once and
-before they are used. Nothing is promised about operators: names, attributes and types may be
-unknown or absurd.
+Checked rules: the file is a model with a graph, its opset is known, and names are defined once and
+before their use. Operators are not checked: names, attributes and types may be unknown or absurd.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package, tensor_array
 
 OPSET_MIN = 13
-"""Operators of older opsets are taken if they are those of this one."""
+"""Operators of older opsets are accepted if their meaning is that of this opset."""
 _BROKEN = "export the model again, or fetch it again if it was downloaded."
 Dimension = int | str
 
@@ -33,9 +30,10 @@ class OnnxValueInfo:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """A decoded file. `nodes` are the package's messages, in an executable order.
+    """A decoded file.
 
-    `values` are the tensors that the file says the types of.
+    `nodes` are the package's messages in executable order, `values` the tensors with a type in the
+    file.
     """
 
     file: str
@@ -49,12 +47,12 @@ class OnnxModel:
 
     @property
     def opset(self) -> int:
-        """Of the standard domain."""
+        """The opset of the standard domain."""
         return self.opsets.get("", OPSET_MIN)
 
 
 def is_onnx(data: bytes, file: str) -> bool:
-    """Whether a file that is no .fwir is taken for an ONNX model: by its name, or how it begins."""
+    """Whether a file is taken for an ONNX model, by its name or its first bytes."""
     if file.lower().endswith(".onnx"):
         return True
     # A ModelProto begins with its field 1, the version; a flatbuffer has its mark at byte 4.
@@ -62,13 +60,13 @@ def is_onnx(data: bytes, file: str) -> bool:
 
 
 def parse_model(data: bytes, file: str) -> Message:
-    """The ModelProto; ModelError if the bytes are none."""
+    """Return the ModelProto; ModelError if the bytes are not one."""
     model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose class varies by backend
         raise ModelError(
-            "the model is broken: it is no ONNX file.", where=file, hint=_BROKEN
+            "the model is broken: it is not an ONNX file.", where=file, hint=_BROKEN
         ) from error
     if not model.graph.node and not model.graph.output:
         raise ModelError("the model is broken: it has no graph.", where=file, hint=_BROKEN)
@@ -76,7 +74,7 @@ def parse_model(data: bytes, file: str) -> Message:
 
 
 def read_onnx(data: bytes, file: str) -> OnnxModel:
-    """Decode a file. Raises ModelError, UnsupportedError, ToolMissingError."""
+    """Decode a file; raises ModelError, UnsupportedError and ToolMissingError."""
     model = parse_model(data, file)
     opsets = _opsets(model, file)
     graph = model.graph
@@ -138,26 +136,26 @@ def _array(tensor: Message, file: str) -> Array:
 
 
 def _check_names(graph: Message, file: str) -> None:
-    known = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+    defined = {item.name for item in graph.input} | {item.name for item in graph.initializer}
     for index, node in enumerate(graph.node):
         where = f"{file}: node {index} ({node.op_type})"
         for name in node.input:
-            if name and name not in known:
+            if name and name not in defined:
                 raise ModelError(
                     f"the model is broken: {name!r} is read before anything has written it.",
                     where=where,
                     hint=_BROKEN,
                 )
         for name in node.output:
-            if name and name in known:
+            if name and name in defined:
                 raise ModelError(
                     f"the model is broken: {name!r} is defined a second time.",
                     where=where,
                     hint=_BROKEN,
                 )
-            known.add(name)
+            defined.add(name)
     for item in graph.output:
-        if item.name not in known:
+        if item.name not in defined:
             raise ModelError(
                 f"the model is broken: nothing writes its output {item.name!r}.",
                 where=file,

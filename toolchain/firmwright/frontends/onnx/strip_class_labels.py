@@ -1,8 +1,7 @@
-"""What only Python has a use for, taken out of classical models: maps by class, and classes' names.
+"""Removal of ZipMap nodes and string labels from ONNX-ML models.
 
-In: a model's message. Out: the same, changed: without `ZipMap` nodes, whose input becomes the
-output, and with the places of classes for labels where classes have names. Done while the model is
-made complete (complete.py), so the runtime that it is compared with runs the changed one too.
+The input of a `ZipMap` becomes the output, and string labels become class indices. This is part of
+preprocessing, so the reference runtime runs the changed model too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _NAMES = "classlabels_strings"
 
 
 def has_class_labels(model: Message) -> bool:
-    """Whether there is anything to change."""
+    """Whether the model has ZipMap nodes or string labels."""
     return any(
         node.op_type == "ZipMap" or any(item.name == _NAMES for item in node.attribute)
         for node in model.graph.node
@@ -22,7 +21,7 @@ def has_class_labels(model: Message) -> bool:
 
 
 def strip_class_labels(model: Message) -> None:
-    """Changes `model`: scores as they are, labels as whole numbers."""
+    """Change `model` in place: scores become plain tensors, labels integers."""
     graph, onnx = model.graph, onnx_package()
     for node in [node for node in graph.node if node.op_type == "ZipMap"]:
         graph.node.remove(node)
@@ -39,7 +38,7 @@ def strip_class_labels(model: Message) -> None:
 
 
 def _replace_output(graph: Message, name: str, source: str) -> None:
-    """The output `name` is what `source` was, under its own name."""
+    """Make `source` the graph output, under the name `name`."""
     onnx = onnx_package()
     for output in graph.output:
         if output.name == name:

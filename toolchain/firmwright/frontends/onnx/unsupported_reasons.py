@@ -1,4 +1,4 @@
-"""Why operators that are not translated are not: what there is to say beyond their absence."""
+"""Reasons why certain ONNX operators are not supported."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 UNKNOWN = "this operator is not supported"
 _REASONS: Mapping[str, str] = {
-    "how many results there are depends on the data": (
+    "the number of results depends on the data": (
         "Compress NonMaxSuppression NonZero StringSplit TfIdfVectorizer Unique"
     ),
-    "an operator of training": "Adagrad Adam Gradient Momentum",
+    "a training operator": "Adagrad Adam Gradient Momentum",
     "random numbers": (
         "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
     ),
@@ -24,5 +24,5 @@ _REASONS: Mapping[str, str] = {
 
 
 def unsupported_reason(op: str) -> str:
-    """Why the operator `op` of the standard is refused."""
+    """Return the reason why the standard operator `op` is refused."""
     return next((why for why, names in _REASONS.items() if op in names.split()), UNKNOWN)

@@ -1,16 +1,15 @@
-"""Compressed constants become plain ones: what TFLM's custom operator TFLM_DECODE would compute.
+"""Decompression of constants: the result of TFLM's custom operator TFLM_DECODE.
 
-In: the bytes of an encoded tensor, those of its ancillary tensor, and the type of what they hold.
-Out: that as an array, or NotSupportedError where the two are not what the format says.
+The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the version (1), byte 4 the
+version of the kind's data (1), and the bytes listed below. A table follows. Bits are read from the
+most significant end of each byte.
 
-The ancillary tensor begins with 16 bytes: kind, version (1), two reserved, the version of the
-kind's own data (1) and what is said below; then a table. Bits are read from the top of each byte.
-
-    0 look-up  byte 5 & 7: bits of an index; byte 6: entries of a channel's table. The encoded
-               tensor has an index per element.
-    1 Huffman  byte 5 & 1: entries of 32 bits, else of 16; byte 5 >> 4: bits of the first look-up,
-               less one. The encoded tensor has code words.
-    2 pruning  The encoded tensor has a bit per element: the table's next value, or the zero point.
+    0 look-up  byte 5 & 7: bits per index; byte 6: entries of a channel's table. The encoded
+               tensor has one index per element.
+    1 Huffman  byte 5 & 1: entries of 32 bits, else 16; byte 5 >> 4: bits of the first look-up,
+               minus one. The encoded tensor has code words.
+    2 pruning  The encoded tensor has one bit per element: 1 for the table's next value, 0 for
+               the zero point.
 
 Source of the format: TFLM's documentation of its compression and its operator's reference.
 """
@@ -30,7 +29,10 @@ _HEADER_BYTES = 16
 
 
 def decompress(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """The tensor of type `kind` that `encoded` holds."""
+    """Return the tensor of type `kind` from its encoded and ancillary bytes.
+
+    Raises NotSupportedError if the data violate the format.
+    """
     if len(ancillary) < _HEADER_BYTES:
         raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")
     decoder = _DECODERS.get(ancillary[0])
@@ -51,43 +53,43 @@ def _decode_lut(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
     places = _channels(kind) * stride + indices
     if places.max() >= table.size:
         raise NotSupportedError(f"an index of {places.max()} into a table of {table.size} values")
-    found: Array = table[places]
-    return found
+    values: Array = table[places]
+    return values
 
 
 def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    kept = _bits(encoded, kind.elements).astype(np.bool_)
+    is_stored = _bits(encoded, kind.elements).astype(np.bool_)
     table = _table(ancillary, kind.dtype.np)
-    if kept.sum() > table.size:
-        raise NotSupportedError(f"{kept.sum()} values of a table of {table.size}")
+    if is_stored.sum() > table.size:
+        raise NotSupportedError(f"{is_stored.sum()} values of a table of {table.size}")
     zeros = kind.quantization.zero_points if kind.quantization else (0,)
-    made: Array = np.array(zeros, kind.dtype.np)[_channels(kind) % len(zeros)]
-    made[kept] = table[: kept.sum()]
-    return made
+    values: Array = np.array(zeros, kind.dtype.np)[_channels(kind) % len(zeros)]
+    values[is_stored] = table[: is_stored.sum()]
+    return values
 
 
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Tables of tables: an entry is a symbol, or how many bits further and where to look on.
+    """Decode by nested tables: an entry is a symbol, or the width and offset of the next look-up.
 
-    A symbol's entry says how many of the bits just read are its own; the others are read again.
+    A symbol's entry says how many of the bits last read belong to it; the others are read again.
     """
     is_wide = bool(ancillary[5] & 1)
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):
         raise NotSupportedError(f"code words of {'32' if is_wide else '16'} bits for {kind}")
     table = _table(ancillary, np.dtype("<u4" if is_wide else "<u2")).tolist()
-    found, counted, shift = (31, 0xF, 27) if is_wide else (15, 0xF, 11)
+    symbol_bit, width_mask, shift = (31, 0xF, 27) if is_wide else (15, 0xF, 11)
     first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
-    made = []
+    symbols = []
     for _ in range(kind.elements):
         width, place = first, stream.take(first)
         entry = _entry(table, place)
-        while not entry >> found:
-            width = (entry >> shift & counted) + 1
+        while not entry >> symbol_bit:
+            width = (entry >> shift & width_mask) + 1
             place += (entry & (1 << shift) - 1) + stream.take(width)
             entry = _entry(table, place)
-        stream.place -= max(0, width - (entry >> shift & counted))
-        made.append(entry & 0xFFFF)
-    bits = np.array(made, "<u2")
+        stream.place -= max(0, width - (entry >> shift & width_mask))
+        symbols.append(entry & 0xFFFF)
+    bits = np.array(symbols, "<u2")
     return bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
 
 
@@ -98,14 +100,14 @@ def _entry(table: list[int], place: int) -> int:
 
 
 class _BitReader:
-    """Bits of `data`, the top of a byte first; `place` counts those taken."""
+    """A reader of bits, most significant first; `place` is the number of bits consumed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.place = 0
 
     def take(self, count: int) -> int:
-        """The next `count` bits; behind the end are zeros, of which a last look-up may read."""
+        """Return the next `count` bits; bits past the end are zero."""
         first, last = self.place >> 3, (self.place + count + 7) >> 3
         if first > len(self.data):
             raise NotSupportedError(f"code words beyond the {len(self.data)} bytes of the tensor")
@@ -126,7 +128,7 @@ def _table(ancillary: bytes, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _channels(kind: TensorType) -> Array:
-    """The channel of each element: of the first axis, or of the last if that is quantised so."""
+    """Return the channel of each element, along the first axis or the quantized last one."""
     quantization = kind.quantization
     count = len(quantization.scales) if quantization else 1
     places = np.arange(kind.elements)

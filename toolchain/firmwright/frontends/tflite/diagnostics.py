@@ -1,7 +1,4 @@
-"""What to do about an operator that is refused for the types of its tensors.
-
-In: the types of a node's tensors, which of them are constant. Out: a sentence, or nothing.
-"""
+"""Hints for operators whose tensor types are not supported."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from collections.abc import Sequence
 from firmwright.ir.raw_model import RawTensor
 
 _UINT8 = (
-    "quantised to uint8, the scheme that int8 replaced: convert the model again, its "
-    "inference type int8"
+    "uint8 quantization, which int8 has replaced: convert the model again with the inference "
+    "type int8"
 )
 _HYBRID = (
-    "floats with int8 weights (dynamic-range quantisation): give the converter a representative "
-    "dataset, then activations are int8 too, or no optimisation at all"
+    "floats with int8 weights (dynamic-range quantization): give the converter a representative "
+    "dataset, so that activations are int8 too, or disable its optimizations"
 )
-_HALF = "float16 beyond weights: convert the model to float32, or quantise it to int8"
+_HALF = "float16 activations: convert the model to float32, or quantize it to int8"
 
 
 def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> str:
-    """Why such types are refused, and what helps; empty if the types say nothing."""
+    """Return the reason and a remedy for these tensor types; "" if the types are supported."""
     data = [tensor for tensor in inputs if tensor.buffer is None]
     weights = [tensor for tensor in inputs if tensor.buffer is not None]
     if any(t.dtype == "uint8" and t.quantization is not None for t in (*inputs, *outputs)):

@@ -1,12 +1,9 @@
-"""Streaming models whose buffers end a run early run to the end each time, past a branch.
+"""Conversion of early exits of streaming models into conditional execution.
 
-In: the function of a model, with calls of `circular_buffer` that have the attribute `cycles` n:
-what follows them runs at each n-th run only. Out: the same function without such calls; what
-followed is a function of its own, which an `if` runs when a counter, kept as state, says so. All
-results of a run that would have ended early are those of the last whole one, zero before the first;
-TFLM leaves in them whatever lay there.
-
-Source of the semantics: TFLM's custom operator CIRCULAR_BUFFER, which ends a run with a status.
+TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends all runs but each n-th
+with a status. The calls after it become a function that an `if` runs when a counter, kept as state,
+is due. In the other runs all results keep their values of the last complete run, zero before the
+first; TFLM leaves them undefined.
 """
 
 from __future__ import annotations
@@ -27,19 +24,19 @@ _COUNT = TensorType((1,), INT32)
 
 
 def convert_early_exits(function: Function, work: ImportSession) -> Function:
-    """`function` in which no run ends early; buffers that end it inside of a branch are refused."""
+    """Return `function` without early exits; refuse buffers that exit inside a branch or loop."""
     for inner in work.functions.values():
         for call in inner.body:
             if _exits_early(call):
-                why = "a buffer that ends runs early, inside of a branch or loop"
+                why = "a buffer that ends runs early inside a branch or loop"
                 work.refuse("custom:CIRCULAR_BUFFER", str(call.span), why)
     if not any(map(_exits_early, function.body)):
         return function
     function = _recompute_results_after_last_exit(function)
     before = {state.next.name: state.value for state in function.state}
     parting = _TailOutliner(work, before)
-    wanted = _unique((*function.results, *(state.next for state in function.state)))
-    body, added = parting.outline_tail(function.body, wanted)
+    live_out = _unique((*function.results, *(state.next for state in function.state)))
+    body, added = parting.outline_tail(function.body, live_out)
     return replace(function, body=tuple(body), state=(*function.state, *added))
 
 
@@ -48,7 +45,10 @@ def _exits_early(call: Call) -> bool:
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
-    """`function` with all its results made behind the last such buffer, by the names they have."""
+    """Return `function` with copies of all early results after the last early exit.
+
+    The copies take over the results' names.
+    """
     last = max(place for place, call in enumerate(function.body) if _exits_early(call))
     late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
     early = [value for value in _unique(function.results) if value.name not in late]
@@ -78,25 +78,28 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class _TailOutliner:
-    """`before`: what a value is where the call that makes it does not run, by its name."""
+    """Outlining of the calls after an early exit.
+
+    `before` maps the name of a value to its value in runs that skip the call.
+    """
 
     work: ImportSession
     before: dict[str, Value]
 
     def outline_tail(
-        self, body: Sequence[Call], wanted: Sequence[Value]
+        self, body: Sequence[Call], live_out: Sequence[Value]
     ) -> tuple[list[Call], list[State]]:
-        """`body` with a branch behind its first such buffer, and the state that this takes.
+        """Return `body` with a branch after its first early exit, and the state that is added.
 
-        `wanted` are the values of it that are used elsewhere.
+        `live_out` are the values of `body` that are used elsewhere.
         """
         place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
         if place is None:
             return list(body), []
         buffer, tail = body[place], body[place + 1 :]
         head = [*body[:place], replace(buffer, attrs={})]
-        made = {value.name for call in tail for value in call.outputs}
-        results = [value for value in wanted if value.name in made]
+        defined = {value.name for call in tail for value in call.outputs}
+        results = [value for value in live_out if value.name in defined]
         added = [self._kept(value) for value in results if value.name not in self.before]
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
@@ -106,18 +109,18 @@ class _TailOutliner:
         return [*head, *counting, branch], [*added, *inner, count]
 
     def _kept(self, value: Value) -> State:
-        """The state that holds `value` from one whole run to the next."""
+        """Return the state that holds `value` between complete runs."""
         last = Value(f"{value.name}/last", value.type)
         self.before[value.name] = last
         return self._state(last, value, initial_value(value.type))
 
     def _state(self, value: Value, following: Value, fill: int) -> State:
         array = np.full(value.type.shape, fill, value.type.dtype.np)
-        made = Constant.from_array(f"{value.name}/initial", array, value.type.dtype)
-        return State(value, following, self.work.constant(made))
+        initial = Constant.from_array(f"{value.name}/initial", array, value.type.dtype)
+        return State(value, following, self.work.constant(initial))
 
     def _counted(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        """Calls that count runs, the value that says whether this is an n-th one, the state."""
+        """Return the calls that count runs, the flag of an n-th run, and the counter's state."""
         stem, cycles = buffer.outputs[0].name, buffer.attrs[CYCLES]
         count, following = (Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next"))
         is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
@@ -131,21 +134,21 @@ class _TailOutliner:
     def _branch(
         self, buffer: Call, rest: Sequence[Call], results: Sequence[Value], is_due: Value
     ) -> Call:
-        """The call that runs `rest`, or else gives what its `results` were before."""
-        kept = [self.before[value.name] for value in results]
-        made = {value.name for call in rest for value in call.outputs}
-        used = [value for call in rest for value in call.variables if value.name not in made]
-        taken = tuple(_unique([*used, *kept]))
+        """Return the call that runs `rest`, or else yields the previous values of `results`."""
+        previous = [self.before[value.name] for value in results]
+        defined = {value.name for call in rest for value in call.outputs}
+        captured = [value for call in rest for value in call.variables if value.name not in defined]
+        operands = tuple(_unique([*captured, *previous]))
         copies = [
             Call("reshape", (old,), (Value(f"{value.name}/kept", value.type),), {}, buffer.span)
-            for old, value in zip(kept, results, strict=True)
+            for old, value in zip(previous, results, strict=True)
         ]
         number = len(self.work.functions)
         names = {"then": f"whole_run_{number}", "else": f"ended_run_{number}"}
         self.work.functions[names["then"]] = Function(
-            names["then"], taken, tuple(rest), tuple(results)
+            names["then"], operands, tuple(rest), tuple(results)
         )
         self.work.functions[names["else"]] = Function(
-            names["else"], taken, tuple(copies), tuple(copy.outputs[0] for copy in copies)
+            names["else"], operands, tuple(copies), tuple(copy.outputs[0] for copy in copies)
         )
-        return Call("if", (is_due, *taken), tuple(results), dict(names), buffer.span)
+        return Call("if", (is_due, *operands), tuple(results), dict(names), buffer.span)

@@ -1,14 +1,10 @@
-"""Reading a flatbuffer that may be broken or hostile: every read is checked before it is made.
+"""A flatbuffer reader for untrusted files: every read is checked first.
 
-In: the bytes of a file and the field lists of schema.py. Out: `FlatbufferTable` views whose
-accessors give
-plain Python values. Rules (the flatbuffers binary format): offsets point forward and inside the
-file, tables and vectors start on 4 bytes, vtables on 2, scalars on their own size; a field lies
-inside its table; strings end in a zero byte; enumerators are known.
-
-Tables nest only as deep as the schema, so there are no cycles. What many offsets share is paid for
-at each visit out of a budget proportional to the file: work and memory are linear in its size.
-A breach is a ModelError that names the file and the path of the field (`subgraphs[0].tensors[3]`).
+Rules (the flatbuffers binary format): offsets point forward and inside the file, tables and vectors
+are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is inside its table;
+strings end in a zero byte; enumerators are known. Tables nest only as deep as the schema, so there
+are no cycles. Shared data cost part of a budget at each visit, which bounds work and memory by the
+size of the file. An error is a ModelError with the path of the field (`subgraphs[0].tensors[3]`).
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ _SCALARS: dict[str, struct.Struct] = {
 
 
 class Flatbuffer:
-    """The bytes of one file, its name for errors, and what is left of the budget."""
+    """The bytes of one file, its name for errors, and the remaining budget."""
 
     __slots__ = ("budget", "data", "file")
 
@@ -50,7 +46,7 @@ class Flatbuffer:
         self.budget = _BUDGET_BASE + _BUDGET_PER_BYTE * len(data)
 
     def fail(self, path: str, what: str) -> NoReturn:
-        """Raises the ModelError for a broken place."""
+        """Raise the ModelError for a broken place."""
         raise ModelError(
             f"the model is broken: {what}",
             where=f"{self.file}: {path}" if path else self.file,
@@ -58,25 +54,23 @@ class Flatbuffer:
         )
 
     def spend(self, cost: int, path: str) -> None:
-        """Pays for a visit."""
+        """Charge a visit to the budget."""
         self.budget -= cost
         if self.budget < 0:
-            self.fail(
-                path, "its parts are shared so often that it would unfold far beyond its size."
-            )
+            self.fail(path, "shared parts would make it unfold far beyond the size of the file.")
 
     def scalar(self, kind: str, position: int, path: str) -> int | float:
-        """The little-endian scalar at `position`."""
+        """Return the little-endian scalar at `position`."""
         form = _SCALARS[kind]
         if position < 0 or position + form.size > len(self.data):
             self.fail(path, f"it reads at byte {position} of {len(self.data)}.")
         if position % form.size:
-            self.fail(path, f"a value of {form.size} bytes lies at the odd place {position}.")
+            self.fail(path, f"a value of {form.size} bytes is misaligned at byte {position}.")
         value: int | float = form.unpack_from(self.data, position)[0]
         return value
 
     def follow(self, position: int, path: str) -> int:
-        """The place that the offset stored at `position` points to."""
+        """Return the target of the offset stored at `position`."""
         offset = int(self.scalar("u32", position, path))
         target = position + offset
         if offset == 0 or target > len(self.data) - 4:
@@ -86,15 +80,15 @@ class Flatbuffer:
         return target
 
     def root(self, table: str) -> FlatbufferTable:
-        """The table that the file starts from."""
+        """Return the root table of the file."""
         return self.table(table, self.follow(0, "root"), "")
 
     def table(self, name: str, position: int, path: str) -> FlatbufferTable:
-        """A view of the table at `position`, its vtable checked."""
+        """Return a view of the table at `position`, with a checked vtable."""
         self.spend(_TABLE_COST, path)
         vtable = position - int(self.scalar("i32", position, path))
         if vtable < 0 or vtable + 4 > len(self.data):
-            self.fail(path, f"its vtable would lie at byte {vtable} of {len(self.data)}.")
+            self.fail(path, f"its vtable would be at byte {vtable} of {len(self.data)}.")
         vtable_size = int(self.scalar("u16", vtable, path))
         table_size = int(self.scalar("u16", vtable + 2, path))
         if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self.data):
@@ -106,9 +100,9 @@ class Flatbuffer:
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferTable:
-    """A checked view of one table; the accessors take names of the schema's fields.
+    """A checked view of one table; the accessors take field names of the schema.
 
-    Absent scalars give their defaults, absent vectors the empty tuple or bytes, absent strings "".
+    Absent scalars yield their defaults, absent vectors the empty tuple or bytes, absent strings "".
     """
 
     buffer: Flatbuffer
@@ -120,20 +114,20 @@ class FlatbufferTable:
     vtable_size: int
 
     def integer(self, name: str) -> int:
-        """An integer or bool field as a number."""
+        """Return an integer or bool field as a number."""
         return int(self._scalar(self._field(name)))
 
     def enumerator(self, name: str) -> str:
-        """The name of an enumeration field's value."""
+        """Return the name of an enumeration field's value."""
         field = self._field(name)
         names = ENUMERATIONS[field.type]
         index = int(self._scalar(field))
         if not 0 <= index < len(names):
-            self.fail(name, f"{index} is no {field.type}.")
+            self.fail(name, f"{index} is not a valid {field.type}.")
         return names[index]
 
     def text(self, name: str) -> str:
-        """A string field; bytes that are not UTF-8 appear as escapes."""
+        """Return a string field; bytes that are not UTF-8 appear as escapes."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:
@@ -145,7 +139,7 @@ class FlatbufferTable:
         return data[start : start + count].decode("utf-8", errors="backslashreplace")
 
     def blob(self, name: str) -> bytes:
-        """A vector of bytes."""
+        """Return a vector of bytes."""
         place = self._place(self._field(name), 4)
         if place is None:
             return b""
@@ -153,15 +147,13 @@ class FlatbufferTable:
         return self.buffer.data[start : start + count]
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A vector of integers."""
         return tuple(int(number) for number in self._numbers(self._field(name)))
 
     def floats(self, name: str) -> tuple[float, ...]:
-        """A vector of floats."""
         return tuple(float(number) for number in self._numbers(self._field(name)))
 
     def table(self, name: str, kind: str | None = None) -> FlatbufferTable | None:
-        """A table field; `kind` names the member of a union."""
+        """Return a table field; `kind` names the member of a union."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:
@@ -170,29 +162,30 @@ class FlatbufferTable:
         return self.buffer.table(kind or field.type, self.buffer.follow(place, path), path)
 
     def tables(self, name: str) -> list[FlatbufferTable]:
-        """A vector of tables."""
+        """Return a vector of tables."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:
             return []
         start, count = self._vector(place, 4, self.join(name))
         kind = field.type.strip("[]")
-        found = []
+        tables = []
         for index in range(count):
             path = f"{self.join(name)}[{index}]"
-            found.append(self.buffer.table(kind, self.buffer.follow(start + 4 * index, path), path))
-        return found
+            tables.append(
+                self.buffer.table(kind, self.buffer.follow(start + 4 * index, path), path)
+            )
+        return tables
 
     def attributes(self) -> dict[str, Attr]:
-        """Every field of an options table by name."""
+        """Return every field of an options table by name."""
         return {name: self._attribute(field) for name, field in TABLES[self.name].items()}
 
     def join(self, name: str) -> str:
-        """The path of a field."""
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, name: str, what: str) -> NoReturn:
-        """Raises the ModelError for a broken field."""
+        """Raise the ModelError for a broken field."""
         self.buffer.fail(self.join(name), what)
 
     def _field(self, name: str) -> SchemaField:
@@ -224,7 +217,7 @@ class FlatbufferTable:
         return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)
 
     def _place(self, field: SchemaField, size: int) -> int | None:
-        """Where the field is stored, or None where the table leaves it out."""
+        """Return the position of the field; None if the table omits it."""
         self.buffer.spend(_FIELD_COST, self.path)
         entry = 4 + 2 * field.slot
         if entry + 2 > self.vtable_size:
@@ -233,11 +226,11 @@ class FlatbufferTable:
         if offset == 0:
             return None
         if offset < 4 or offset + size > self.size:
-            self.fail(field.name, f"the field lies at byte {offset} of a table of {self.size}.")
+            self.fail(field.name, f"the field is at byte {offset} of a table of {self.size}.")
         return self.position + offset
 
     def _vector(self, place: int, element_size: int, path: str) -> tuple[int, int]:
-        """(start, count) of the vector that the offset at `place` leads to."""
+        """Return (start, count) of the vector at the offset stored at `place`."""
         head = self.buffer.follow(place, path)
         count = int(self.buffer.scalar("u32", head, path))
         start = head + 4

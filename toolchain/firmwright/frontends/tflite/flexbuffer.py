@@ -1,10 +1,7 @@
-"""The options of a custom operator: a FlexBuffers map, read defensively.
+"""A reader of FlexBuffers maps, the usual options of custom operators, for untrusted bytes.
 
-In: the bytes, untrusted. Out: its numbers, flags and texts by key, or None where the bytes are no
-such map: custom operators may have options of any form. Entries of other kinds (vectors, blobs,
-maps) are left out.
-Source of the format: the published description of FlexBuffers. A value is found backwards from its
-end: the last byte is the root's width, the one before it its type.
+Source of the format: the published description of FlexBuffers. A value is located backwards from
+its end: the last byte is the root's width, the one before it its type.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ _ENTRIES_MAX = 256
 
 
 class FlexType(IntEnum):
-    """The types that options have."""
+    """The value types that options use."""
 
     INT = 1
     UINT = 2
@@ -41,11 +38,14 @@ _INDIRECT: Mapping[int, int] = {
 
 
 class _BrokenError(Exception):
-    """The bytes are no map."""
+    """The bytes are not a map."""
 
 
 def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
-    """The map that `data` is; None if it is none."""
+    """Return the numbers, flags and strings of a map by key; None if the bytes are not a map.
+
+    Entries of other kinds (vectors, blobs, maps) are omitted.
+    """
     try:
         return _FlexbufferReader(data).root()
     except (_BrokenError, UnicodeDecodeError):
@@ -75,24 +75,24 @@ class _FlexbufferReader:
         return int.from_bytes(self._bytes(place, width), "little")
 
     def _target(self, place: int, width: int) -> int:
-        """Where an offset leads to: always to what was written before it."""
+        """Return the target of an offset, which always points backwards."""
         return place - self._unsigned(place, width)
 
     def _map(self, place: int, width: int) -> dict[str, Attr]:
-        """Values begin at `place`, their types behind them; before it stand size and keys."""
+        """Read a map: size and keys precede `place`, values start at it, their types follow."""
         size = self._unsigned(place - width, width)
         key_width = self._unsigned(place - 2 * width, width)
         keys = self._target(place - 3 * width, width)
         if size > _ENTRIES_MAX:
             raise _BrokenError
-        found: dict[str, Attr] = {}
+        entries: dict[str, Attr] = {}
         for index in range(size):
             key = self._key(self._target(keys + index * key_width, key_width))
             packed = self._unsigned(place + size * width + index, 1)
             value = self._value(place + index * width, width, packed)
             if value is not None:
-                found[key] = value
-        return found
+                entries[key] = value
+        return entries
 
     def _key(self, place: int) -> str:
         end = self.data.find(b"\0", max(place, 0))

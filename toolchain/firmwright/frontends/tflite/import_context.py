@@ -1,8 +1,4 @@
-"""What the import of all subgraphs of a model has in common.
-
-The tables that all of them share, what was imported so far, and what cannot be taken: that is
-collected here and told at once.
-"""
+"""State shared by the import of all subgraphs of one model."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from firmwright.ops.custom import import_custom
 
 
 class ImportedSubgraph(Protocol):
-    """A subgraph that others run: what it keeps, and how it becomes a function of that too."""
+    """A subgraph that other subgraphs run."""
 
     variables: VariableTable
 
@@ -34,14 +30,17 @@ class ImportedSubgraph(Protocol):
         self,
         name: str,
         function: Function,
-        kept: Mapping[Hashable, Variable],
-        given: Sequence[Hashable],
+        variables: Mapping[Hashable, Variable],
+        assigned: Sequence[Hashable],
     ) -> Function: ...
 
 
 @dataclass
 class ImportSession:
-    """What the import of all subgraphs has in common; `reached` are those that are imported."""
+    """Tables, constants and functions of the import, and the unsupported items of the whole model.
+
+    `reached` are the indices of the subgraphs that have been imported.
+    """
 
     raw: RawModel
     imports: Mapping[str, OpDef]
@@ -54,10 +53,10 @@ class ImportSession:
     branches: dict[int, tuple[ImportedSubgraph, Function]] = field(default_factory=dict)
 
     def importer(self, name: str) -> Callable[[ImportContext], ImportedCall] | None:
-        """What imports the operator; None where nothing does."""
-        found = self.imports.get(f"tflite:{name}")
-        if found is not None:
-            return found.imports[f"tflite:{name}"]
+        """Return the importer of an operator; None if there is none."""
+        opdef = self.imports.get(f"tflite:{name}")
+        if opdef is not None:
+            return opdef.imports[f"tflite:{name}"]
         is_custom = name.startswith("custom:")
         return import_custom if is_custom and self.is_claimed("", name[len("custom:") :]) else None
 
@@ -65,7 +64,7 @@ class ImportSession:
         self.items.append(UnsupportedItem(op, where, why))
 
     def constant(self, constant: Constant) -> str:
-        """Takes it into the table under a name that it alone has there."""
+        """Add a constant under a unique name and return the name."""
         name = constant.name
         while name in self.constants:
             name += "'"
@@ -73,7 +72,7 @@ class ImportSession:
         return name
 
     def check(self, raw: RawModel, *, chosen: bool) -> None:
-        """What is never run would be missed, unless the user has `chosen` where to begin."""
+        """Refuse subgraphs that are never run, unless the user has `chosen` the entry point."""
         unused = len(raw.subgraphs) - len(self.reached)
         if not unused or chosen or self.items:
             return

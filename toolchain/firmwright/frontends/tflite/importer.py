@@ -1,13 +1,9 @@
-"""RawModel -> IRModule: names, types and constants become graph values, nodes become calls.
+"""Conversion of a `RawModel` into an `IRModule`.
 
-Variables are no operators: what is assigned to one is what later nodes read, and what it holds at
-the end of a run is the state of the function. What runs once, before the first run, is computed
-here: it gives the first values.
-
-The meaning of every operator comes from its file under `ops/`: this module only finds the record,
-hands it the raw node, and collects what cannot be taken. Calls of constants only are computed
-here. All unsupported operators and dynamic shapes of a model are reported at once, each with its
-place.
+The operator files under `ops/` define the meaning of operators; this module finds the importer,
+passes it the raw node, and collects unsupported items, so that all are reported at once. Calls of
+constants are folded. Variables become state: reads and assignments become plain dataflow, and an
+initialization subgraph is evaluated at import time.
 """
 
 from __future__ import annotations
@@ -41,9 +37,9 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
 _FOLDED_BYTES = 1 << 10
-"""What calls of constants may become as a constant, however few bytes they are made of."""
+"""Largest folded constant, however small its inputs are."""
 _KNOWN_BYTES = 1 << 16
-"""What they may be computed to at all."""
+"""Largest result that is computed at all."""
 
 
 def import_model(
@@ -55,12 +51,11 @@ def import_model(
     signature: str = "",
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
-    """The module of `raw`'s first subgraph, or that of `signature`.
+    """Return the module of `raw`'s first subgraph, or of the subgraph of `signature`.
 
-    UnsupportedError names everything that is missing, UsageError the signatures that there are.
-    `imports` is the table `tflite:NAME` -> operator that imports it (an importer may answer with
-    another of `ops`), `is_claimed` which others are imported as `custom`; `data` the file's bytes
-    (for its hash).
+    `imports` maps `tflite:NAME` to the operator that imports it, `is_claimed` selects operators
+    that are imported as `custom`, and `data` is the file (for its hash). Raises UnsupportedError
+    with every unsupported item, UsageError for an unknown signature.
     """
     raw = replace(raw, subgraphs=tuple(map(widen, raw.subgraphs)))
     work = ImportSession(raw, imports, ops, is_claimed)
@@ -71,8 +66,8 @@ def import_model(
         raise UnsupportedError(
             work.items,
             where=raw.file,
-            hint="`firmwright ops` for what is supported, or convert the model with static "
-            "shapes and full integer or float quantisation.",
+            hint="`firmwright ops` lists supported operators; or convert the model with static "
+            "shapes and full integer quantization, or without quantization.",
         )
     return IRModule(
         name=name,
@@ -87,22 +82,22 @@ def import_model(
 
 
 def _entry(raw: RawModel, signature: str) -> int:
-    """The subgraph of that signature; the first one without any."""
+    """Return the subgraph of the signature; the first one without a signature."""
     if not signature:
         return 0
-    known = {item.key: item.subgraph for item in raw.signatures}
-    if signature not in known:
+    signatures = {item.key: item.subgraph for item in raw.signatures}
+    if signature not in signatures:
         raise UsageError(
             f"the model has no signature {signature!r}.",
             where=raw.file,
-            hint=f"one of {', '.join(known)}." if known else "the file's name alone.",
+            hint=f"one of {', '.join(signatures)}." if signatures else "the file's name alone.",
         )
-    return known[signature]
+    return signatures[signature]
 
 
 @dataclass
 class _SubgraphImporter:
-    """One subgraph on its way to a graph function."""
+    """Import of one subgraph."""
 
     work: ImportSession
     index: int
@@ -122,7 +117,7 @@ class _SubgraphImporter:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """Outputs of nodes: one that is said to be variable is an output all the same."""
+        """Outputs of nodes. A tensor marked as variable that is an output is an ordinary tensor."""
         return frozenset(index for node in self.graph.nodes for index in node.outputs)
 
     def run(self, name: str) -> Function:
@@ -130,7 +125,7 @@ class _SubgraphImporter:
         return replace(function, state=self.variables.state(self.work.constant))
 
     def stateless(self, name: str) -> Function:
-        """The function without what it keeps."""
+        """Return the function without its state."""
         self.work.reached.add(self.index)
         self._check_tensors()
         bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
@@ -156,10 +151,10 @@ class _SubgraphImporter:
     # ---- values ------------------------------------------------------------------------------
 
     def _type(self, tensor: RawTensor) -> TensorType:
-        found = find_dtype(tensor.dtype)
-        if found is None:
+        dtype = find_dtype(tensor.dtype)
+        if dtype is None:
             raise NotSupportedError(f"element type {tensor.dtype} of tensor {tensor.name}")
-        return TensorType(tensor.shape, found, tensor.quantization)
+        return TensorType(tensor.shape, dtype, tensor.quantization)
 
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]
@@ -171,13 +166,13 @@ class _SubgraphImporter:
             kind = self._type(tensor)
             constant = None
             if tensor.buffer is not None:
-                made = Constant(name, kind.dtype, kind.shape, tensor.buffer)
-                constant = self.work.constant(made)
+                data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
+                constant = self.work.constant(data)
             self.values[index] = Value(name, kind, constant)
         return self.values[index]
 
     def _unique(self, name: str) -> str:
-        """Tensor names are kept as they are; TFLite allows equal ones, the IR does not."""
+        """Return a unique name: TFLite allows equal tensor names, the IR does not."""
         candidate, count = name, 0
         while candidate in self.names:
             count += 1
@@ -189,10 +184,10 @@ class _SubgraphImporter:
         if index in self.known:
             return self.known[index]
         tensor = self.graph.tensors[index]
-        found = find_dtype(tensor.dtype)
-        if tensor.buffer is None or found is None:
+        dtype = find_dtype(tensor.dtype)
+        if tensor.buffer is None or dtype is None:
             return None
-        return np.frombuffer(tensor.buffer, found.np).reshape(tensor.shape)
+        return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
 
     # ---- calls -------------------------------------------------------------------------------
 
@@ -231,12 +226,12 @@ class _SubgraphImporter:
         return dtype_advice(inputs, outputs)
 
     def _operator(self, node: RawNode, bad: set[int]) -> None:
-        used = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
+        operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
         importer = self.work.importer(node.op)
         if importer is None:
             raise NotSupportedError("this operator is not supported")
-        if bad.intersection(used):
-            dtypes = {self.graph.tensors[i].dtype for i in used}
+        if bad.intersection(operands):
+            dtypes = {self.graph.tensors[i].dtype for i in operands}
             unknown = sorted(name for name in dtypes if find_dtype(name) is None)
             if unknown:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
@@ -254,8 +249,8 @@ class _SubgraphImporter:
             tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs),
         )
         imported = importer(context)
-        kept = [node.inputs[position] for position in imported.inputs]
-        inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in kept)
+        indices = [node.inputs[position] for position in imported.inputs]
+        inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in indices)
         outputs = tuple(self._value(i) for i in node.outputs)
         updated = [tensors[node.inputs[position]] for position in imported.updated_inputs]
         place = self._value(node.outputs[0]).name if node.outputs else node.op
@@ -283,43 +278,43 @@ class _SubgraphImporter:
         return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
 
     def _folded(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
-        """Computes a call of constants only; True if its outputs are constants now.
+        """Fold a call of constants; return whether its outputs are constants now.
 
-        Outputs of the model stay calls, and so does what would take far more bytes than its inputs
-        do; what they hold is known to the operators behind them all the same.
+        Outputs of the model stay calls, as do calls whose results are far larger than their inputs;
+        later operators see the values of these as well.
         """
         if call.variables:
             return False
         if len({*opdef.numerics.values()}) > 1 or len(call.outputs) != len(places):
             return False
         described = self._describe(call)
-        given = sum(c.size_bytes for c in described.constants if c is not None)
-        made = sum(kind.size_bytes for kind in described.outputs)
-        if made > max(_KNOWN_BYTES, given):
+        input_bytes = sum(c.size_bytes for c in described.constants if c is not None)
+        output_bytes = sum(kind.size_bytes for kind in described.outputs)
+        if output_bytes > max(_KNOWN_BYTES, input_bytes):
             return False
         with np.errstate(all="ignore"):  # infinity and NaN are values among floats
             results = opdef.reference(described, [c.array() for c in described.constants if c])
         self.known.update(zip(places, results, strict=True))
-        if made > max(_FOLDED_BYTES, given) or set(places) & set(self.graph.outputs):
+        if output_bytes > max(_FOLDED_BYTES, input_bytes) or set(places) & set(self.graph.outputs):
             return False
         for index, value, result in zip(places, call.outputs, results, strict=True):
             self._becomes(index, value, result)
         return True
 
     def _decode(self, node: RawNode) -> None:
-        """Compressed constants are constants; those that are decoded twice are kept once."""
+        """Replace TFLM_DECODE by decompressed constants."""
         tensors = self.graph.tensors
         for place, index in enumerate(node.outputs):
-            given = [tensors[i] for i in node.inputs[2 * place : 2 * place + 2]]
-            parts = [tensor.buffer for tensor in given if tensor.buffer is not None]
+            sources = [tensors[i] for i in node.inputs[2 * place : 2 * place + 2]]
+            parts = [tensor.buffer for tensor in sources if tensor.buffer is not None]
             if len(parts) != 2:
-                raise NotSupportedError("data to be decoded that is no constant")
+                raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
             self.known[index] = decompress_constants.decompress(parts[0], parts[1], value.type)
             self._becomes(index, value, self.known[index])
 
-    def _becomes(self, index: int, value: Value, known: Array) -> None:
-        constant = Constant.from_array(value.name, known, value.type.dtype)
+    def _becomes(self, index: int, value: Value, array: Array) -> None:
+        constant = Constant.from_array(value.name, array, value.type.dtype)
         self.values[index] = replace(value, constant=self.work.constant(constant))
 
     def _infer(self, opdef: OpDef, call: Call) -> None:
@@ -338,38 +333,39 @@ class _SubgraphImporter:
     # ---- control flow --------------------------------------------------------------------------
 
     def _control(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
-        """A call that runs other subgraphs, by the names that they get as functions.
+        """Append a call that runs other subgraphs.
 
-        The variables that these touch are further values that they take and give.
+        The variables that these use become further operands and results.
         """
         indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
-        kept, changed = self._kept(indices)
-        if op == "while":  # what a loop takes it hands on to its next round
-            changed = list(kept)
+        variables, changed = self._kept(indices)
+        if op == "while":  # a loop passes its operands on to the next iteration
+            changed = list(variables)
         attrs: dict[str, Attr] = {
-            attr: self._branch(attr, index, kept, [] if attr == "cond" else changed)
+            attr: self._branch(attr, index, variables, [] if attr == "cond" else changed)
             for attr, index in indices.items()
         }
         before = [
             self.variables.read(key, v.value.name, v.value.type, v.initial.flat[0])
-            for key, v in kept.items()
+            for key, v in variables.items()
         ]
         inputs = (*(self._value(i) for i in node.inputs), *before)
         after = {
-            key: Value(self._unique(f"{kept[key].value.name}/next"), kept[key].value.type)
+            key: Value(self._unique(f"{variables[key].value.name}/next"), variables[key].value.type)
             for key in changed
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())
         self.calls.append(Call(op, inputs, outputs, attrs, node.span))
         for key, value in after.items():
-            self.variables.assign(key, kept[key].value.name, value)
+            self.variables.assign(key, variables[key].value.name, value)
 
     def _kept(self, indices: Mapping[str, int]) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """The variables that subgraphs touch, by what they are known by here, and those assigned.
+        """Return the variables that the subgraphs use, and the keys of the assigned ones.
 
-        A variable tensor is its subgraph's own, whoever runs it.
+        Keys are those of this subgraph. A variable tensor belongs to its subgraph, not to the
+        caller.
         """
-        kept: dict[Hashable, Variable] = {}
+        shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
             if index not in self.work.branches:
@@ -377,46 +373,53 @@ class _SubgraphImporter:
                 self.work.branches[index] = graph, graph.stateless(f"{attr}_{index}")
             variables = self.work.branches[index][0].variables
             if variables.initial_values:
-                raise NotSupportedError("variables that are set once, inside of a branch or loop")
+                raise NotSupportedError("variables that are initialized inside a branch or loop")
             for own, variable in variables.known.items():
                 key = shared_variable_key(index, own)
-                kept.setdefault(key, variable)
+                shared.setdefault(key, variable)
                 if variable.current != variable.value:
                     changed[key] = None
             if attr == "cond" and changed:
                 raise NotSupportedError("a variable that a loop's condition assigns")
-        return kept, list(changed)
+        return shared, list(changed)
 
     def _branch(
-        self, attr: str, index: int, kept: Mapping[Hashable, Variable], given: Sequence[Hashable]
+        self,
+        attr: str,
+        index: int,
+        variables: Mapping[Hashable, Variable],
+        assigned: Sequence[Hashable],
     ) -> str:
-        """The name of subgraph `index` as a function that takes `kept` and gives `given` too."""
+        """Return the name of the function of subgraph `index`, with `variables` as operands.
+
+        The values of `assigned` are further results.
+        """
         graph, function = self.work.branches[index]
-        name = f"{attr}_{index}" + (f"_{len(self.work.functions)}" if kept else "")
+        name = f"{attr}_{index}" + (f"_{len(self.work.functions)}" if variables else "")
         if name not in self.work.functions:
-            self.work.functions[name] = graph.branch(name, function, kept, given)
+            self.work.functions[name] = graph.branch(name, function, variables, assigned)
         return name
 
     def branch(
         self,
         name: str,
         function: Function,
-        kept: Mapping[Hashable, Variable],
-        given: Sequence[Hashable],
+        variables: Mapping[Hashable, Variable],
+        assigned: Sequence[Hashable],
     ) -> Function:
-        """`function`, of this subgraph; its results are all made by calls of it, each once."""
+        """Return `function` with `variables` as operands; each result is made by a distinct call."""
         own = {shared_variable_key(self.index, key): v for key, v in self.variables.known.items()}
         params: dict[Hashable, Value] = {
             key: own[key].value
             if key in own
             else Value(self._unique(variable.value.name), variable.value.type)
-            for key, variable in kept.items()
+            for key, variable in variables.items()
         }
-        wanted = [own[key].current if key in own else params[key] for key in given]
+        state_results = [own[key].current if key in own else params[key] for key in assigned]
         calls, results = list(function.body), list[Value]()
-        made = {value.name for call in calls for value in call.outputs}
-        for value in (*function.results, *wanted):
-            if value.name not in made or value in results:
+        defined = {value.name for call in calls for value in call.outputs}
+        for value in (*function.results, *state_results):
+            if value.name not in defined or value in results:
                 copy = Value(self._unique(f"{value.name}/copy"), value.type)
                 calls.append(Call("reshape", (value,), (copy,)))
                 value = copy
@@ -442,18 +445,18 @@ class _SubgraphImporter:
 
     def _handle(self, node: RawNode) -> tuple[str, str]:
         if not node.inputs or node.inputs[0] not in self.handles:
-            raise NotSupportedError("a variable whose handle is not made in its own subgraph")
+            raise NotSupportedError("a variable whose handle comes from another subgraph")
         return self.handles[node.inputs[0]]
 
     def _call_once(self, node: RawNode) -> None:
-        """What the subgraph leaves in variables is what they hold before the first run."""
-        apart = replace(self.work, constants={})  # what it alone needs is not needed later
+        """Evaluate the initialization subgraph; its variables are the initial values."""
+        apart = replace(self.work, constants={})  # its constants are not needed later
         once = _SubgraphImporter(apart, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")
         if self.work.items:
-            return  # the reason is known
+            return  # the reason is reported already
         if function.params:
-            raise NotSupportedError("an initialisation that takes inputs")
+            raise NotSupportedError("an initialization that takes inputs")
         module = IRModule("once", {"once": function}, apart.constants, attrs={"entry": "once"})
         after = next_state(module, evaluate_graph(module, {}, self.work.ops, {}))
         for key, variable in once.variables.known.items():
@@ -461,5 +464,5 @@ class _SubgraphImporter:
 
 
 def _variable_name(node: RawNode) -> tuple[str, str]:
-    """A variable is known by its container and name, in every subgraph alike."""
+    """Return the key of a variable, (container, name), which all subgraphs share."""
     return str(node.options.get("container", "")), str(node.options.get("shared_name", ""))

@@ -1,8 +1,7 @@
-"""A .tflite file becomes a `RawModel`.
+"""Reader of .tflite files: untrusted bytes become a verified `RawModel`, or raise one ModelError.
 
-In: the bytes of the file, untrusted, and the name to call it by in errors. Out: a `RawModel` that
-keeps the promises of ir/raw_model.py, or one ModelError. Source of the semantics: the TFLite
-schema and the checks that LiteRT's own loader makes of tensors and quantisation.
+Source of the semantics: the TFLite schema and the checks of tensors and quantization in LiteRT's
+loader.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from firmwright.ir.raw_model import RawModel, RawNode, RawSignature, RawSubgraph
 
 _T = TypeVar("_T")
 
-# Firmware is for memories of kilobytes; what would not fit a PC's comfort is a broken file.
+# Firmware has memories of kilobytes; a larger tensor is a sign of a broken file.
 MAX_TENSOR_BYTES = 1 << 28
 
 _INTEGER_RANGES = {
@@ -45,10 +44,10 @@ _INTEGER_RANGES = {
 
 
 def read_tflite(data: bytes, file: str) -> RawModel:
-    """Decodes and verifies a model; ModelError if anything about its container is broken."""
+    """Decode and verify a model; `file` is its name in errors."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise ModelError(
-            f"not a TFLite model: its {len(data)} bytes lack the mark "
+            f"not a TFLite model: its {len(data)} bytes lack the identifier "
             f"{FILE_IDENTIFIER.decode()} at byte 4.",
             where=file,
             hint="a .tflite file as the TensorFlow Lite converter writes it.",
@@ -73,7 +72,7 @@ def read_tflite(data: bytes, file: str) -> RawModel:
 
 
 def _buffer(table: FlatbufferTable) -> bytes:
-    """A buffer's bytes: in its vector, or, in files beyond 2 GiB, at an offset from the start."""
+    """Return a buffer's bytes; files beyond 2 GiB store an offset from the start of the file."""
     offset, size = table.integer("offset"), table.integer("size")
     if offset <= 1:
         return table.blob("data")
@@ -85,11 +84,11 @@ def _buffer(table: FlatbufferTable) -> bytes:
 
 
 def _opcode(table: FlatbufferTable) -> tuple[str, int]:
-    """(name, version) of an operator code; a code newer than our table is BUILTIN_<number>."""
-    # Codes above 126 do not fit the first field; whichever of the two is larger holds.
+    """Return (name, version) of an operator code; unknown codes are called BUILTIN_<number>."""
+    # Codes above 126 do not fit the first field; the larger of the two fields is valid.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
-        table.fail("builtin_code", f"{code} is no operator.")
+        table.fail("builtin_code", f"{code} is not an operator code.")
     name = OPERATORS[code] if code < len(OPERATORS) else f"BUILTIN_{code}"
     if name == "CUSTOM":
         name = f"custom:{table.text('custom_code')}"
@@ -117,7 +116,7 @@ def _subgraph(
 ) -> RawSubgraph:
     tables = table.tables("operators")
     operators = [(t, t.integers("inputs"), t.integers("outputs")) for t in tables]
-    # An empty buffer is a constant only of a tensor that has no elements and no other origin.
+    # An empty buffer is a constant only if the tensor has no elements and is never written.
     written = {*table.integers("inputs"), *(k for _, _, outputs in operators for k in outputs)}
     tensors = tuple(
         _tensor(t, k, buffers, may_be_empty_constant=k not in written)
@@ -158,9 +157,9 @@ def _node(
 
 
 def _options(table: FlatbufferTable, op: str) -> Attrs:
-    """The operator's options, complete: what the file leaves out has the schema's default.
+    """Return all options of the operator, with the schema's defaults for absent ones.
 
-    A custom operator has no schema: its options are what the file says.
+    A custom operator has no schema: its options are those in the file.
     """
     if op.startswith("custom:"):
         return read_flexbuffer_map(table.blob("custom_options")) or {}
@@ -205,7 +204,7 @@ def _tensor(
 
 
 def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
-    """How many elements the shape has, -1 if it is dynamic; bounded as a whole and in each part."""
+    """Return the number of elements, -1 for a dynamic shape; fail if the tensor is too large."""
     if any(size < -1 for size in shape):
         table.fail("shape", f"{list(shape)} has a negative size.")
     if len(shape) > 8:
@@ -232,10 +231,10 @@ def _check_constant(
 
 
 def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
-    """The tensor's quantisation, or None.
+    """Return the tensor's quantization, or None.
 
-    Exporters write empty vectors, and zero scales on tensors of indices, for "not quantised"; what
-    a float tensor carries is a remnant of training and has no meaning for inference.
+    Exporters write empty vectors, and zero scales for index tensors, for unquantized tensors. The
+    quantization of a float tensor is a remnant of training without meaning for inference.
     """
     details = table.table("quantization")
     if details is None or dtype not in _INTEGER_RANGES:

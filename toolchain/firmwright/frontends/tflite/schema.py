@@ -1,11 +1,9 @@
-"""The tables of the TFLite schema, version 3: fields, their types and defaults, enumerations.
+"""The tables of the TFLite schema, version 3: fields with types and defaults, and enumerations.
 
-Data only: `flatbuffer.py` reads tables by these field lists and `reader.py` names operators by
-them. In the texts below a line is a table: for the options of operators the number that the union
-`BuiltinOptions` gives it, then its name, then its fields in slot order as `name:type` with
-`=default` where that is not zero. Types: scalars, `string`, `[x]` vectors, names of other tables or
-of enumerations (one signed byte); `_` is a slot that the schema has retired.
-Source: the published schema.fbs of TensorFlow Lite.
+Each line of the texts below is a table: for operator options its number in the union
+`BuiltinOptions`, then its name and its fields in slot order as `name:type`, with `=default` unless
+that is zero. Types are scalars, `string`, `[x]` for vectors, and names of tables or of enumerations
+(one signed byte); `_` is a retired slot. Source: the published schema.fbs of TensorFlow Lite.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ SCHEMA_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """One field of a table; `default` is the stored number that an absent scalar stands for."""
+    """One field of a table; `default` is the stored number of an absent scalar."""
 
     name: str
     slot: int
@@ -30,7 +28,7 @@ class SchemaField:
 
     @property
     def default_value(self) -> Attr:
-        """What an absent field decodes to."""
+        """The decoded value of an absent field."""
         match self.type:
             case "string":
                 return ""
@@ -313,12 +311,12 @@ OPERATORS: tuple[str, ...] = tuple(_OPERATORS.split())
 
 def _options_by_operator() -> dict[str, str]:
     by_plain_name = {name.lower(): name for name in OPTION_TABLES.values()}
-    found = dict(_OPTIONS_OF_OTHER_NAME)
+    tables = dict(_OPTIONS_OF_OTHER_NAME)
     for operator in OPERATORS:
         table = by_plain_name.get(f"{operator.replace('_', '').lower()}options")
         if table is not None:
-            found[operator] = table
-    return found
+            tables[operator] = table
+    return tables
 
 
 OPTIONS_OF_OPERATOR: Mapping[str, str] = _options_by_operator()

@@ -1,12 +1,10 @@
-"""The rules of a decoded model that no single table can show: indices, order, definitions.
+"""Verification of a decoded model: rules about indices, order and definitions across tables.
 
-In: a `RawModel` whose tensors are sound one by one. Out: nothing, or one ModelError. Rules:
-
-1. There is at least one subgraph; subgraph references are in range and do not recurse.
-2. Tensor indices are in range; only an operator's inputs may be left out (-1).
-3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. One
-   that says it is variable and is an output is that: it only says where it lies.
-4. An operator reads only what is defined before it; graph outputs are defined at the end.
+1. There is at least one subgraph; subgraph references are in range and not recursive.
+2. Tensor indices are in range; only inputs of operators may be omitted (-1).
+3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. A
+   variable tensor that is an output counts as an output.
+4. Operators read only tensors defined before them; graph outputs are defined at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
 def verify_raw_model(model: RawModel) -> None:
-    """Raises ModelError at the first rule that the model breaks."""
+    """Raise ModelError at the first violated rule."""
     if not model.subgraphs:
         _fail(model.file, "it has no subgraph.")
     for index, subgraph in enumerate(model.subgraphs):
@@ -36,7 +34,7 @@ def verify_raw_model(model: RawModel) -> None:
 
 
 class _SubgraphVerifier:
-    """Walks one subgraph, keeping what is defined so far."""
+    """Verifier of one subgraph; `defined` are the tensors defined so far."""
 
     def __init__(self, file: str, index: int, subgraph: RawSubgraph) -> None:
         self.where = f"{file}: subgraph {index}"
@@ -90,11 +88,11 @@ class _SubgraphVerifier:
 
 
 def _verify_references(model: RawModel) -> None:
-    """Rule 1: the subgraphs that operators call exist, and no chain of calls comes back."""
+    """Check rule 1: called subgraphs exist, and calls are not recursive."""
     calls = [tuple(_callees(model, subgraph)) for subgraph in model.subgraphs]
     finished: set[int] = set()
     for start in range(len(calls)):
-        # Depth first without Python's stack: a path of iterators, one for each subgraph on it.
+        # Depth first without recursion: a path of iterators, one for each subgraph on it.
         path = {start: iter(calls[start])}
         while path:
             current = next(reversed(path))
@@ -103,7 +101,10 @@ def _verify_references(model: RawModel) -> None:
                 finished.add(current)
                 del path[current]
             elif callee in path:
-                _fail(f"{model.file}: subgraph {current}", f"it calls subgraph {callee} in a ring.")
+                _fail(
+                    f"{model.file}: subgraph {current}",
+                    f"its call of subgraph {callee} is recursive.",
+                )
             else:
                 path[callee] = iter(calls[callee])
 

@@ -1,8 +1,8 @@
-"""Constants stored in narrow types become those that operators take, before anything is imported.
+"""Widening of constants in narrow types before the import.
 
-In: a subgraph. Out: the same, in which constants of 4 bits are int8 (two to a byte, the lower half
-first), and a DEQUANTIZE of a float16 constant is that constant in float32. Exact: both hold every
-value of the narrower type. Variables of these types stay as they are, and are refused later.
+Constants of 4 bits (two to a byte, the lower half first) become int8; a DEQUANTIZE of a float16
+constant becomes a float32 constant. Both are exact. Variables of these types are not changed and
+are refused later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 
 def widen(graph: RawSubgraph) -> RawSubgraph:
-    """`graph` with its narrow constants widened."""
+    """Return `graph` with its narrow constants widened."""
     tensors = [_from_int4(tensor) for tensor in graph.tensors]
     nodes: list[RawNode] = []
     for node in graph.nodes:
@@ -38,7 +38,7 @@ def _from_int4(tensor: RawTensor) -> RawTensor:
 
 
 def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
-    """The bytes of the float16 constant that `node` does nothing but widen."""
+    """Return the bytes of the float16 constant that `node` only widens; None for other nodes."""
     if node.op != "DEQUANTIZE" or len(node.inputs) != 1 or len(node.outputs) != 1:
         return None
     if node.inputs[0] == NO_TENSOR:

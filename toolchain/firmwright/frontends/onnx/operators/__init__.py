@@ -1,1 +1,1 @@
-"""What ONNX operators mean in ours: a module a family, each with a table IMPORTERS."""
+"""Importers of ONNX operators: one module per family, each with a table IMPORTERS."""

@@ -1,8 +1,7 @@
-"""Scores to what classifiers of ONNX-ML give: a label, and scores through their last function.
+"""Outputs of ONNX-ML classifiers: labels, and scores after the post-transform.
 
-Labels are whole numbers; of classes with names they are the places of the names
-(frontends/onnx/strip_class_labels.py has put those into the model).
-Source of the semantics: ONNX-ML's `post_transform`, ONNX Runtime for one score of two classes.
+Labels are integers; string labels have been replaced by class indices (strip_class_labels.py).
+Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single score of two classes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 
 
 def reject_invalid_attributes(importer: Importer) -> Importer:
-    """The importer, refusing a node whose lists are missing or do not fit each other."""
+    """Wrap an importer so that missing or inconsistent attribute lists raise NotSupportedError."""
 
     def run(c: NodeContext) -> Results | OnnxValue:
         try:
@@ -34,7 +33,7 @@ def reject_invalid_attributes(importer: Importer) -> Importer:
 
 
 def apply_post_transform(c: NodeContext, scores: OnnxValue) -> OnnxValue:
-    """Scores through the node's `post_transform`."""
+    """Return the scores after the node's `post_transform`."""
     name = post_transform_name(c)
     if name == "NONE":
         return scores
@@ -44,17 +43,17 @@ def apply_post_transform(c: NodeContext, scores: OnnxValue) -> OnnxValue:
 
 
 def post_transform_name(c: NodeContext) -> str:
-    """The node's `post_transform`, one that we know."""
-    # The newest operator has numbers. The standard's 1 and 2 are ONNX Runtime's 2 and 1.
-    found = c.attr("post_transform", "NONE")
-    name = "NONE" if found == 0 else str(found)
+    """Return the node's `post_transform`; NotSupportedError if it is unknown."""
+    # The newest operator has numbers; ONNX Runtime swaps the standard's 1 and 2.
+    value = c.attr("post_transform", "NONE")
+    name = "NONE" if value == 0 else str(value)
     if name not in _TRANSFORMS:
         raise NotSupportedError(f"scores through {name}")
     return name
 
 
 def row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool = False) -> OnnxValue:
-    """Softmax along rows; with `keeps_zeros`, scores that are zero stay what they are."""
+    """Return the softmax along rows; with `keeps_zeros`, zero scores stay zero."""
     top = row_reduction(c, "max", scores)
     formula = "exp(a - b)"
     if keeps_zeros:
@@ -64,13 +63,13 @@ def row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool = False) ->
 
 
 def row_reduction(c: NodeContext, step: str, x: OnnxValue, formula: str = "a") -> OnnxValue:
-    """The values of a formula joined along each row, which stays as one element."""
+    """Reduce the values of a formula along each row to one element."""
     attrs: dict[str, Attr] = {"formula": formula, "step": step, "axes": (1,), "keep_dims": True}
     return c.emit.call("reduction", [x], attrs)
 
 
 def class_labels(c: NodeContext) -> tuple[int, ...]:
-    """The classes' numbers: those of the file, or of names their places."""
+    """Return the integer labels of the classes; string labels are replaced by their indices."""
     numbers = c.attr("classlabels_int64s") or c.attr("classlabels_ints")
     if numbers:
         return tuple(numbers)
@@ -78,7 +77,7 @@ def class_labels(c: NodeContext) -> tuple[int, ...]:
 
 
 def gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
-    """The labels of classes, given by their places (int64, [rows])."""
+    """Return the labels of class indices (int64, [rows])."""
     labels = class_labels(c)
     if labels == tuple(range(len(labels))):
         return places
@@ -89,9 +88,9 @@ def gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
 def labels_and_scores(
     c: NodeContext, scores: OnnxValue, is_positive: bool = False
 ) -> Sequence[OnnxValue]:
-    """(labels, scores); one score of two classes is the second one's.
+    """Return (labels, scores); a single score of two classes is that of the second class.
 
-    `is_positive` says that such a score is a probability: the first class has what is left of 1.
+    With `is_positive` it is a probability, and the first class has the remainder to 1.
     """
     rows, count = shape_of(scores)
     if count > 1:
@@ -105,7 +104,7 @@ def labels_and_scores(
 
 
 def _binary_scores(c: NodeContext, score: OnnxValue, is_positive: bool) -> OnnxValue:
-    """The scores of both classes from that of the second."""
+    """Return the scores of both classes from the second one's."""
     if is_positive:
         return c.emit.concat([c.emit.expression("1.0 - a", score), score], 1)
     name = post_transform_name(c)

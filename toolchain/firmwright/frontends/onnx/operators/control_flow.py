@@ -1,8 +1,7 @@
-"""If, Loop and Scan whose course is known at compile time: the chosen branch, the rounds in a row.
+"""If, Loop and Scan resolved at compile time: the chosen branch, or unrolled iterations.
 
-In: a node with subgraphs. Out: what the subgraphs give, imported in place. A condition or a number
-of rounds that only the run knows is refused.
-Source of the semantics: the ONNX operator specification.
+A condition or iteration count that is known only at run time is refused. Source of the semantics:
+the ONNX operator specification.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _constant(c: NodeContext) -> OnnxValue:
             return c.emit.const(np.asarray(c.attr(name), kind), "value")
     value = c.attr("value")
     if value is None:
-        raise NotSupportedError("a constant that is no plain tensor")
+        raise NotSupportedError("a constant that is not a plain tensor")
     return c.emit.const(value, "value")
 
 
@@ -51,25 +50,26 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     done = 0
     while going and done < rounds:
         if done == _ROUNDS_MAX:
-            raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} rounds")
+            raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} iterations")
         first = (
-            ConstantValue(np.array(done, np.int64), "round"), ConstantValue(np.array(True), "condition"), *state
+            ConstantValue(np.array(done, np.int64), "round"),
+            ConstantValue(np.array(True), "condition"), *state,
         )  # fmt: skip
-        condition, *found = c.body(body, dict(zip(names, first, strict=True)))
-        state = found[: len(state)]
-        for kept, item in zip(collected, found[len(state) :], strict=True):
-            kept.append(item)
+        condition, *results = c.body(body, dict(zip(names, first, strict=True)))
+        state = results[: len(state)]
+        for collector, item in zip(collected, results[len(state) :], strict=True):
+            collector.append(item)
         done += 1
         if not isinstance(condition, ConstantValue):
-            raise NotSupportedError("a loop whose end only the run knows")
+            raise NotSupportedError("a loop whose end depends on the data")
         going = bool(condition.array)
     return [*state, *(_stacked(c, items) for items in collected)]
 
 
 def _stacked(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
-    """The tensors beside each other along a new axis."""
+    """Stack the tensors along a new axis."""
     if not items:
-        raise NotSupportedError("a loop without rounds that collects")
+        raise NotSupportedError("a loop with scan outputs but no iterations")
     shape = list(shape_of(items[0]))
     shape.insert(axis, 1)
     return c.emit.concat([c.emit.reshape(item, shape) for item in items], axis)
@@ -78,37 +78,37 @@ def _stacked(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxV
 def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     body, scanned = c.attr("body"), int(c.attr("num_scan_inputs"))
     if c.opset < 9:
-        raise NotSupportedError("a scan as it was before opset 9")
+        raise NotSupportedError("a scan of an opset before 9")
     state = [c.input(index) for index in range(len(c.inputs) - scanned)]
     sources = [c.input(index) for index in range(len(c.inputs) - scanned, len(c.inputs))]
     names = [item.name for item in body.input]
-    results = len(body.output) - len(state)
-    axes = _known(c, "scan_input_axes", scanned, [len(shape_of(item)) for item in sources])
+    result_count = len(body.output) - len(state)
+    axes = _axes_attr(c, "scan_input_axes", scanned, [len(shape_of(item)) for item in sources])
     backwards = c.attr("scan_input_directions") or (0,) * scanned
     rounds = shape_of(sources[0])[axes[0]]
     if rounds > _ROUNDS_MAX:
-        raise NotSupportedError(f"a scan of more than {_ROUNDS_MAX} rounds")
-    collected: list[list[OnnxValue]] = [[] for _ in range(results)]
+        raise NotSupportedError(f"a scan of more than {_ROUNDS_MAX} iterations")
+    collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(rounds):
         slices = [
             _index_axis(c, source, axis, rounds - 1 - turn if back else turn)
             for source, axis, back in zip(sources, axes, backwards, strict=True)
         ]
-        found = c.body(body, dict(zip(names, (*state, *slices), strict=True)))
-        state = found[: len(state)]
-        for kept, item in zip(collected, found[len(state) :], strict=True):
-            kept.append(item)
-    turned = c.attr("scan_output_directions") or (0,) * results
+        results = c.body(body, dict(zip(names, (*state, *slices), strict=True)))
+        state = results[: len(state)]
+        for collector, item in zip(collected, results[len(state) :], strict=True):
+            collector.append(item)
+    reversed_outputs = c.attr("scan_output_directions") or (0,) * result_count
     ranks = [len(shape_of(items[0])) + 1 for items in collected]
-    places = _known(c, "scan_output_axes", results, ranks)
+    output_axes = _axes_attr(c, "scan_output_axes", result_count, ranks)
     stacked = (
         _stacked(c, items[::-1] if back else items, axis)
-        for items, back, axis in zip(collected, turned, places, strict=True)
+        for items, back, axis in zip(collected, reversed_outputs, output_axes, strict=True)
     )
     return [*state, *stacked]
 
 
-def _known(c: NodeContext, name: str, count: int, ranks: Sequence[int]) -> list[int]:
+def _axes_attr(c: NodeContext, name: str, count: int, ranks: Sequence[int]) -> list[int]:
     axes = c.attr(name) or (0,) * count
     return [int(axis) % rank for axis, rank in zip(axes, ranks, strict=True)]
 

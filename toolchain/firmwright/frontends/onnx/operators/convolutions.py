@@ -1,8 +1,8 @@
-"""Conv and ConvTranspose: to conv2d and its kin where weights are known, else window by window.
+"""Conv and ConvTranspose as conv2d, depthwise_conv2d or transpose_conv2d, else as N-d convolution.
 
-ONNX has channels first, our convolutions have them last: the calls are put between transpositions,
-which the pass `layout` moves and cancels. One spatial axis is an image of one row.
-Source of the semantics: ONNX's Conv, ConvTranspose, ConvInteger.
+Image operators need constant weights and channels last; ONNX has channels first, so calls are
+enclosed by transposes, which the pass `layout` moves and cancels. A single spatial axis becomes an
+image of one row. Source of the semantics: ONNX's Conv, ConvTranspose, ConvInteger.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from firmwright.ir.graph.nodes import TensorType
 
 @dataclass(frozen=True, slots=True)
 class WindowGeometry:
-    """Size, stride, dilation, padding before and after, each for every spatial axis."""
+    """Size, stride, dilation, and padding before and after, for every spatial axis."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -46,7 +46,7 @@ class WindowGeometry:
 
 
 def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> WindowGeometry:
-    """From the attributes that convolutions and pools share."""
+    """Read the attributes shared by convolutions and pooling."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -83,7 +83,7 @@ def _larger(total: int) -> int:
 
 
 def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
-    """[n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
+    """Return [n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
     shape = shape_of(x)
     if len(shape) == 4:
         return emit.transpose(x, (0, 2, 3, 1))
@@ -92,7 +92,7 @@ def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
 
 
 def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
-    """The way back to `rank` dimensions."""
+    """Return the image with channels first and `rank` dimensions."""
     if rank == 4:
         return emit.transpose(y, (0, 3, 1, 2))
     n, _, width, channels = shape_of(y)
@@ -100,7 +100,7 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
 
 
 def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
-    """Stride, dilation and padding as our image operators have them."""
+    """Return stride, dilation and padding as attributes of the image operators."""
     rows = (1,) if len(window.size) == 1 else ()
     none = (0, 0) if rows else (window.before[0], window.after[0])
     return {
@@ -111,7 +111,7 @@ def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
 
 
 def filters_to_ohwi(array: Array) -> Array:
-    """[m, c, w] or [m, c, h, w] as [m, h, w, c]."""
+    """Return [m, c, w] or [m, c, h, w] as [m, h, w, c]."""
     if array.ndim == 3:
         array = array[:, :, None, :]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
@@ -130,8 +130,8 @@ def _conv(c: NodeContext) -> OnnxValue:
     window = window_geometry(c, w_shape[2:], shape[2:])
     if min(window.outputs(shape[2:])) < 1:
         raise NotSupportedError("a kernel larger than the padded input")
-    known = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
-    if dtype_of(x) == FLOAT32 and known and len(shape) <= 4:
+    is_constant = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
+    if dtype_of(x) == FLOAT32 and is_constant and len(shape) <= 4:
         assert isinstance(w, ConstantValue)
         assert bias is None or isinstance(bias, ConstantValue)
         return emit_conv2d(c, x, w, bias, window, groups)
@@ -165,7 +165,7 @@ def emit_conv2d(
     like: TensorType | None = None,
     activation: str = "none",
 ) -> OnnxValue:
-    """By conv2d or depthwise_conv2d; `like` is the type of a quantised result."""
+    """Emit conv2d or depthwise_conv2d calls; `like` is the type of a quantized result."""
     emit, rank = c.emit, len(shape_of(x))
     image = to_nhwc(emit, x)
     attrs = {**window_attrs(window), "activation": activation}
@@ -174,7 +174,7 @@ def emit_conv2d(
         operands = _operands(emit, image, filters, w, bias, 0)
         y = emit.call("conv2d", operands, attrs, like=like)
     elif filters.shape[3] == 1:
-        # One filter for each channel, or some for each: the weights are [1, h, w, m].
+        # One or more filters per channel: the weights are [1, h, w, m].
         depthwise = np.ascontiguousarray(filters.transpose(3, 1, 2, 0))
         operands = _operands(emit, image, depthwise, w, bias, 3)
         y = emit.call("depthwise_conv2d", operands, attrs, like=like)
@@ -191,7 +191,7 @@ def _operands(
     bias: ConstantValue | None,
     axis: int,
 ) -> list[OnnxValue]:
-    """Input, weights whose channels lie along `axis`, and bias."""
+    """Return input, weights with channels along `axis`, and bias."""
     quant = w.quantization
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=axis)
@@ -211,7 +211,7 @@ def _emit_grouped_conv2d(
     groups: int,
     like: TensorType | None,
 ) -> OnnxValue:
-    """Each group is a convolution of its own channels."""
+    """Emit one convolution per group."""
     n, height, width, channels = shape_of(image)
     whole = c.emit.value(image).type
     part = replace(whole, shape=(n, height, width, channels // groups))
@@ -229,16 +229,16 @@ def _emit_grouped_conv2d(
     return c.emit.concat(results, 3)
 
 
-def _slice_rows(known: ConstantValue, rows: slice) -> ConstantValue:
-    """Some indices of the first axis of weights, or of a bias."""
-    quant = known.quantization
+def _slice_rows(constant: ConstantValue, rows: slice) -> ConstantValue:
+    """Return some indices of the first axis of weights or of a bias."""
+    quant = constant.quantization
     if quant is not None and quant.axis is not None:
         quant = Quantization(quant.scales[rows], quant.zero_points[rows], quant.axis)
-    return ConstantValue(known.array[rows], known.name, quant)
+    return ConstantValue(constant.array[rows], constant.name, quant)
 
 
 def _conv_integer(c: NodeContext) -> OnnxValue:
-    """Values less their zero points, in 32 bits."""
+    """Convolve zero-point-corrected values in 32 bits."""
     x, w, groups = c.input(0), c.input(1), int(c.attr("group", 1))
     window = window_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     wide = subtract_zero_point(c, x, c.optional(2), len(c.shape(0)))
@@ -249,7 +249,10 @@ def _conv_integer(c: NodeContext) -> OnnxValue:
 def subtract_zero_point(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, rank: int
 ) -> OnnxValue:
-    """x as int32 less its zero point: one, or one for each index of the first of `rank` axes."""
+    """Return x as int32 minus its zero point, which is one, or one per index of the first axis.
+
+    `rank` is the number of axes that the zero point broadcasts over.
+    """
     if zero_point is None:
         return c.emit.cast(x, INT32)
     count = math.prod(shape_of(zero_point))
@@ -265,11 +268,11 @@ def _conv_transpose(c: NodeContext) -> OnnxValue:
     inputs, size = c.shape(0)[2:], c.shape(1)[2:]
     groups = int(c.attr("group", 1))
     window, outputs = _transposed_geometry(c, size, inputs)
-    known = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
+    is_constant = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
     plain = groups == 1 and set(window.dilation) == {1} and len(inputs) <= 2
     fits = all(n <= (i - 1) * s + k - p for n, i, s, k, p in zip(
         outputs, inputs, window.stride, size, window.before, strict=True))  # fmt: skip
-    if known and plain and fits and dtype_of(x) == FLOAT32:
+    if is_constant and plain and fits and dtype_of(x) == FLOAT32:
         assert isinstance(w, ConstantValue)
         assert bias is None or isinstance(bias, ConstantValue)
         return _emit_transpose_conv2d(c, x, w, bias, window, outputs)
@@ -306,7 +309,7 @@ def _emit_transpose_conv2d(
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
 ) -> tuple[WindowGeometry, tuple[int, ...]]:
-    """The window, whose `before` is cut off the full result, and the output's extents."""
+    """Return the window, whose `before` is cut off the full result, and the output's extents."""
     rank = len(inputs)
     plain = window_geometry(c, size, inputs)
     extra = tuple(c.attr("output_padding") or (0,) * rank)
@@ -314,17 +317,17 @@ def _transposed_geometry(
         (n - 1) * s + (k - 1) * d + 1 + e
         for n, s, k, d, e in zip(inputs, plain.stride, size, plain.dilation, extra, strict=True)
     ]
-    auto, wanted = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
-    if not wanted and not auto.startswith("SAME"):
+    auto, output_shape = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
+    if not output_shape and not auto.startswith("SAME"):
         rows = zip(full, plain.before, plain.after, strict=True)
         return plain, tuple(n - p - q for n, p, q in rows)
     outputs = (
-        tuple(wanted[-rank:])
-        if wanted
+        tuple(output_shape[-rank:])
+        if output_shape
         else tuple(n * s for n, s in zip(inputs, plain.stride, strict=True))
     )
     totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
-    half: Callable[[int], int] = _smaller if auto == "SAME_UPPER" or not wanted else _larger
+    half: Callable[[int], int] = _smaller if auto == "SAME_UPPER" or not output_shape else _larger
     if auto == "NOTSET":
         half = _larger
     before = tuple(half(n) for n in totals)

@@ -1,7 +1,7 @@
-"""Operators that move elements, or say how many there are: views, transpositions, slices, joins.
+"""Data movement and shape operators: reshapes, transposes, slices, concatenations, padding.
 
-In: a node's context. Out: calls of our rearrangements; what depends on shapes alone is a constant.
-Source of the semantics: the ONNX operator specification.
+Results that depend only on shapes become constants. Source of the semantics: the ONNX operator
+specification.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from firmwright.ir.core import Attr
 
 
 def _reshape(c: NodeContext) -> OnnxValue:
-    shape, wanted = c.shape(0), list(c.ints(1, "shapes"))
+    shape, sizes = c.shape(0), list(c.ints(1, "shapes"))
     if not c.attr("allowzero", 0):
-        wanted = [shape[axis] if n == 0 else n for axis, n in enumerate(wanted)]
-    known = math.prod(n for n in wanted if n != -1)
-    wanted = [math.prod(shape) // max(known, 1) if n == -1 else n for n in wanted]
-    if math.prod(wanted) != math.prod(shape):
-        raise NotSupportedError(f"{list(shape)} cannot take the shape {wanted}")
-    return c.emit.reshape(c.input(0), wanted)
+        sizes = [shape[axis] if n == 0 else n for axis, n in enumerate(sizes)]
+    known_elements = math.prod(n for n in sizes if n != -1)
+    sizes = [math.prod(shape) // max(known_elements, 1) if n == -1 else n for n in sizes]
+    if math.prod(sizes) != math.prod(shape):
+        raise NotSupportedError(f"{list(shape)} cannot take the shape {sizes}")
+    return c.emit.reshape(c.input(0), sizes)
 
 
 def _flatten(c: NodeContext) -> OnnxValue:
@@ -63,13 +63,15 @@ def _unsqueeze(c: NodeContext) -> OnnxValue:
     shape, count = c.shape(0), len(c.ints(1, "axes"))
     axes = _axes(c, 1, len(shape) + count)
     assert axes is not None
-    given = iter(shape)
+    remaining = iter(shape)
     rank = len(shape) + count
-    return c.emit.reshape(c.input(0), [1 if axis in axes else next(given) for axis in range(rank)])
+    return c.emit.reshape(
+        c.input(0), [1 if axis in axes else next(remaining) for axis in range(rank)]
+    )
 
 
 def _bit_cast(c: NodeContext) -> OnnxValue:
-    """Whole numbers of as many bits: those that the low bits of the other are."""
+    """Reinterpret the bits as an integer type of the same or a smaller width."""
     name = dtype_name(int(c.attr("to", 0)))
     before, after = c.dtype(0), find_dtype(name)
     if after is None:
@@ -79,13 +81,13 @@ def _bit_cast(c: NodeContext) -> OnnxValue:
     return c.emit.cast(c.input(0), after)
 
 
-# ---- what shapes say ---------------------------------------------------------------------------
+# ---- shapes ------------------------------------------------------------------------------------
 
 
 def _shape(c: NodeContext) -> OnnxValue:
     shape = c.shape(0)
-    found = shape[slice(c.attr("start", 0), c.attr("end", len(shape)))]
-    return c.emit.const(np.array(found, np.int64), "shape")
+    extents = shape[slice(c.attr("start", 0), c.attr("end", len(shape)))]
+    return c.emit.const(np.array(extents, np.int64), "shape")
 
 
 def _size(c: NodeContext) -> OnnxValue:
@@ -110,7 +112,7 @@ def _trilu(c: NodeContext) -> OnnxValue:
     return c.emit.expression(f"where(b, a, {kind}(0))", x, c.emit.const(mask, "mask"))
 
 
-# ---- rearrangements ----------------------------------------------------------------------------
+# ---- data movement -----------------------------------------------------------------------------
 
 
 def _transpose(c: NodeContext) -> OnnxValue:
@@ -133,7 +135,7 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
     if c.has(1):
         sizes = c.ints(1, "sizes")
     else:
-        # Equal parts, the last one shorter where they do not fit.
+        # Equal parts; the last one is shorter if the size is not a multiple.
         part = -(-shape[axis] // int(c.attr("num_outputs", count)))
         sizes = tuple(min(part, shape[axis] - part * k) for k in range(count))
     if sum(sizes) != shape[axis] or len(sizes) != count:
@@ -148,19 +150,19 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
-    """A tensor without elements: known, whatever it was made of."""
+    """Return a constant without elements."""
     return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
 
 
 def _parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
-    """Parts of which some have no elements."""
-    shape, first, found = c.shape(0), 0, []
+    """Split into parts of which some have no elements."""
+    shape, first, parts = c.shape(0), 0, []
     for size in sizes:
         begin, counts = [0] * len(shape), list(shape)
         begin[axis], counts[axis] = first, size
-        found.append(c.emit.slice(c.input(0), begin, counts) if size else empty_tensor(c, counts))
+        parts.append(c.emit.slice(c.input(0), begin, counts) if size else empty_tensor(c, counts))
         first += size
-    return found
+    return parts
 
 
 def _slice(c: NodeContext) -> OnnxValue:
@@ -170,8 +172,8 @@ def _slice(c: NodeContext) -> OnnxValue:
     steps = c.ints(4, "steps") if c.has(4) else (1,) * len(starts)
     begin, counts, strides = [0] * len(shape), list(shape), [1] * len(shape)
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        found = range(*slice(first, last, step).indices(shape[axis]))
-        begin[axis], counts[axis], strides[axis] = found.start, len(found), step
+        selected = range(*slice(first, last, step).indices(shape[axis]))
+        begin[axis], counts[axis], strides[axis] = selected.start, len(selected), step
     if 0 in counts:
         return empty_tensor(c, counts)
     return c.emit.slice(c.input(0), begin, counts, strides)
@@ -220,7 +222,7 @@ def _image(c: NodeContext) -> tuple[int, ...]:
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
-    """Each sample's first elements in reverse: a gather with known places."""
+    """Reverse each sample's first elements by a static gather."""
     lengths = c.array(1, "lengths").reshape(-1)
     time, batch = int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
     shape = c.shape(0)
@@ -232,7 +234,7 @@ def _reverse_sequence(c: NodeContext) -> OnnxValue:
 
 
 def _gather_flat(c: NodeContext, places: Array) -> OnnxValue:
-    """The elements of the flat input 0 at those places."""
+    """Gather elements of the flattened input 0."""
     flat = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),))
     indices = tuple(int(n) for n in places.reshape(-1))
     attrs: dict[str, Attr] = {
@@ -268,7 +270,7 @@ def _pad(c: NodeContext) -> OnnxValue:
     if isinstance(value, ConstantValue):
         filler = c.emit.const(value.array.reshape(1), "padding")
         return c.emit.call("pad", [x, filler], {"paddings": tuple(margins)})
-    # The margin is where a padded tensor of ones is not one.
+    # The margin is where a padded tensor of ones is zero.
     padded = c.emit.call("pad", [x], {"paddings": tuple(margins)})
     pairs = list(zip(margins[::2], margins[1::2], strict=True))
     inside = np.pad(np.ones(shape_of(x), bool), pairs)
@@ -277,7 +279,7 @@ def _pad(c: NodeContext) -> OnnxValue:
 
 
 def _cut(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
-    """What negative pads leave."""
+    """Remove the elements that negative pads cut off."""
     shape = c.shape(0)
     begin = [max(-n, 0) for n in before]
     counts = [n - first - max(-last, 0) for n, first, last in zip(shape, begin, after, strict=True)]
@@ -287,7 +289,7 @@ def _cut(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxVal
 def _pad_by_gather(
     c: NodeContext, mode: str, before: Sequence[int], after: Sequence[int]
 ) -> OnnxValue:
-    """Padding with elements of the tensor itself: each axis is a gather with known places."""
+    """Pad with elements of the tensor itself, by one static gather per axis."""
     modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     if mode not in modes or min(*before, *after) < 0:
         raise NotSupportedError(f"padding in mode {mode!r}")

@@ -1,7 +1,7 @@
-"""Operators of single elements: arithmetic, comparisons, activations, conversions.
+"""Elementwise operators: arithmetic, comparisons, activations, conversions.
 
-In: a node's context. Out: `expression` calls, or `relu` and `relu6` where convolutions may take
-them in. Source of the semantics: the ONNX operator specification.
+They become `expression` calls, or `relu` and `relu6`, which convolutions can fuse. Source of the
+semantics: the ONNX operator specification.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_ANY: Mapping[str, str] = {
     "LessOrEqual": "a <= b", "Where": "where(a, b, c)",
 }  # fmt: skip
 
-# Formula and the attributes that take the place of names, with their defaults.
+# Formula, and the attributes that replace names in it, with their defaults.
 _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "Elu": ("where(a < 0.0, alpha * expm1(a), a)", {"alpha": 1.0}),
     "Celu": ("max(a, 0.0) + min(0.0, alpha * expm1(a / alpha))", {"alpha": 1.0}),
@@ -56,7 +56,7 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
 
 
 def float32_literal(value: float) -> str:
-    """A float of an attribute as a literal, in single precision."""
+    """Return a float attribute as a literal in single precision."""
     return repr(float(np.float32(value)))
 
 
@@ -118,14 +118,14 @@ def _shrink(c: NodeContext) -> OnnxValue:
 def _prelu(c: NodeContext) -> OnnxValue:
     slope, shape = c.input(1), c.shape(0)
     if len(shape) > 2 and shape_of(slope) == (shape[1],) and shape[-1] != shape[1]:
-        # As it was in older files: one slope for each channel.
+        # Older files have one slope per channel.
         slope = c.emit.reshape(slope, (shape[1], *(1,) * (len(shape) - 2)))
     return c.emit.expression("where(a < 0, b * a, a)", c.input(0), slope)
 
 
 def _limit(c: NodeContext, index: int) -> OnnxValue | None:
-    found = c.optional(index)
-    return None if isinstance(found, ConstantValue) and found.array.size == 0 else found
+    limit = c.optional(index)
+    return None if isinstance(limit, ConstantValue) and limit.array.size == 0 else limit
 
 
 def _clip(c: NodeContext) -> OnnxValue:
@@ -139,7 +139,7 @@ def _clip(c: NodeContext) -> OnnxValue:
             return c.emit.call("relu", [x])
         if isinstance(high, ConstantValue) and float(high.array.reshape(-1)[0]) == 6:
             return c.emit.call("relu6", [x])
-    # The standard leaves open what happens where the limits cross; the upper one wins.
+    # The standard does not define crossed limits; the upper one wins.
     if low is not None and high is not None:
         return c.emit.expression("min(max(a, b), c)", x, low, high)
     if low is not None:
@@ -159,11 +159,11 @@ def _pow(c: NodeContext) -> OnnxValue:
         return c.emit.expression("pow(a, float32(b))", x, y)
     if dtype_of(y) == FLOAT32:
         return c.emit.expression(f"{dtype_of(x).name}(pow(float32(a), b))", x, y)
-    raise NotSupportedError("a power of whole numbers that is not constant")
+    raise NotSupportedError("an integer power that is not constant")
 
 
 _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
-"""What is left of a by b with b's sign, from what is left with a's."""
+"""The remainder of a and b with b's sign, from the remainder with a's sign."""
 
 
 def _mod(c: NodeContext) -> OnnxValue:
@@ -177,7 +177,7 @@ def _shift(c: NodeContext) -> OnnxValue:
     direction, kind = c.attr("direction"), c.dtype(0)
     if direction not in ("LEFT", "RIGHT"):
         raise NotSupportedError(f"direction {direction!r}")
-    # By as many bits as there are, or more, nothing is left but the sign; C leaves that open.
+    # A shift by the width or more leaves only the sign; in C it is undefined.
     inside = f"b < {kind.bits}" if not kind.signed else f"(b >= 0) & (b < {kind.bits})"
     amount = f"where({inside}, b, {kind.name}({kind.bits - 1}))"
     if direction == "RIGHT" and kind.signed:

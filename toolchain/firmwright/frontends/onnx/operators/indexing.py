@@ -1,4 +1,4 @@
-"""Gathers, scatters and orders: by known places where they are known, else by indexed reads.
+"""Gather, scatter and ordering operators: static index lists if constant, else indexed reads.
 
 Source of the semantics: the ONNX operator specification.
 """
@@ -29,7 +29,7 @@ def _gather(c: NodeContext) -> OnnxValue:
         raise NotSupportedError("indices outside of the input")
     run = range(indices[0], indices[0] + len(indices))
     if indices == tuple(run):
-        # Neighbours are a slice, which may be a view.
+        # Consecutive indices are a slice, which may be a view.
         begin, counts = [0] * len(shape), list(shape)
         begin[axis], counts[axis] = run.start, len(run)
         part = c.emit.slice(c.input(0), begin, counts)
@@ -92,8 +92,8 @@ def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
     axis, shape = c.axis(-1), c.shape(0)
     k = int(c.array(1, "counts").reshape(-1)[0])
     attrs: dict[str, Attr] = {"axis": axis, "k": k, "least": not c.attr("largest", 1)}
-    found = (*shape[:axis], k, *shape[axis + 1 :])
-    kinds = (TensorType(found, c.dtype(0)), TensorType(found, INT64))
+    result_shape = (*shape[:axis], k, *shape[axis + 1 :])
+    kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))
     return c.emit.multi_result_call("top_k", [c.input(0)], attrs, kinds)
 
 
@@ -110,7 +110,7 @@ def _cumulative(step: str, c: NodeContext) -> OnnxValue:
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
-    """A cache with new rows written from each sample's place on."""
+    """Write new rows into a cache from each sample's index on."""
     cache, update = c.input(0), c.input(1)
     shape, rows = shape_of(cache), shape_of(update)
     axis = c.axis(-2)

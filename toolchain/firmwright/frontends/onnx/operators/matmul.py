@@ -1,4 +1,4 @@
-"""Products: Gemm and MatMul to fully_connected where one side is known, else sums of products.
+"""Matrix products: fully_connected if the weights are constant, else a reduction of products.
 
 Source of the semantics: ONNX's Gemm, MatMul, MatMulInteger, Einsum.
 """
@@ -28,7 +28,7 @@ from firmwright.ir.core import Attr
 def emit_fully_connected(
     emit: CallEmitter, x: OnnxValue, w: Array, name: str, bias: ConstantValue | None
 ) -> OnnxValue:
-    """x [..., i] times w [o, i], plus bias [o]."""
+    """Emit x [..., i] times w [o, i], plus bias [o]."""
     operands: list[OnnxValue] = [x, ConstantValue(np.ascontiguousarray(w), name)]
     if bias is not None:
         operands.append(bias)
@@ -76,15 +76,17 @@ def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
 
 def _matmul(c: NodeContext) -> OnnxValue:
     a, b = c.input(0), c.input(1)
-    known = isinstance(b, ConstantValue) and len(shape_of(b)) == 2 and len(shape_of(a)) >= 2
-    if known and dtype_of(a) == FLOAT32 and not isinstance(a, ConstantValue):
+    is_constant_matrix = (
+        isinstance(b, ConstantValue) and len(shape_of(b)) == 2 and len(shape_of(a)) >= 2
+    )
+    if is_constant_matrix and dtype_of(a) == FLOAT32 and not isinstance(a, ConstantValue):
         assert isinstance(b, ConstantValue)
         return emit_fully_connected(c.emit, a, b.array.T, b.name, None)
     return emit_matmul(c.emit, a, b)
 
 
 def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    """The product of matrices, or of stacks of them, as numpy's matmul has it."""
+    """Emit the product of matrices, or of stacks of matrices, as defined by numpy's matmul."""
     a_shape, b_shape = shape_of(a), shape_of(b)
     if not a_shape or not b_shape:
         raise NotSupportedError("a product of matrices with a scalar")
@@ -123,10 +125,10 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
 
 
 def _labels(c: NodeContext) -> tuple[list[str], str]:
-    """(labels of each input, of the output) without ellipses."""
+    """Return (labels of each input, labels of the output) without ellipses."""
     text = c.attr("equation").replace(" ", "")
-    given, arrow, result = text.partition("->")
-    terms = given.split(",")
+    operands, arrow, result = text.partition("->")
+    terms = operands.split(",")
     if len(terms) != len(c.inputs):
         raise NotSupportedError(f"the equation {text!r} for {len(c.inputs)} inputs")
     spare = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in text]
@@ -142,7 +144,7 @@ def _labels(c: NodeContext) -> tuple[list[str], str]:
         full.append(term.replace("...", dots[hidden - count :] if count else ""))
     if not arrow:
         letters = sorted(set("".join(terms)) - set("."))
-        result = "..." * ("..." in given) + "".join(
+        result = "..." * ("..." in terms) + "".join(
             letter for letter in letters if "".join(terms).count(letter) == 1
         )
     return full, result.replace("...", dots)
@@ -168,17 +170,18 @@ def _einsum(c: NodeContext) -> OnnxValue:
 
 
 def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
-    """A label that stands twice takes the diagonal: a gather with known places."""
+    """Gather the diagonal for labels that occur twice."""
     while len(set(term)) != len(term):
         label = next(letter for letter in term if term.count(letter) > 1)
         first = term.index(label)
         second = term.index(label, first + 1)
         shape = shape_of(x)
         places = np.arange(math.prod(shape)).reshape(shape)
-        found = np.diagonal(places, axis1=first, axis2=second)
+        diagonal = np.diagonal(places, axis1=first, axis2=second)
         flat = c.emit.reshape(x, (math.prod(shape),))
         attrs: dict[str, Attr] = {
-            "axis": 0, "indices": tuple(int(n) for n in found.reshape(-1)), "shape": found.shape,
+            "axis": 0, "indices": tuple(int(n) for n in diagonal.reshape(-1)),
+            "shape": diagonal.shape,
         }  # fmt: skip
         x = c.emit.call("gather", [flat], attrs)
         term = "".join(t for k, t in enumerate(term) if k not in (first, second)) + label
@@ -186,7 +189,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
 
 
 def _spread(c: NodeContext, labelled: tuple[OnnxValue, str], order: str) -> OnnxValue:
-    """The operand with its axes in `order`, of one element where it lacks a label."""
+    """Return the operand with its axes in `order`, of size 1 for labels that it lacks."""
     x, term = labelled
     perm = [term.index(letter) for letter in order if letter in term]
     moved = c.emit.transpose(x, perm)

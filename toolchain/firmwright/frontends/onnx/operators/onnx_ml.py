@@ -1,4 +1,4 @@
-"""Linear models, support vectors and what prepares features for them, of ONNX-ML.
+"""ONNX-ML importers: linear models, support vector machines and feature preprocessing.
 
 Source of the semantics: ONNX-ML's operators, and ONNX Runtime where the standard is silent.
 """
@@ -25,7 +25,7 @@ from firmwright.ir.core import Attr
 
 
 def _features(c: NodeContext) -> OnnxValue:
-    """The input as rows of float32."""
+    """Return the input as rows of float32."""
     x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
     return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
@@ -35,7 +35,7 @@ def _floats(c: NodeContext, name: str) -> Array:
 
 
 def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxValue:
-    """Rows of x times rows of weights, plus bias."""
+    """Return rows of x times rows of weights, plus bias."""
     w = c.emit.const(weights.astype(np.float32), "weights")
     b = c.emit.const(bias.astype(np.float32), "bias") if bias.size else None
     attrs: dict[str, Attr] = {"activation": "none", "keep_dims": False}
@@ -69,7 +69,7 @@ def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
-    """How alike each row of x is to each of the vectors."""
+    """Return the kernel function of each row of x and each support vector."""
     gamma, shift, degree = (*c.attr("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     kind = str(c.attr("kernel_type", "LINEAR"))
     if kind == "RBF":
@@ -110,7 +110,7 @@ def _pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
-    """One score a pair of classes; each pair votes for one of them."""
+    """Compute one score per pair of classes; each pair votes for one of them."""
     if c.attr("prob_a"):
         raise NotSupportedError("probabilities of support vectors; train with probability=False")
     counts = tuple(c.attr("vectors_per_class", ()))
@@ -134,7 +134,7 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
 def _voted(
     c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]
 ) -> Sequence[OnnxValue]:
-    """(labels, scores of pairs): the class with most votes, of equals the first."""
+    """Return (labels, pair scores): the class with the most votes, the first one of a tie."""
     classes = pairs[-1][1] + 1
     if classes != len(class_labels(c)):
         raise NotSupportedError(f"support vectors of {classes} classes")
@@ -177,7 +177,7 @@ def _binarizer(c: NodeContext) -> OnnxValue:
 
 
 def _extractor(c: NodeContext) -> OnnxValue:
-    """Columns of the input; places that are computed are read as they come."""
+    """Gather columns of the input; indices may be computed at run time."""
     x = c.input(0)
     shape = shape_of(x)
     if len(shape) == 1:
@@ -199,17 +199,17 @@ def _imputer(c: NodeContext) -> OnnxValue:
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
-    known = c.attr("cats_int64s")
-    if not known or not c.attr("zeros", 1):
+    categories = c.attr("cats_int64s")
+    if not categories or not c.attr("zeros", 1):
         raise NotSupportedError("categories that are strings, or must be known")
     x = c.emit.cast(c.input(0), INT64)
     wide = c.emit.reshape(x, (*shape_of(x), 1))
-    categories = c.emit.const(np.array(known, np.int64), "categories")
-    return c.emit.expression("where(a == b, 1.0, 0.0)", wide, categories)
+    table = c.emit.const(np.array(categories, np.int64), "categories")
+    return c.emit.expression("where(a == b, 1.0, 0.0)", wide, table)
 
 
 def _label_encoder(c: NodeContext) -> OnnxValue:
-    """Numbers to numbers: known ones by comparison, each with what it becomes."""
+    """Map numbers to numbers by a chain of comparisons."""
     keys, values = (_mapped(c, part) for part in ("keys", "values"))
     kind = "int64" if values.dtype == np.int64 else "float32"
     name = "default_int64" if kind == "int64" else "default_float"
@@ -224,9 +224,9 @@ def _label_encoder(c: NodeContext) -> OnnxValue:
 
 def _mapped(c: NodeContext, part: str) -> Array:
     for name, kind in ((f"{part}_int64s", np.int64), (f"{part}_floats", np.float32)):
-        found: Any = c.attr(name)
-        if found:
-            return np.asarray(found, kind)
+        values: Any = c.attr(name)
+        if values:
+            return np.asarray(values, kind)
     raise NotSupportedError("labels that are strings")
 
 

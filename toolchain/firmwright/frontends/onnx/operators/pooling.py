@@ -1,4 +1,4 @@
-"""Pools: to max_pool2d and average_pool2d where those compute the same, else pool_nd.
+"""Pooling: max_pool2d and average_pool2d if they compute the same, else N-d pooling.
 
 Source of the semantics: ONNX's MaxPool, AveragePool, LpPool and their global forms.
 """
@@ -28,16 +28,16 @@ def _outputs(c: NodeContext, window: WindowGeometry) -> tuple[int, ...]:
         return tuple(-(-n // s) for n, s in zip(inputs, window.stride, strict=True))
     if not c.attr("ceil_mode", 0):
         return window.outputs(inputs)
-    found = []
+    counts = []
     rows = zip(
         inputs, window.size, window.stride, window.dilation, window.before, window.after,
         strict=True,
     )  # fmt: skip
     for n, k, s, d, p, q in rows:
         count = -(-(n + p + q - (k - 1) * d - 1) // s) + 1
-        # A window that would begin behind the input and its padding before it is none.
-        found.append(count - 1 if (count - 1) * s >= n + p else count)
-    return tuple(found)
+        # A window that would begin after the input and its leading padding is dropped.
+        counts.append(count - 1 if (count - 1) * s >= n + p else count)
+    return tuple(counts)
 
 
 def _pool(c: NodeContext, kind: str) -> OnnxValue:
@@ -67,7 +67,7 @@ def _pool(c: NodeContext, kind: str) -> OnnxValue:
 def _is_image_pool(
     c: NodeContext, kind: str, window: WindowGeometry, outputs: tuple[int, ...]
 ) -> bool:
-    """Whether our pools over images, which leave out what is padding, give the same."""
+    """Whether the image operators, which exclude padding, compute the same."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
@@ -104,7 +104,7 @@ def _average_pool(c: NodeContext) -> OnnxValue:
 
 
 def emit_int8_average_pool(c: NodeContext) -> OnnxValue | None:
-    """An AveragePool of stored integers, which keep their scale; None where we have none."""
+    """Emit an AveragePool of int8 values with unchanged scale; None if it is not supported."""
     window = window_geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
     if not _is_image_pool(c, "average", window, _outputs(c, window)):
         return None
@@ -143,7 +143,7 @@ def _global_norm(c: NodeContext) -> OnnxValue:
 
 
 def _local_response(c: NodeContext) -> OnnxValue:
-    """x / (bias + alpha / size * the sum of squares over `size` neighbouring channels) ^ beta."""
+    """Return x / (bias + alpha / size * sum of squares of `size` adjacent channels) ^ beta."""
     x, size = c.input(0), int(c.attr("size"))
     shape = c.shape(0)
     before = (size - 1) // 2

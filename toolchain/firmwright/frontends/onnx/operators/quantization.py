@@ -1,8 +1,8 @@
-"""QuantizeLinear, DequantizeLinear and the QLinear operators by their definition, step by step.
+"""QuantizeLinear, DequantizeLinear and the QLinear operators by their definitions.
 
-Where both ends of an operator are known integers, quantized.py makes integer operators of them;
-this is what is left: scales of an axis, other element types, operands that are not constant.
-Source of the semantics: the ONNX operator specification.
+qdq_fusion.py makes integer operators where it can; this module handles the other cases: scales
+along an axis, other element types, operands that are not constant. Source of the semantics: the
+ONNX operator specification.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from firmwright.ir.core import Attr
 
 
 def _spread(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
-    """A scale or zero point that broadcasts: one for all, for an axis, or for blocks of it."""
+    """Return a scale or zero point that broadcasts: per tensor, per axis, or per block of it."""
     own = shape_of(operand)
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
@@ -44,16 +44,16 @@ def _target(c: NodeContext) -> DType:
     name = dtype_name(c.attr("output_dtype")) if c.attr("output_dtype") else "uint8"
     if c.has(2):
         return dtype_of(c.input(2))
-    found = find_dtype(name)
-    if found is None:
+    dtype = find_dtype(name)
+    if dtype is None:
         raise NotSupportedError(f"element type {name}")
-    return found
+    return dtype
 
 
 def round_and_saturate(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType
 ) -> OnnxValue:
-    """rint(x) + zero point, cut to the range of `kind`."""
+    """Return rint(x) + zero point, saturated to the range of `kind`."""
     low, high = float(kind.min), float(kind.max)
     if zero_point is None:
         return c.emit.expression(f"{kind.name}(min(max(rint(a), {low}), {high}))", x)
@@ -82,7 +82,7 @@ def _dequantize(c: NodeContext) -> OnnxValue:
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
-    """One value, or one for each index of the first of `rank` axes behind the samples'."""
+    """Return one value, or one per index of the first of the `rank` axes after the batch axis."""
     count = math.prod(shape_of(operand))
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
@@ -115,7 +115,7 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
 
 
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
-    """uint8 over the range of the values and 0, scale and zero point with it."""
+    """Return uint8 values over the range of the values and 0, with scale and zero point."""
     x = c.input(0)
     axes = tuple(range(len(shape_of(x))))
     flat: dict[str, Attr] = {"axes": axes, "keep_dims": False}

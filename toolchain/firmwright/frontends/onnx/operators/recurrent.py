@@ -1,8 +1,8 @@
-"""RNN, GRU and LSTM: the steps in a row, each a product, a sum and one or two formulas.
+"""RNN, GRU and LSTM unrolled in time.
 
-The inputs of all steps are multiplied at once. Steps differ in nothing but their data, so their
-kernels become one function each. How many steps there are is known at compile time.
-Source of the semantics: ONNX's RNN, GRU, LSTM.
+Each step is a matrix product, a sum and elementwise formulas; the inputs of all steps are
+multiplied at once. Steps differ only in their data, so each kernel exists once. The number of steps
+is known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights of one direction, as [gates * hidden, ...], and its activations as formulas of v."""
+    """Weights of one direction, [gates * hidden, ...], and its activations as formulas of v."""
 
     backwards: bool
     w: OnnxValue
@@ -55,15 +55,15 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
     names = list(c.attr("activations") or list(defaults) * directions)
     alphas, betas = list(c.attr("activation_alpha") or ()), list(c.attr("activation_beta") or ())
     clip = c.attr("clip")
-    found = []
+    formulas = []
     for name in names:
-        known = {key.lower(): row for key, row in _ACTIVATIONS.items()}
-        if name.lower() not in known:
+        activations = {key.lower(): row for key, row in _ACTIVATIONS.items()}
+        if name.lower() not in activations:
             raise NotSupportedError(f"the activation {name}")
-        text, values = known[name.lower()]
+        text, values = activations[name.lower()]
         parameters = [
-            given.pop(0) if given else default
-            for given, default in zip((alphas, betas), values, strict=False)
+            overrides.pop(0) if overrides else default
+            for overrides, default in zip((alphas, betas), values, strict=False)
         ]
         for letter, value in zip(("alpha", "beta"), parameters, strict=False):
             text = substitute_names(text, {letter: float32_literal(value)})
@@ -71,9 +71,9 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
             text = substitute_names(
                 text, {"v": f"min(max(v, {float32_literal(-clip)}), {float32_literal(clip)})"}
             )
-        found.append(text)
+        formulas.append(text)
     per = len(defaults)
-    return [tuple(found[k * per : (k + 1) * per]) for k in range(directions)]
+    return [tuple(formulas[k * per : (k + 1) * per]) for k in range(directions)]
 
 
 def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Direction]:
@@ -83,14 +83,14 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Di
     if count != (2 if direction == "bidirectional" else 1) or rows != gates * hidden:
         raise NotSupportedError(f"weights {list(shape_of(r))} for direction {direction}")
     formulas = _formulas(c, defaults, count)
-    found = []
+    directions = []
     for index in range(count):
         bias = _index_first_axis(c, c.input(3), index) if c.has(3) else None
         w_bias, r_bias = (
             None if bias is None else c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
         )
         backwards = index == 1 or direction == "reverse"
-        found.append(
+        directions.append(
             _Direction(
                 backwards,
                 _index_first_axis(c, w, index),
@@ -100,18 +100,18 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Di
                 formulas[index],
             )
         )
-    return found
+    return directions
 
 
 def _index_first_axis(c: NodeContext, tensor: OnnxValue, index: int) -> OnnxValue:
-    """tensor[index]."""
+    """Return tensor[index]."""
     shape = shape_of(tensor)
     begin = [index, *(0,) * (len(shape) - 1)]
     return c.emit.reshape(c.emit.slice(tensor, begin, (1, *shape[1:])), shape[1:])
 
 
 def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
-    """x [n, i] times w [o, i], plus bias [o]."""
+    """Emit x [n, i] times w [o, i], plus bias [o]."""
     if isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue)):
         return emit_fully_connected(c.emit, x, w.array, w.name, bias)
     y = emit_matmul(c.emit, x, c.emit.transpose(w, (1, 0)))
@@ -120,7 +120,7 @@ def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | Non
 
 @dataclass(slots=True)
 class _RecurrentInputs:
-    """What all kinds share: inputs by step, initial states, and which samples are still running."""
+    """Inputs by step, initial states, and the mask of samples that are still running."""
 
     c: NodeContext
     steps: int
@@ -129,7 +129,7 @@ class _RecurrentInputs:
     is_batch_first: bool
 
     def projected(self, direction: _Direction) -> list[OnnxValue]:
-        """x[t] W + b for every step."""
+        """Return x[t] W + b for every step."""
         c, x = self.c, self.c.input(0)
         if self.is_batch_first:
             x = c.emit.transpose(x, (1, 0, 2))
@@ -145,13 +145,13 @@ class _RecurrentInputs:
         shape = (self.batch, self.hidden)
         if not self.c.has(index):
             return self.c.emit.const(np.zeros(shape, np.float32), "zeros")
-        given = self.c.input(index)
+        state = self.c.input(index)
         if self.is_batch_first:
-            given = self.c.emit.transpose(given, (1, 0, 2))
-        return _index_first_axis(self.c, given, direction)
+            state = self.c.emit.transpose(state, (1, 0, 2))
+        return _index_first_axis(self.c, state, direction)
 
     def running(self, step: int) -> OnnxValue | None:
-        """A mask of samples whose sequence is not over at `step`; None where all run."""
+        """Return the mask of samples that have not ended at `step`; None if all run."""
         if not self.c.has(4):
             return None
         lengths = self.c.array(4, "lengths").reshape(-1)
@@ -184,7 +184,7 @@ def _results(
     outputs: Sequence[Sequence[OnnxValue]],
     states: Sequence[Sequence[OnnxValue]],
 ) -> list[OnnxValue]:
-    """Y [t, d, b, h] of each direction's steps, and the last states [d, b, h]."""
+    """Return Y [t, d, b, h] from each direction's steps, and the last states [d, b, h]."""
     c, results = work.c, []
     rows = []
     for step in range(work.steps):
@@ -215,15 +215,15 @@ def _rnn(c: NodeContext) -> list[OnnxValue]:
     outputs, states = [], []
     for index, direction in enumerate(_directions(c, 1, ("Tanh",))):
         h, inputs = work.initial(5, index), work.projected(direction)
-        found: list[OnnxValue] = [h] * work.steps
+        steps: list[OnnxValue] = [h] * work.steps
         formula = f"v = a + b; {direction.formulas[0]}"
         for step in work.order(direction):
             z = emit_dense(c, h, direction.r, direction.r_bias)
             mask = work.running(step)
             new = c.emit.expression(formula, inputs[step], z)
-            found[step] = new if mask is None else c.emit.expression("where(a, b, 0.0)", mask, new)
+            steps[step] = new if mask is None else c.emit.expression("where(a, b, 0.0)", mask, new)
             h = work.kept(mask, new, h)
-        outputs.append(found)
+        outputs.append(steps)
         states.append(h)
     return _results(work, outputs, [states])
 
@@ -237,7 +237,7 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
         f, g, h_formula = direction.formulas
         peepholes = _peepholes(c, work, index)
         h, cell = work.initial(5, index), work.initial(6, index)
-        inputs, found = work.projected(direction), [h] * work.steps
+        inputs, steps = work.projected(direction), [h] * work.steps
         for step in work.order(direction):
             z = emit_dense(c, h, direction.r, direction.r_bias)
             mask = work.running(step)
@@ -255,21 +255,21 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
                 zo = c.emit.expression("a + b * c", zo, peepholes[1], next_cell)
             formula = f"({_named(f, 'a')}) * ({_named(h_formula, 'b')})"
             out = c.emit.expression(formula, zo, next_cell)
-            found[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
+            steps[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
             h, cell = work.kept(mask, out, h), work.kept(mask, next_cell, cell)
-        outputs.append(found)
+        outputs.append(steps)
         last_h.append(h)
         last_c.append(cell)
     return _results(work, outputs, [last_h, last_c])
 
 
 def _named(formula: str, name: str) -> str:
-    """A formula of v as one of `name`."""
+    """Rename v in a formula."""
     return substitute_names(formula, {"v": name})
 
 
 def _peepholes(c: NodeContext, work: _RecurrentInputs, index: int) -> list[OnnxValue]:
-    """Of the gates i, o, f."""
+    """Return the peephole weights of the gates i, o, f."""
     if not c.has(7):
         return []
     whole = _index_first_axis(c, c.input(7), index)
@@ -282,7 +282,7 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
     for index, direction in enumerate(_directions(c, 3, ("Sigmoid", "Tanh"))):
         f, g = direction.formulas
         h, inputs = work.initial(5, index), work.projected(direction)
-        found: list[OnnxValue] = [h] * work.steps
+        steps: list[OnnxValue] = [h] * work.steps
         n = work.hidden
         r_gates, r_hidden = (
             c.emit.slice(direction.r, [first, 0], [rows, n])
@@ -305,9 +305,9 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
                 new = c.emit.expression(f"v = a + b; {g}", xh, inner)
             mask = work.running(step)
             out = c.emit.expression("(1.0 - a) * b + a * c", update, new, h)
-            found[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
+            steps[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
             h = work.kept(mask, out, h)
-        outputs.append(found)
+        outputs.append(steps)
         states.append(h)
     return _results(work, outputs, [states])
 

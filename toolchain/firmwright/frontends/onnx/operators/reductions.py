@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is made of them: norms, softmaxes, normalisations.
+"""Reductions along axes, and operators built from them: norms, softmax, normalizations.
 
 Source of the semantics: the ONNX operator specification.
 """
@@ -28,16 +28,16 @@ from firmwright.ir.core import Attr
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
-    """The axes to join; None where nothing is to be done."""
+    """Return the axes to reduce; None if nothing is to be reduced."""
     rank = len(c.shape(0))
-    given: tuple[int, ...] = tuple(c.attr("axes") or ())
+    axes: tuple[int, ...] = tuple(c.attr("axes") or ())
     if c.has(1):
-        given = c.ints(1, "axes")
-    if not given:
+        axes = c.ints(1, "axes")
+    if not axes:
         return None if c.attr("noop_with_empty_axes", 0) else tuple(range(rank))
-    if any(not -rank <= axis < rank for axis in given):
-        raise NotSupportedError(f"axes {list(given)} of {rank} dimensions")
-    return tuple(sorted({axis % rank for axis in given}))
+    if any(not -rank <= axis < rank for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {rank} dimensions")
+    return tuple(sorted({axis % rank for axis in axes}))
 
 
 def emit_reduction(
@@ -48,7 +48,7 @@ def emit_reduction(
     axes: Sequence[int],
     keep: bool = True,
 ) -> OnnxValue:
-    """The formula's values joined along axes."""
+    """Emit the reduction of a formula's values along axes."""
     attrs: dict[str, Attr] = {
         "formula": formula, "step": step, "axes": tuple(axes), "keep_dims": keep,
     }  # fmt: skip
@@ -56,17 +56,17 @@ def emit_reduction(
 
 
 def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
-    """`last` of the values of `formula` joined by `step`."""
+    """Emit `last` of the values of `formula` combined by `step`."""
     axes, x = reduction_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
     if axes is None:
-        # Nothing is joined, but each element still goes through both formulas.
+        # Nothing is reduced, but both formulas still apply to each element.
         return c.emit.expression(last, c.emit.expression(formula, x))
     y = emit_reduction(c.emit, [x], formula, step, axes, keep)
     return y if last == "a" else c.emit.expression(last, y)
 
 
-# Our own reduce_max begins with the least finite number, as TFLite's does; here it is -inf.
+# reduce_max starts from the least finite number, like TFLite's; ONNX starts from -inf.
 
 
 def _extreme(step: str, c: NodeContext) -> OnnxValue:
@@ -131,7 +131,7 @@ def _log_softmax(c: NodeContext) -> OnnxValue:
 
 
 def _hardmax(c: NodeContext) -> OnnxValue:
-    """1 at the first of the greatest values."""
+    """Emit 1 at the first maximum, 0 elsewhere."""
     require_float32(c)
     axis, shape = c.axis(-1), c.shape(0)
     attrs: dict[str, Attr] = {"axis": axis, "least": False, "last": False}
@@ -153,18 +153,18 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
 
 
-# ---- normalisations ----------------------------------------------------------------------------
+# ---- normalizations ----------------------------------------------------------------------------
 
 
 def _channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
-    """A vector with one value a channel, spread over [n, c, ...]."""
+    """Return a vector with one value per channel, broadcastable to [n, c, ...]."""
     return emit.reshape(tensor, (math.prod(shape_of(tensor)), *(1,) * (rank - 2)))
 
 
 def _batch_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     if c.attr("training_mode", 0):
-        raise NotSupportedError("normalisation while training")
+        raise NotSupportedError("normalization while training")
     x, rank = c.input(0), len(c.shape(0))
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
@@ -189,7 +189,7 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
 def emit_normalization(
     emit: CallEmitter, x: OnnxValue, axes: Sequence[int], epsilon: float
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
-    """(x less its mean, over its deviation; the mean; 1 over the deviation) along axes."""
+    """Emit (normalized x, mean, 1 / standard deviation) along axes."""
     middle = emit_mean(emit, x, axes)
     count = math.prod(shape_of(x)[axis] for axis in axes)
     total = emit_reduction(emit, [x, middle], "(a - b) * (a - b)", "add", axes)
@@ -236,7 +236,7 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
     y, _, _ = emit_normalization(c.emit, rows, (2,), float(c.attr("epsilon", 1e-5)))
     scale, bias = c.input(1), c.input(2)
     if c.opset < 21:
-        # One value a group, not yet one a channel.
+        # One value per group, not per channel.
         scale, bias = (
             c.emit.reshape(
                 c.emit.broadcast(c.emit.reshape(item, (groups, 1)), (groups, shape[1] // groups)),

@@ -1,7 +1,7 @@
-"""Resize and Upsample: a gather for the nearest neighbour, weighted taps for interpolation.
+"""Resize and Upsample: a gather for nearest-neighbor mode, weighted taps for interpolation.
 
-Each axis is resized alone; where its outputs look is known at compile time.
-Source of the semantics: ONNX's Resize.
+Each axis is resized separately; coordinates are known at compile time. Source of the semantics:
+ONNX's Resize.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from firmwright.ir.core import Attr
 
 
 def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
-    """Where in the input each output lies."""
+    """Return the input coordinate of each output."""
     x = np.arange(outputs, dtype=np.float64)
     match c.attr("coordinate_transformation_mode", "half_pixel"):
         case "half_pixel":
@@ -30,7 +30,7 @@ def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: fl
         case "pytorch_half_pixel":
             return (x + 0.5) / scale - 0.5 if outputs > 1 else np.zeros(1)
         case "align_corners":
-            # The length that the scale asks for, which need not be whole.
+            # The scaled length, which need not be an integer.
             return x * (length - 1) / (scale * length - 1) if outputs > 1 else np.zeros(1)
         case "asymmetric":
             return x / scale
@@ -57,20 +57,20 @@ def _axes(c: NodeContext) -> list[int]:
 def _nearest(c: NodeContext, places: Array, length: int) -> Array:
     match c.attr("nearest_mode", "round_prefer_floor"):
         case "round_prefer_floor":
-            found = np.ceil(places - 0.5)
+            nearest = np.ceil(places - 0.5)
         case "round_prefer_ceil":
-            found = np.floor(places + 0.5)
+            nearest = np.floor(places + 0.5)
         case "floor":
-            found = np.floor(places)
+            nearest = np.floor(places)
         case "ceil":
-            found = np.ceil(places)
+            nearest = np.ceil(places)
         case other:
             raise NotSupportedError(f"nearest by {other!r}")
-    return np.clip(found, 0, length - 1).astype(np.int64)
+    return np.clip(nearest, 0, length - 1).astype(np.int64)
 
 
 def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array, Array]:
-    """(places, weights), [outputs, taps] each, before they are cut to the input."""
+    """Return (indices, weights), each [outputs, taps], not yet clipped to the input."""
     stretch = max(1.0, 1.0 / scale) if c.attr("antialias", 0) else 1.0
     reach = (1 if mode == "linear" else 2) * stretch
     count = int(np.ceil(2 * reach))
@@ -116,12 +116,12 @@ def _interpolated(
 
 
 def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]]:
-    """(sizes, scales) of every axis."""
+    """Return (sizes, scales) of every axis."""
     axes = _axes(c)
     sizes, scales = list(shape), [1.0] * len(shape)
     if c.has(3) and c.shape(3) != (0,):
-        wanted = c.ints(3, "sizes")
-        factors = [n / shape[axis] for axis, n in zip(axes, wanted, strict=True)]
+        lengths = c.ints(3, "sizes")
+        factors = [n / shape[axis] for axis, n in zip(axes, lengths, strict=True)]
         policy = c.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
@@ -129,11 +129,10 @@ def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]
                 scales[axis] = factor
                 sizes[axis] = int(np.floor(factor * shape[axis] + 0.5))
         else:
-            for axis, n, factor in zip(axes, wanted, factors, strict=True):
+            for axis, n, factor in zip(axes, lengths, factors, strict=True):
                 sizes[axis], scales[axis] = n, factor
         return sizes, scales
-    given = c.array(2, "scales").reshape(-1)
-    for axis, factor in zip(axes, given, strict=True):
+    for axis, factor in zip(axes, c.array(2, "scales").reshape(-1), strict=True):
         scales[axis] = float(factor)
         sizes[axis] = int(np.floor(shape[axis] * float(factor)))
     return sizes, scales
@@ -167,7 +166,7 @@ def _upsample(c: NodeContext) -> OnnxValue:
     x = c.input(0)
     for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
         if c.attr("mode", "nearest") != "nearest":
-            raise NotSupportedError("an Upsample other than to the nearest")
+            raise NotSupportedError("an Upsample of a mode other than nearest")
         if n != outputs:
             indices = tuple(min(int(k / scale), n - 1) for k in range(outputs))
             attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}

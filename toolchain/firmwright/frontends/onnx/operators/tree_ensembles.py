@@ -1,9 +1,9 @@
-"""Forests of ONNX-ML: their lists of nodes as calls of `tree_ensemble`, and what follows it.
+"""Tree ensembles of ONNX-ML as calls of `tree_ensemble`, with their post-processing.
 
-Every kind of comparison becomes "x <= threshold goes left": x < t is x <= the float before t, and
-the others have their children swapped, with the side of a missing value kept as it was.
-Source of the semantics: ONNX-ML's tree operators, and ONNX Runtime where the standard is silent
-(which class of two has scores of one class id).
+Every comparison becomes "x <= threshold goes left": x < t becomes x <= the float below t, and the
+opposite comparisons swap the children; missing values keep their side. Source of the semantics:
+ONNX-ML's tree operators, and ONNX Runtime where the standard is silent (the class of scores with
+one class id).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeNode:
-    """A node as the file has it; children and the node itself by (tree or kind, number)."""
+    """A node as in the file; children and node are keyed by (tree or kind, number)."""
 
     mode: str
     feature: int
@@ -48,7 +48,7 @@ class _TreeNode:
 
 @dataclass(slots=True)
 class _FlattenedTrees:
-    """Branches in preorder and leaves from left to right, as `tree_ensemble` takes them."""
+    """Branches in preorder and leaves from left to right, the form of `tree_ensemble`."""
 
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
@@ -59,9 +59,9 @@ class _FlattenedTrees:
     trees: list[int] = field(default_factory=list)
 
     def tree(self, root: Key, find: Callable[[Key], _TreeNode | None]) -> None:
-        """Adds a tree; `find` gives a branch, None for a leaf."""
+        """Append a tree; `find` returns a branch, or None for a leaf."""
         before, number = len(self.left_counts), len(self.sizes)
-        # A place of `left_counts` that waits for its right side to begin is filled then.
+        # An entry of `left_counts` is filled when its right side begins.
         waiting: list[tuple[Key, int | None]] = [(root, None)]
         while waiting:
             key, parent = waiting.pop()
@@ -87,7 +87,7 @@ class _FlattenedTrees:
 
 
 def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
-    """(t, whether the children are swapped): the branch as x <= t."""
+    """Return (t, whether the children are swapped) of the branch as x <= t."""
     mode = _SWAPPED.get(branch.mode, branch.mode)
     if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
         raise NotSupportedError(f"branches of kind {branch.mode}")
@@ -98,14 +98,14 @@ def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
 
 
 def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]]:
-    """The trees of the older operators, and the place of each leaf's node."""
+    """Flatten the trees of the older operators; also return the position of each leaf's node."""
     count = len(c.attrs["nodes_nodeids"])
 
     def column(name: str, default: Any = 0) -> Sequence[Any]:
-        found = c.attr(f"nodes_{name}")
-        if found is None:
-            found = c.attr(f"nodes_{name}_as_tensor")
-        values = (default,) * count if found is None or not len(found) else tuple(found)
+        stored = c.attr(f"nodes_{name}")
+        if stored is None:
+            stored = c.attr(f"nodes_{name}_as_tensor")
+        values = (default,) * count if stored is None or not len(stored) else tuple(stored)
         if len(values) != count:
             raise NotSupportedError(f"{len(values)} {name} of {count} nodes")
         return values
@@ -129,17 +129,17 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
             raise NotSupportedError(f"tree {key[0]} without its node {key[1]}")
         return branches[key]
 
-    written = _FlattenedTrees()
+    flattened = _FlattenedTrees()
     for tree in dict.fromkeys(trees):
-        # The first node of a tree that no other one leads to is its root: in files, the first.
-        written.tree((tree, ids[trees.index(tree)]), find)
-    return written, {key: place for place, key in enumerate(written.leaves)}
+        # The root is the first node without a parent; in files it comes first.
+        flattened.tree((tree, ids[trees.index(tree)]), find)
+    return flattened, {key: place for place, key in enumerate(flattened.leaves)}
 
 
 def _weights(
     c: NodeContext, places: Mapping[Key, int], prefix: str, outputs: int
 ) -> tuple[Array, set[int]]:
-    """The values of all leaves, and which outputs any of them adds to."""
+    """Return the values of all leaves, and the outputs that they contribute to."""
     names = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")
     trees, nodes, targets = (c.attrs[name] for name in names)
     weights = c.attr(f"{prefix}_weights")
@@ -149,27 +149,28 @@ def _weights(
     for tree, number, target, weight in zip(trees, nodes, targets, weights, strict=True):
         place = places.get((tree, number))
         if place is None or not 0 <= target < outputs:
-            raise NotSupportedError("a value of a leaf that no tree has")
+            raise NotSupportedError("a leaf value that belongs to no tree")
         values[place, target] += weight
     return values, set(targets)
 
 
 def _emit_tree_ensemble(
-    c: NodeContext, written: _FlattenedTrees, values: Array, bases: Sequence[float]
+    c: NodeContext, flattened: _FlattenedTrees, values: Array, bases: Sequence[float]
 ) -> OnnxValue:
-    """The call: for every row of the input, the sums of its leaves."""
-    if not written.left_counts:
+    """Emit the call: the sums of leaf values for every input row."""
+    if not flattened.left_counts:
         raise NotSupportedError("trees without branches")
     outputs = values.shape[1]
     start = np.zeros(outputs) + (np.array(bases, np.float64) if len(bases) else 0.0)
-    leaves, whole, exponent = quantize_leaves(values, start, np.array(written.trees))
+    leaves, whole, exponent = quantize_leaves(values, start, np.array(flattened.trees))
     x = c.emit.cast(c.input(0), FLOAT32)
     shape = c.shape(0)
     x = c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
     parts = (
-        ("features", written.features, np.int32), ("thresholds", written.thresholds, np.float32),
-        ("lefts", written.left_counts, np.int32), ("missing", written.missing, np.int8),
-        ("sizes", written.sizes, np.int32), ("leaves", leaves, np.int32),
+        ("features", flattened.features, np.int32),
+        ("thresholds", flattened.thresholds, np.float32),
+        ("lefts", flattened.left_counts, np.int32), ("missing", flattened.missing, np.int8),
+        ("sizes", flattened.sizes, np.int32), ("leaves", leaves, np.int32),
     )  # fmt: skip
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
     attrs: dict[str, Attr] = {
@@ -179,39 +180,39 @@ def _emit_tree_ensemble(
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:
-    found = c.attr("base_values")
-    found = c.attr("base_values_as_tensor") if found is None else found
-    return () if found is None else tuple(float(value) for value in found)
+    bases = c.attr("base_values")
+    bases = c.attr("base_values_as_tensor") if bases is None else bases
+    return () if bases is None else tuple(float(value) for value in bases)
 
 
 def _regressor(c: NodeContext) -> OnnxValue:
-    written, places = _flatten_attributes(c)
+    flattened, places = _flatten_attributes(c)
     outputs = int(c.attr("n_targets", 1))
     values, _ = _weights(c, places, "target", outputs)
-    _sum_or_average(c.attr("aggregate_function", "SUM"), values, written)
-    return apply_post_transform(c, _emit_tree_ensemble(c, written, values, _bases(c)))
+    _sum_or_average(c.attr("aggregate_function", "SUM"), values, flattened)
+    return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, _bases(c)))
 
 
-def _sum_or_average(aggregate: str, values: Array, written: _FlattenedTrees) -> None:
+def _sum_or_average(aggregate: str, values: Array, flattened: _FlattenedTrees) -> None:
     if aggregate == "AVERAGE":
-        values /= len(written.sizes)
-    elif aggregate != "SUM" and len(written.sizes) > 1:
+        values /= len(flattened.sizes)
+    elif aggregate != "SUM" and len(flattened.sizes) > 1:
         raise NotSupportedError(f"trees joined by {aggregate}")
 
 
 def _classifier(c: NodeContext) -> Sequence[OnnxValue]:
-    written, places = _flatten_attributes(c)
+    flattened, places = _flatten_attributes(c)
     classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
     values, targets = _weights(c, places, "class", max(classes, 2))
     if classes != 2 or len(targets) > 1:
-        return labels_and_scores(c, _emit_tree_ensemble(c, written, values, _bases(c)))
+        return labels_and_scores(c, _emit_tree_ensemble(c, flattened, values, _bases(c)))
     bases = _bases(c)
-    score = _emit_tree_ensemble(c, written, values[:, list(targets)], bases[-1:])
+    score = _emit_tree_ensemble(c, flattened, values[:, list(targets)], bases[-1:])
     return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
 
 
 def _ensemble(c: NodeContext) -> OnnxValue:
-    """The operator that takes the place of both."""
+    """Import TreeEnsemble, which replaces the regressor and the classifier."""
     attrs = c.attrs
     modes = [_MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)]
     thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
@@ -236,19 +237,19 @@ def _ensemble(c: NodeContext) -> OnnxValue:
             raise NotSupportedError(f"a tree without its node {key[1]}")
         return branches[key[1]]
 
-    written = _FlattenedTrees()
+    flattened = _FlattenedTrees()
     for root in attrs["tree_roots"]:
-        written.tree((0, int(root)), find)
+        flattened.tree((0, int(root)), find)
     weights = np.asarray(attrs["leaf_weights"]).reshape(-1)
     targets, outputs = attrs["leaf_targetids"], int(c.attr("n_targets", 1))
-    values = np.zeros((len(written.leaves), outputs))
-    for place, (_, number) in enumerate(written.leaves):
+    values = np.zeros((len(flattened.leaves), outputs))
+    for place, (_, number) in enumerate(flattened.leaves):
         if not 0 <= number < len(weights) or not 0 <= targets[number] < outputs:
-            raise NotSupportedError("a value of a leaf that no tree has")
+            raise NotSupportedError("a leaf value that belongs to no tree")
         values[place, targets[number]] = weights[number]
     functions = ("AVERAGE", "SUM", "MIN", "MAX")
-    _sum_or_average(functions[int(c.attr("aggregate_function", 1))], values, written)
-    return apply_post_transform(c, _emit_tree_ensemble(c, written, values, ()))
+    _sum_or_average(functions[int(c.attr("aggregate_function", 1))], values, flattened)
+    return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, ()))
 
 
 IMPORTERS: Mapping[str, Importer] = {

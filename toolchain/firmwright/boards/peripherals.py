@@ -1,0 +1,191 @@
+"""The peripherals of a board: console, counter, further cores, DMA controller and watchdog.
+
+Each has a driver, a C file of its port's folder called `console_NAME.c`, `counter_NAME.c`,
+`cores_NAME.c`, `dma_NAME.c` or `watchdog_NAME.c`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
+
+from firmwright.base.errors import BoardError
+from firmwright.boards.clock import Clock
+from firmwright.boards.memory import ADDRESSES
+from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
+
+CounterUnit = Literal["instructions", "cycles", "ns"]
+RegisterWrites = tuple[tuple[int, int], ...]
+"""Pairs of an address and the word, or the bits, to write there."""
+
+CONSOLES: Final = {
+    "host": ("stdio",),
+    "cortex_m": (
+        "cmsdk_uart",
+        "nrf51_uart",
+        "rp2_uart",
+        "rtt",
+        "stm32_usart",
+        "stm32f1_usart",
+    ),
+    "riscv32": ("ns16550", "sifive_uart"),
+}
+COUNTERS: Final = {
+    "host": ("clock",),
+    "cortex_m": ("systick", "nrf51_timer"),
+    "riscv32": ("minstret",),
+}
+BOOTS: Final[dict[str, tuple[str, ...]]] = {
+    "host": (),
+    "cortex_m": ("rp2040", "rp2350"),
+    "riscv32": (),
+}
+"""Boot ROMs that expect a header before the program: `boot_NAME.c`."""
+CORES_DRIVERS: Final = {"host": (), "cortex_m": ("sse200",), "riscv32": ()}
+DMA_DRIVERS: Final = {"host": (), "cortex_m": ("pl081",), "riscv32": ()}
+WATCHDOG_DRIVERS: Final = {"host": (), "cortex_m": ("cmsdk",), "riscv32": ()}
+
+DMA_DEVICE: Final = "dma0"
+"""The device name of the DMA controller in `--devices` and virtual devices."""
+HOST_CORES: Final = 8
+"""The number of cores on the host, where threads stand in for them."""
+_PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
+_WATCHDOG_TICKS_MAX: Final = (1 << 32) - 1
+
+
+def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
+    """Read pairs of a word's address and a word; BoardError if a number is out of range."""
+    pairs = table.pairs(key)
+    for address, word in pairs:
+        if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
+            raise BoardError(
+                f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a word.",
+                where=table.where(key),
+            )
+    return pairs
+
+
+def _read_pin(table: TomlTable, key: str) -> int:
+    """Read a pin number, or a port letter and a pin such as "PC7", with 16 pins to a port."""
+    if not table.is_text(key):
+        return table.integer(key, 0)
+    text = table.text(key)
+    match = _PIN.fullmatch(text)
+    if match is None:
+        raise BoardError(
+            f"{text!r} is not a pin: write a number, or a port and a number from 0 to 15 as 'PC7'.",
+            where=table.where(key),
+        )
+    return 16 * (ord(match[1]) - ord("A")) + int(match[2])
+
+
+def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
+    scale = table.integers(key)
+    if len(scale) != 2 or min(scale) < 1:
+        raise BoardError(
+            f"expected [numerator, denominator], both at least 1, found {list(scale)}.",
+            where=table.where(key),
+        )
+    return scale[0], scale[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The serial port of the link.
+
+    `gpio` is the address of the first GPIO port, `function` the alternate function of the pins.
+    The baud-rate divider counts `steps` per period of a clock: that of `bus`, or `clock_hz` if the
+    console has its own. Before anything else the bits of each (address, bits) of `enable` are set.
+    """
+
+    driver: Annotated[str, TomlKey(choices=CONSOLES)]
+    base: int = 0
+    tx_pin: Annotated[int, TomlKey(read=_read_pin)] = 0
+    rx_pin: Annotated[int, TomlKey(read=_read_pin)] = 0
+    gpio: int = 0
+    function: int = 0
+    bus: str = ""
+    clock_hz: int = 0
+    steps: Annotated[int, TomlKey(minimum=1)] = 1
+    enable: Annotated[RegisterWrites, TomlKey(read=read_register_writes)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceCounter:
+    """The counter that measures a run: one tick is `scale[0] / scale[1]` of `unit`."""
+
+    driver: Annotated[str, TomlKey(choices=COUNTERS)]
+    unit: CounterUnit
+    scale: Annotated[tuple[int, int], TomlKey(read=_read_scale)]
+    base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Identical cores: `count` in all; the registers at `base` start the further ones."""
+
+    driver: Annotated[str, TomlKey(choices=CORES_DRIVERS)]
+    base: int
+    count: Annotated[int, TomlKey(minimum=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class DmaController:
+    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a copy."""
+
+    driver: Annotated[str, TomlKey(choices=DMA_DRIVERS)]
+    base: int
+    interrupt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """A watchdog that resets the chip after `timeout_ms` without a kick.
+
+    Its counter runs at `clock_hz`, by default the chip's clock after reset.
+    """
+
+    driver: Annotated[str, TomlKey(choices=WATCHDOG_DRIVERS)]
+    base: int
+    timeout_ms: int = 0
+    clock_hz: int = 0
+
+    @property
+    def ticks(self) -> int:
+        """The time-out in ticks of the watchdog's clock."""
+        return self.clock_hz * self.timeout_ms // 1000
+
+
+def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
+    """Read `[console]`; BoardError if `clock` has no divider for its bus."""
+    console = read_table(table, Console, port)
+    if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
+        raise BoardError(
+            f"no clock of this board defines the divider of {console.bus!r}.",
+            where=table.where("bus"),
+        )
+    return console
+
+
+def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:
+    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after reset.
+
+    Raises BoardError if the time-out exceeds the counter.
+    """
+    watchdog = read_table(table, Watchdog, port)
+    watchdog = replace(watchdog, clock_hz=watchdog.clock_hz or clock_hz)
+    if watchdog.ticks > _WATCHDOG_TICKS_MAX:
+        raise BoardError(
+            f"{watchdog.timeout_ms} ms are {watchdog.ticks} ticks of the watchdog, "
+            f"which counts to {_WATCHDOG_TICKS_MAX}.",
+            where=table.where("timeout_ms"),
+        )
+    return watchdog if watchdog.timeout_ms else None
+
+
+def core_count(cores: Cores | None, *, is_host: bool) -> int:
+    """Return the number of cores that can share a model."""
+    if is_host:
+        return HOST_CORES
+    return 1 if cores is None else cores.count
