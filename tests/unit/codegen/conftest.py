@@ -115,7 +115,7 @@ class Compiled:
 
 def _declarations(header: str) -> str:
     """The header without what cffi's parser does not read."""
-    start, end = header.index("struct "), header.rindex("#ifdef __cplusplus")
+    start, end = header.index("\nstruct ") + 1, header.rindex("#ifdef __cplusplus")
     return header[start:end]
 
 

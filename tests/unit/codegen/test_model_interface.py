@@ -298,7 +298,7 @@ def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None
 def test_pools_of_the_glue_lie_in_their_sections(module_of) -> None:
     module = replace(module_of(adder()), pools=(PoolInfo("sram", 1000, section=".noinit.ram"),))
     glue = str(emit_model(module, {}).files["firmware/fwr_app.c"])
-    assert 'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t fenced_sram[' in glue
+    assert 'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t guarded_sram[' in glue
     assert "#else\nstatic uint8_t pool_sram[M_SRAM_SIZE];\n#endif" in glue
 
 

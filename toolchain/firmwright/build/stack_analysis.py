@@ -39,7 +39,7 @@ _LOWERING: Final = (
 
 MODEL_CALLBACK_PREFIXES: Final = ("read_constants", "start_", "wait_for_")
 """How the names of those functions of the glue begin that a model calls."""
-CORE_JOB_SUFFIX: Final = "_does"
+CORE_JOB_SUFFIX: Final = "_job"
 """How the names of those functions of the glue end that another core calls."""
 CORE_START_FUNCTION: Final = "fwr_port_core_start"
 """The function of the runtime that has another core do a job, or does it itself."""

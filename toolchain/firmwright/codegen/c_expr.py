@@ -39,11 +39,19 @@ def integer_literal(value: int, dtype: DType) -> CExpr:
     if dtype.signed and value == dtype.min and dtype.bits >= 32:
         return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
     if dtype in (UINT32, UINT64) and value < 1 << 32:
-        return CExpr(f"{value}u", PRIMARY, UINT32, literal=True)
+        return CExpr(f"{format_unsigned(value)}u", PRIMARY, UINT32, literal=True)
     if dtype.bits <= 32 or -(1 << 31) < value < 1 << 31:
         return CExpr(str(value), UNARY if value < 0 else PRIMARY, INT32, literal=True)
     macro = "INT64_C" if dtype.signed else "UINT64_C"
-    return CExpr(f"{macro}({value})", PRIMARY, dtype, literal=True)
+    text = str(value) if dtype.signed else format_unsigned(value)
+    return CExpr(f"{macro}({text})", PRIMARY, dtype, literal=True)
+
+
+def format_unsigned(value: int, digits: int = 0) -> str:
+    """Format a number, from 256 on in hexadecimal with at least `digits` digits."""
+    if value < 1 << 8 and not digits:
+        return str(value)
+    return f"{value:#0{2 + max(digits, 4, 8 if value >> 16 else 4)}x}"
 
 
 def float_literal(value: float, dtype: DType) -> CExpr:

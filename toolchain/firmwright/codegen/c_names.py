@@ -30,10 +30,6 @@ class ModelNames:
         """Return the type through which pool memory is accessed as `dtype`."""
         return f"{self.prefix}_{dtype.short}"
 
-    def offset(self, buffer: str) -> str:
-        """Return the enumerator that holds a buffer's pool offset."""
-        return f"{self.prefix.upper()}_AT_{buffer}"
-
 
 class LocalScope:
     """Unique local names of one function, so that no declaration shadows another."""

@@ -15,6 +15,7 @@ import numpy as np
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import DType
+from firmwright.codegen.c_expr import format_unsigned
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS, CWriter
 from firmwright.codegen.code_style import DEFAULT_STYLE
@@ -138,19 +139,15 @@ def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
     """Format each value as a C initializer."""
     if dtype.is_float:
         return [_float_initialiser(value) for value in values.tolist()]
-    suffix = {32: "u", 64: "u"}.get(dtype.bits, "") if not dtype.signed else ""
+    if dtype.bits == 64 and dtype.signed:
+        return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in values.tolist()]
     if dtype.bits == 64:
-        macro = "INT64_C" if dtype.signed else "UINT64_C"
-        return [_wide_initialiser(value, macro) for value in values.tolist()]
+        return [f"UINT64_C({format_unsigned(value, 16)})" for value in values.tolist()]
+    if dtype.bits == 32 and not dtype.signed:  # mostly packed words
+        return [f"{format_unsigned(value, 8)}u" for value in values.tolist()]
     if dtype.bits == 32 and dtype.signed:
         return ["INT32_MIN" if v == dtype.min else str(v) for v in values.tolist()]
-    return [f"{int(value)}{suffix}" for value in values.tolist()]
-
-
-def _wide_initialiser(value: int, macro: str) -> str:
-    if value == -(1 << 63):
-        return "INT64_MIN"
-    return f"{macro}({value})"
+    return [str(int(value)) for value in values.tolist()]
 
 
 def _float_initialiser(value: float) -> str:

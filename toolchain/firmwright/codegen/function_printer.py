@@ -279,7 +279,7 @@ class AotMainPrinter(StmtPrinter):
         place = MemoryBinding(self.scope.unique(node.buffer.name), node.buffer)
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
-        inner = f"{pool} + {self.emitter.names.offset(node.buffer.name)}"
+        inner = f"{pool} + {self.emitter.interface.offset_macro(node.buffer.name)}"
         text = inner if pointee == "uint8_t" else f"({pointee} *)({inner})"
         self.out.line(f"{pointee} *{place.name} = {text};")
 

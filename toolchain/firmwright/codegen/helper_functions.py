@@ -81,7 +81,9 @@ def print_feature_macros(out: CWriter, names: ModelNames, wanted: Iterable[str])
     allowed = names.macro("inline_asm")
     if wanted:
         out.line()
-        out.comment(["Unoptimised builds lack the registers for the larger blocks of assembly."])
+        out.comment(
+            ["Large assembly blocks need the registers that only optimized builds leave free."]
+        )
         out.line(
             "#if defined(__GNUC__) && defined(__OPTIMIZE__) && "
             f"!defined({names.macro('no_inline_asm')})"

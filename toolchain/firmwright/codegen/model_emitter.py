@@ -8,7 +8,7 @@ depend on the runtime. Equal modules and options give identical bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from firmwright.artifacts import SourceTree
@@ -207,6 +207,7 @@ def _source_tree(model: _TemplateContext, kernel_text: str, main_text: str) -> S
             "model.c.j2",
             headers=helpers.system_headers(model.used, copies=model.copies),
             foreign_headers=helpers.library_headers(model.used),
+            gcc_flags=_gcc_flags(model.kernels),
             checks=[function for function, _ in backend_checks(model.module)],
             compiler=_compiler_text(model),
             helpers=_helper_text(model),
@@ -259,6 +260,7 @@ def _render(model: _TemplateContext, template: str, **more: object) -> str:
         params_alignment=PARAMS_ALIGNMENT,
         signatures=FunctionSignatures(model.interface, unlinked=model.params is not None),
         c_line=_c_line,
+        more_arguments=_more_arguments(model),
         engine_core=model.module.attrs.get("engine_core", ""),
         plan_rows=_plan_rows(model.interface),
         placed_pools=sorted({p.pool for p in model.interface.placed if p.direct}),
@@ -271,9 +273,10 @@ def _render(model: _TemplateContext, template: str, **more: object) -> str:
 def _plan_rows(interface: ModelInterface) -> list[str]:
     """Format the memory plan, one aligned macro call per buffer."""
     placed = [place for place in interface.placed if place.direct]
+    names, stems = interface.names, interface.offset_stems
     rows = [
         (
-            f"{interface.names.macro('in', place.pool)}({place.buffer.name},",
+            f"{names.macro('in', place.pool)}({stems[place.buffer.name]},",
             f"{place.offset},",
             f"{place.buffer.size_bytes},",
             str(place.alignment),
@@ -297,25 +300,31 @@ def _c_line(text: str) -> str:
     return out.text().rstrip("\n")
 
 
+def _more_arguments(model: _TemplateContext) -> str:
+    """Return the optional last arguments of the run functions, as in an application's call."""
+    params = ", &params" if model.params is not None else ""
+    return params + (", &devices" if model.interface.devices else "")
+
+
 def _source(model: _TemplateContext) -> str:
     sha256 = str(model.module.attrs.get("source_sha256", ""))
     return f"model file sha256 {sha256[:16]}" if sha256 else ""
 
 
+def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
+    """Return the flags that gcc needs for the model's file, which builds read from its head."""
+    scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
+    return ["-fno-schedule-insns"] if scheduled else []
+
+
 def _compiler_text(model: _TemplateContext) -> str:
     """Print everything that depends on the compiler: attributes, alias types, feature macros."""
     out = CWriter()
-    if any(func.attrs.get("disable_scheduling") for func in model.kernels):
-        out.comment(["The kernels load where registers are free: gcc must not load earlier."])
-        out.line("#if defined(__GNUC__) && !defined(__clang__)")
-        out.line('#pragma GCC optimize("no-schedule-insns")')
-        out.line("#endif")
-        out.line()
     _compiler_macros(out, model)
     attribute = model.names.macro("may_alias")
     if model.used.aliases:
         out.line()
-        out.comment(["Pool memory as wider types: these may alias the bytes they lie on."])
+        out.comment(["Types for access to pool memory, which consists of bytes."])
     for alias, dtype in sorted(model.used.aliases.items()):
         out.line(f"typedef {dtype.c_type} {attribute} {alias};")
     wanted = helpers.used_features(model.used, inline_asm=model.options.inline_asm)
@@ -340,7 +349,7 @@ def _compiler_macros(out: CWriter, model: _TemplateContext) -> None:
     out.line("#if defined(__GNUC__)")
     for name, gnu, _ in rows:
         out.line(f"#define {names.macro(name)} {gnu}")
-    out.line("#else /* needs -fno-strict-aliasing or its like */" if used.aliases else "#else")
+    out.line("#else /* needs an option like -fno-strict-aliasing */" if used.aliases else "#else")
     for name, _, other in rows:
         out.line(f"#define {names.macro(name)} {other}".rstrip())
     out.line("#endif")

@@ -5,9 +5,10 @@ Offsets and sizes are in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_expr import float_literal
@@ -136,7 +137,9 @@ class ModelInterface:
     inputs: tuple[IoTensorInfo, ...]
     outputs: tuple[IoTensorInfo, ...]
     placed: tuple[PlacedBuffer, ...]
+    offset_stems: Mapping[str, str]
     operators: int
+    operator_index_end: int
     has_init: bool
     state: tuple[StateTensorInfo, ...] = ()
     devices: tuple[DeviceCalls, ...] = ()
@@ -145,6 +148,10 @@ class ModelInterface:
     def copies(self) -> bool:
         """Return whether a device copies between memories."""
         return any(device.is_copier for device in self.devices)
+
+    def offset_macro(self, buffer: str) -> str:
+        """Return the enumerator that holds a buffer's pool offset."""
+        return self.names.macro("offset", self.offset_stems[buffer])
 
     @property
     def tensors(self) -> tuple[IoTensorInfo, ...]:
@@ -314,6 +321,7 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         return IoTensorInfo(io, macro, io.type.dtype.c_type, alignment, place)
 
     inputs = tuple(tensor(io) for io in module.io.inputs)
+    operators = {call.op for call in prim_calls(main.body) if call.op >= 0}
     return ModelInterface(
         names=names,
         in_pools=in_pools,
@@ -322,7 +330,9 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         inputs=inputs,
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
-        operators=1 + max((call.op for call in prim_calls(main.body)), default=-1),
+        offset_stems=_offset_stems(placed),
+        operators=len(operators),
+        operator_index_end=1 + max(operators, default=-1),
         has_init=any(is_ram_constant_copy(module, call) for call in prim_calls(main.body)),
         state=tuple(
             StateTensorInfo(state, by_name[state.buffer], module.constants[state.initial])
@@ -356,6 +366,12 @@ def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
             direct = node.source.buffer.name in pools
             found[node.buffer.name] = PlacedBuffer(node.buffer, source.pool, offset, direct)
     return tuple(place for name, place in found.items() if name not in pools)
+
+
+def _offset_stems(placed: Sequence[PlacedBuffer]) -> dict[str, str]:
+    """Return a distinct upper-case name of each buffer."""
+    namer = UniqueNamer()
+    return {item.buffer.name: namer.unique(item.buffer.name.upper()) for item in placed}
 
 
 def _pool(

@@ -99,7 +99,7 @@ def _place(emitter: FunctionEmitter, argument: tir.Expr) -> str:
     place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
     first = argument.offset.value * place.buffer.dtype.size_bytes
     if place.direct and not first:
-        return f"pools->{place.pool} + {emitter.names.offset(argument.buffer.name)}"
+        return f"pools->{place.pool} + {emitter.interface.offset_macro(argument.buffer.name)}"
     return f"pools->{place.pool} + {place.offset + first}"
 
 
@@ -209,8 +209,10 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         place = self.places.get(arg.buffer.name)
         if arg.buffer.name in self.used_names or place is None:
             return super().result(param, arg)
-        at = self.emitter.names.offset(arg.buffer.name) if place.direct else str(place.offset)
-        return f"pools->{place.pool} + {at}"
+        offset = str(place.offset)
+        if place.direct:
+            offset = self.emitter.interface.offset_macro(arg.buffer.name)
+        return f"pools->{place.pool} + {offset}"
 
     def step(self, device: DeviceCalls, name: str) -> str:
         """Return the call of an optional device callback."""

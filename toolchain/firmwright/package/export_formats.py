@@ -8,6 +8,7 @@ Format is in model_library_format.py.
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "compiler": " ".join([metadata["compiler"]["tool"], *metadata["compiler"]["flags"]]),
         "workspace_bytes": metadata["workspace_bytes"],
         "sources": [name for name in names if name.endswith(".c")],
+        "gcc_flags": {name: _gcc_flags(exported.model_files[name]) for name in names},
         "headers": [name for name in names if name.endswith(".h")],
         "pools": [{"name": name, "macro": f"{upper}_{name.upper()}"} for name in pools],
         "inputs": [
@@ -172,6 +174,12 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
         ).render(values)
         for path in _paths(root, "")
     }
+
+
+def _gcc_flags(source: str | bytes) -> str:
+    """Return the flags that the head comment of a C file requires of gcc."""
+    head = source.split("*/")[0] if isinstance(source, str) else ""
+    return " ".join(re.findall(r"gcc flags: (.*)", head))
 
 
 def _paths(folder: Traversable, above: str) -> Iterator[str]:

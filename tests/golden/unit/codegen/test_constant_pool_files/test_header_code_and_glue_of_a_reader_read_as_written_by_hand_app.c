@@ -1,7 +1,7 @@
 APP_ALIGNED(M_SRAM_ALIGN)
 #if FWR_GUARDS
-static uint8_t fenced_sram[FWR_GUARD_BYTES + M_SRAM_SIZE + FWR_GUARD_BYTES];
-#define pool_sram (fenced_sram + FWR_GUARD_BYTES)
+static uint8_t guarded_sram[FWR_GUARD_BYTES + M_SRAM_SIZE + FWR_GUARD_BYTES];
+#define pool_sram (guarded_sram + FWR_GUARD_BYTES)
 #else
 static uint8_t pool_sram[M_SRAM_SIZE];
 #endif

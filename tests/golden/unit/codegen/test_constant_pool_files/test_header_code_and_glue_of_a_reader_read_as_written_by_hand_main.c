@@ -20,11 +20,11 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
         return M_E_IO;
     }
     uint8_t *sram = pools->sram;
-    uint8_t *scale_constants = sram + M_AT_scale_constants;
-    uint8_t *add_constants = sram + M_AT_add_constants;
-    int8_t *x = (int8_t *)(sram + M_AT_x);
-    m_i32 *y = (m_i32 *)(sram + M_AT_y);
-    m_i32 *a = (m_i32 *)(sram + M_AT_a);
+    uint8_t *scale_constants = sram + M_OFFSET_SCALE_CONSTANTS;
+    uint8_t *add_constants = sram + M_OFFSET_ADD_CONSTANTS;
+    int8_t *x = (int8_t *)(sram + M_OFFSET_X);
+    m_i32 *y = (m_i32 *)(sram + M_OFFSET_Y);
+    m_i32 *a = (m_i32 *)(sram + M_OFFSET_A);
 
     if (pools->far.start(pools->far.context, 0, scale_constants, 20) != 0) {
         return M_E_READ;

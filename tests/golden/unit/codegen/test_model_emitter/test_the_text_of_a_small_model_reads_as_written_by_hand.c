@@ -9,7 +9,7 @@
 
 #include "m_weights.h"
 
-/* Called before (phase 0) and after (phase 1) each operator, with its first output. */
+/* Invoked before (phase 0) and after (phase 1) each operator, with its first output. */
 #ifdef M_PROBE_HEADER
 #include M_PROBE_HEADER
 #endif
@@ -27,7 +27,7 @@
 #define M_INLINE static inline
 #endif
 
-/* Unoptimised builds lack the registers for the larger blocks of assembly. */
+/* Large assembly blocks need the registers that only optimized builds leave free. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)
 #define M_INLINE_ASM 1
 #else
@@ -40,20 +40,20 @@
 #define M_ASM_SAT 0
 #endif
 
-/* ---- Memory plan: what lies where; the compiler checks every line ---- */
+/* ---- Memory plan: pool offsets of buffers, checked at compile time ---- */
 
 #define M_PLACE(pool, buffer, offset, bytes, alignment) \
-    enum { M_AT_##buffer = (offset) }; \
+    enum { M_OFFSET_##buffer = (offset) }; \
     typedef char m_fits_##buffer[(offset) + (bytes) <= pool##_SIZE && \
                                   (offset) % (alignment) == 0 && \
                                   pool##_ALIGN % (alignment) == 0 ? 1 : -1]
 #define M_IN_SRAM(buffer, offset, bytes, alignment) \
     M_PLACE(M_SRAM, buffer, offset, bytes, alignment)
 
-M_IN_SRAM(t_x,  0, 8, 1);
-M_IN_SRAM(t_y, 16, 3, 1);
+M_IN_SRAM(T_X,  0, 8, 1);
+M_IN_SRAM(T_Y, 16, 3, 1);
 
-/* ---- Functions of the kernels ---- */
+/* ---- Helper functions ---- */
 
 M_INLINE int8_t m_saturate_i8_asr4(int32_t x)
 {
@@ -110,8 +110,8 @@ int32_t m_run(const struct m_inputs *in, const struct m_outputs *out,
         return M_E_IO;
     }
     uint8_t *sram = pools->sram;
-    int8_t *t_x = (int8_t *)(sram + M_AT_t_x);
-    int8_t *t_y = (int8_t *)(sram + M_AT_t_y);
+    int8_t *t_x = (int8_t *)(sram + M_OFFSET_T_X);
+    int8_t *t_y = (int8_t *)(sram + M_OFFSET_T_Y);
 
     /* 0: fully_connected_0, t/y */
     M_PROBE(0, 0, t_y, 3);
