@@ -31,7 +31,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
-from firmwright.schedules.registry import RULES
+from firmwright.schedules.registry import SCHEDULES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -246,7 +246,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 def test_the_page_of_operators_is_made_from_the_operator_files(
     request: pytest.FixtureRequest,
 ) -> None:
-    page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), RULES)
+    page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), SCHEDULES)
     if request.config.getoption("--update-golden"):
         page.write_text(current, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == current, "--update-golden rewrites the page"

@@ -143,7 +143,7 @@ def test_images_and_sessions_show_what_they_hold(digits_path: Path) -> None:
 
 def test_a_profile_shows_operators_with_their_shares() -> None:
     costs = (
-        OperatorCost("first", "conv2d", 9_216, 750, "dsp.conv2d.columns", 700),
+        OperatorCost("first", "conv2d", 9_216, 750, "dsp.conv2d.im2col", 700),
         OperatorCost("second", "softmax", 0, 250, "default", 300),
     )
     found = Profile("digits", "mps2-an386", "instructions", 1_000, 40, costs, 0, 248, 4_096)

@@ -1,9 +1,4 @@
-"""A backend that writes C for each region, and keeps weights in fewer bits than the model does.
-
-Sixteen weights take as many bits each as the largest of them needs, behind three bits that say how
-many: lossless, and mostly smaller. It takes int8 layers that multiply vectors by a matrix, fully
-connected ones and convolutions of 1 x 1, and writes a loop for each that unpacks as it goes.
-"""
+"""Example backend that writes C for each region and stores weights in fewer bits."""
 
 import numpy as np
 
@@ -12,6 +7,10 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.graph.patterns import constant, op, wildcard
 from firmwright.ops import conv2d, fully_connected
 from firmwright.targets.backend import Backend, PatternEntry
+
+# Sixteen weights take the number of bits of the largest one, after a three-bit field with that
+# number: lossless, and usually smaller. Supports int8 fully connected layers and 1 x 1
+# convolutions, with one unpacking loop per layer.
 
 BLOCK = 16
 ONCE = "(int32_t)(((int64_t)sum * multiplier + ((int64_t)1 << (30 - shift))) >> (31 - shift))"
@@ -66,7 +65,7 @@ void {symbol}(const int8_t *x, const uint8_t *packed, const int32_t *bias,
 
 
 def packed(weights):
-    """The rows of a matrix as a stream of bits."""
+    """Pack the rows of a matrix as a bit stream."""
     stream = []
     for row in weights.astype(np.int64):
         for start in range(0, len(row), BLOCK):
@@ -78,7 +77,7 @@ def packed(weights):
 
 
 class Squeeze(Backend):
-    """Layers that multiply by a matrix, with weights of fewer bits."""
+    """Matrix layers with compressed weights."""
 
     name = "squeeze"
 

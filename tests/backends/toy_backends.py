@@ -1,4 +1,4 @@
-"""A backend for tests: one that takes what a test says, and computes it by the core's own loops."""
+"""Configurable test backend that computes with the default loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from firmwright.targets.target_kind import (
 
 
 def default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
-    """The kernel that the core would have by default, for a function of one call."""
+    """Lower a function of one call by the default loops."""
     (call,) = function.body
     described = make_op_call(call, module)
     kernel = Kernel(function.name, described)
@@ -36,7 +36,7 @@ def default_loops(function: Function, module: IRModule, target: Target) -> Lower
 
 @dataclass(eq=False)
 class Toy(Backend):
-    """`entries` is the table, with the predicates of those that have one."""
+    """Backend with the pattern table `entries` and optional predicates."""
 
     entries: Mapping[str, Pattern]
     name: str = "toy"
@@ -66,7 +66,7 @@ class Toy(Backend):
 
 
 def chain(*calls: tuple[str, str, str]) -> IRModule:
-    """A module of float operators: each `(op, inputs, output)`; its inputs are x and z."""
+    """Build a module of float operators `(op, inputs, output)` with inputs x and z."""
     kind = TensorType((1, 2, 2, 3), FLOAT32)
     made = {name: Value(name, kind) for name in ("x", "z")}
     body: list[Call] = []

@@ -32,7 +32,7 @@ from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering, make_row_call
 from firmwright.ops.registry import import_table, op_table
 from firmwright.passes.tir import BEFORE_PLANNING, CLEAN_UP
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 
@@ -180,7 +180,7 @@ def _offered(
             fuses=False,
             configs=rule.tunable_configs if is_searched else rule.configs,
         )
-        for rule in RULES
+        for rule in SCHEDULES
         if fuses or not rule.fuses
     ]
     who = {

@@ -22,7 +22,7 @@ from random_other_layers import FIRST, other_layer
 from firmwright.conformance.registry import cases_of
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
-from firmwright.schedules.registry import RULES
+from firmwright.schedules.registry import SCHEDULES
 
 LAYERS = 2000
 OTHERS = 400
@@ -34,7 +34,7 @@ SEARCHED = 20
 BANDS = (1, 2, 4)
 PROFILES = ("litert", "tflm")
 OF_OTHER_TYPES = (
-    "tree_ensemble", "float", "fpu.", "hybrid", ".dots", ".half", ".halves", ".fused", ".separate",
+    "tree_ensemble", "float", "fpu.", "hybrid", ".direct", ".int16", ".fused", ".separate",
 )  # fmt: skip
 NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 """Schedules that tests/unit/schedules/test_helium_floats.py covers bit by bit."""
@@ -142,8 +142,8 @@ def test_random_layers_cover_every_int8_schedule() -> None:
         assert isinstance(module.entry, Function)
         for call in module.entry.body:
             described = make_op_call(call, module)
-            met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
-    names = {rule.name for rule in RULES if not any(w in rule.name for w in OF_OTHER_TYPES)}
+            met.update(r.name for r in SCHEDULES if r.op == call.op and r.configs(described))
+    names = {rule.name for rule in SCHEDULES if not any(w in rule.name for w in OF_OTHER_TYPES)}
     assert names - set(met) == set()
 
 
@@ -154,8 +154,8 @@ def test_other_layers_cover_every_schedule_of_their_types() -> None:
     met: Counter[str] = Counter()
     for call in module.entry.body:
         described = make_op_call(call, module)
-        met.update(r.name for r in RULES if r.op == call.op and r.configs(described))
-    names = {rule.name for rule in RULES if any(w in rule.name for w in OF_OTHER_TYPES)}
+        met.update(r.name for r in SCHEDULES if r.op == call.op and r.configs(described))
+    names = {rule.name for rule in SCHEDULES if any(w in rule.name for w in OF_OTHER_TYPES)}
     assert names - set(met) == NOT_DRAWN
 
 

@@ -24,7 +24,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.schedules.scalar.tree_ensemble import RULES
+from firmwright.schedules.scalar.tree_ensemble import SCHEDULES
 from onnx import TensorProto, helper, numpy_helper
 
 FEATURES, ROWS = 5, 48
@@ -130,7 +130,7 @@ def test_tables_and_code_add_up_the_same_bits(name: str) -> None:
     (expected,) = op_table()["tree_ensemble"].reference(
         described, [x, *(c.array() for c in constants if c is not None)]
     )
-    (rule,) = RULES
+    (rule,) = SCHEDULES
     for build in (op_table()["tree_ensemble"].lower, lambda call, b: rule.build(call, {}, b)):
         kernel = Kernel("k", described)
         build(described, kernel)

@@ -12,7 +12,7 @@ from firmwright.boards import load_board
 from firmwright.flows.operator_catalog import supported_operators
 from firmwright.flows.selftest import EMULATED_BOARDS, SelfTestResult, selftest
 from firmwright.ops.registry import op_table
-from firmwright.schedules.registry import RULES
+from firmwright.schedules.registry import SCHEDULES
 
 
 def _all_passed(found: SelfTestResult) -> bool:
@@ -27,7 +27,9 @@ def test_one_case_of_every_operator_passes(board: str) -> None:
     found = selftest(board, one_each=True, sample_count=2)
     assert _all_passed(found)
     assert found.images <= 3
-    said = {item.name for item in supported_operators(op_table(), RULES) if board in item.boards}
+    said = {
+        item.name for item in supported_operators(op_table(), SCHEDULES) if board in item.boards
+    }
     assert {result.op for result in found.results} == said
 
 

@@ -31,4 +31,4 @@ def test_every_schedule_of_a_layer_is_a_candidate_with_names_of_its_own():
     assert len(set(constants)) == len(constants)
     first = [item.schedule for item in found if item.layer == 0]
     assert "default" in first
-    assert any(schedule.startswith("dsp.conv2d.columns") for schedule in first)
+    assert any(schedule.startswith("dsp.conv2d.im2col") for schedule in first)

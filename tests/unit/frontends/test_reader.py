@@ -203,7 +203,7 @@ def _call(model: TableDict, target: int) -> None:
     graph(model)["Operators"].append(caller)
 
 
-RULES: dict[str, tuple[Edit, str]] = {
+SCHEDULES: dict[str, tuple[Edit, str]] = {
     "version": (
         lambda m: m.update(Version=2),
         "t: version: the model is broken: schema version 2 is not 3.",
@@ -393,11 +393,11 @@ RULES: dict[str, tuple[Edit, str]] = {
 HINT = " Try: export the model again, or fetch it again if it was downloaded."
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SCHEDULES)
 def test_a_broken_rule_is_one_error_that_names_the_place(
     rule: str, tiny: TableDict, write_model: Writer
 ) -> None:
-    edit, message = RULES[rule]
+    edit, message = SCHEDULES[rule]
     edit(tiny)
     with pytest.raises(ModelError) as caught:
         read_tflite(write_model(tiny), "t")

@@ -24,7 +24,7 @@ from firmwright.ir.tuning_records import (
 from firmwright.lower.lowering import Lowering, lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, make_lowering
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import target_features
 
 BOARD = "mps2-an386"
@@ -137,22 +137,22 @@ def test_stale_measurements_are_counted_and_ignored(
 
 def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Lowering) -> None:
     def widened(rule: Schedule) -> Schedule:
-        if rule.name != "dsp.conv2d.columns":
+        if rule.name != "dsp.conv2d.im2col":
             return rule
         return replace(rule, configs=lambda call: ({"pixels": 4},), space=rule.configs)
 
-    rules = tuple(widened(rule) for rule in RULES)
+    rules = tuple(widened(rule) for rule in SCHEDULES)
     narrow = replace(lowering, rules=rules)
-    assert "dsp.conv2d.columns pixels=1" not in schedules(offered(narrow))
-    extra = narrow.kernel(CALL, "dsp.conv2d.columns", {"pixels": 1})
-    two = narrow.kernel(CALL, "dsp.conv2d.columns", {"pixels": 2})
+    assert "dsp.conv2d.im2col pixels=1" not in schedules(offered(narrow))
+    extra = narrow.kernel(CALL, "dsp.conv2d.im2col", {"pixels": 1})
+    two = narrow.kernel(CALL, "dsp.conv2d.im2col", {"pixels": 2})
     known = [record(narrow, item, 100) for item in offered(narrow)]
     tuning = TuningRecords.from_measurements(
         [*known, record(narrow, extra, 5), record(narrow, two, 6)]
     )
     tuned = offered(narrow, tuning)
-    assert schedules(tuned)[0] == "dsp.conv2d.columns pixels=1"
-    assert "dsp.conv2d.columns pixels=2" not in schedules(tuned)
+    assert schedules(tuned)[0] == "dsp.conv2d.im2col pixels=1"
+    assert "dsp.conv2d.im2col pixels=2" not in schedules(tuned)
     again = lower_module(lowering.module, op_table(), rules, INTRINSICS, target_features)
     assert schedules(again[CALL].candidates) == schedules(offered(narrow))
 

@@ -17,7 +17,7 @@ from firmwright.lower.lowering import LoweredCall, lower_module
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features
 
 
@@ -28,7 +28,7 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _lowered(module: IRModule, ops=None) -> tuple[LoweredCall, ...]:
-    return lower_module(module, ops or op_table(), RULES, INTRINSICS, target_features)
+    return lower_module(module, ops or op_table(), SCHEDULES, INTRINSICS, target_features)
 
 
 def test_candidates_are_sorted_by_cost_and_include_the_default(digits: IRModule) -> None:
@@ -90,7 +90,7 @@ def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
     convolutions = [call for call in entry.body if call.op == "conv2d"]
     second = convolutions[1].variables[0].name
     module = assign_tensor_pools(replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")])
-    found = lower_module(module, op_table(), (*RULES, rule), INTRINSICS, target_features)
+    found = lower_module(module, op_table(), (*SCHEDULES, rule), INTRINSICS, target_features)
     offered = [
         any(item.rule == rule.name for item in lowered.candidates)
         for lowered in found

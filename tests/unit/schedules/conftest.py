@@ -1,4 +1,4 @@
-"""Random layers as operators see them, and the interpreter as the judge of a kernel."""
+"""Random layers as operator calls, and comparison of kernels with the reference by interpretation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _tensor(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> T
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Mostly the whole int8 range, -128 too; sometimes all of one extreme."""
+    """Mostly the whole int8 range including -128; sometimes a single extreme."""
     if rng.random() < 0.1:
         return np.full(shape, rng.choice([-128, 127]), np.int8)
     return rng.integers(-128, 128, shape).astype(np.int8)
@@ -63,7 +63,7 @@ def random_fully_connected() -> Callable[[int], OpCall]:
 
 
 def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
-    """A convolution of a few hundred outputs with everything that a layer may vary."""
+    """A convolution of a few hundred outputs with random attributes."""
     rng = np.random.Generator(np.random.PCG64([seed, depthwise]))
     size = (int(rng.integers(1, 5)), int(rng.integers(1, 4)))
     stride = (int(rng.integers(1, 3)), int(rng.integers(1, 3)))
@@ -110,7 +110,7 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _random_row(seed: int, *, depthwise: bool) -> OpCall:
-    """A convolution of one output row, padded left and right alone: what row streaming asks for."""
+    """A convolution of one output row, padded horizontally only, as in row streaming."""
     rng = np.random.Generator(np.random.PCG64([seed, depthwise, 1]))
     size = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
     stride = int(rng.integers(1, 3))
@@ -147,7 +147,7 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _narrow_depthwise(width: int, size: int) -> OpCall:
-    """Windows of `size` columns over an input of `width`, as many outputs as inputs."""
+    """Windows of `size` columns over an input of width `width`, with as many outputs as inputs."""
     rng = np.random.Generator(np.random.PCG64([width, size, 9]))
     sides = same_padding(width, size, 1, 1)
     quantization = Quantization((0.01, 0.02, 0.004), (0, 0, 0), 3)
@@ -176,7 +176,7 @@ def _narrow_depthwise(width: int, size: int) -> OpCall:
 
 
 def _random_fully_connected(seed: int) -> OpCall:
-    """A matrix of up to 40 x 20, in either profile."""
+    """A matrix of up to 40 x 20, in either rounding profile."""
     rng = np.random.Generator(np.random.PCG64([seed, 5]))
     depth, outputs, batch = (int(rng.integers(1, n)) for n in (40, 20, 3))
     scale = _float32(rng.uniform(0.001, 0.05))
@@ -206,7 +206,7 @@ def _built(call: OpCall, rule: Schedule, config: Config) -> Kernel:
 
 
 def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
-    """`y` after the kernel ran on `x`; the kernel must pass the verifier."""
+    """Return `y` after the kernel ran on `x`; the kernel must pass the verifier."""
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
@@ -215,7 +215,7 @@ def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
 
 @pytest.fixture
 def judge() -> Callable[[OpCall, Schedule, Config], None]:
-    """Runs a rule on random input and demands the reference's result, bit for bit."""
+    """Run a schedule on random input and require the bits of the reference."""
 
     def check(call: OpCall, rule: Schedule, config: Config) -> None:
         rng = np.random.default_rng(0)

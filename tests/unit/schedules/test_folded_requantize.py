@@ -1,4 +1,4 @@
-"""When the requantise step is folded, and with which terms; that it is exact: see proofs."""
+"""Applicability of folded requantization; its exactness is tested in test_requantize_proofs.py."""
 
 from __future__ import annotations
 

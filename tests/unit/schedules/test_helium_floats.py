@@ -1,4 +1,4 @@
-"""Helium's rules for floats: those that keep every bit, and those that round once a term."""
+"""Float schedules on Helium: bit-exact ones, and those that round once per term."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from firmwright.schedules.registry import INTRINSICS
 
 
 def nearest(value: Fraction) -> np.float32:
-    """The float32 next to an exact value: of two as near, the even one."""
+    """Round an exact value to float32, ties to even."""
     if value == 0:
         return np.float32(0)
     exponent = max(math.frexp(float(value))[1] - 24, -149)
@@ -82,7 +82,7 @@ def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Arr
     return y
 
 
-@pytest.mark.parametrize("rule", elementwise_and_pool2d.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", elementwise_and_pool2d.SCHEDULES, ids=lambda rule: rule.name)
 def test_elementwise_rules_keep_every_bit(rule: Schedule) -> None:
     make = pool if rule.op.endswith("pool2d") else pair
     for seed in range(8):

@@ -1,4 +1,4 @@
-"""Winograd's tiles give the direct convolution's bits: borders, batches, extremes, odd heights."""
+"""Winograd schedules match the direct convolution: borders, batches, extremes, odd heights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.cortex_m_dsp import winograd
 from firmwright.schedules.scalar import winograd as scalar_winograd
 
-RULES = (*winograd.RULES, *scalar_winograd.RULES)
+SCHEDULES = (*winograd.SCHEDULES, *scalar_winograd.SCHEDULES)
 
 
 def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: int) -> OpCall:
-    """A 3x3 layer of `size` outputs whose requantise step folds."""
+    """A 3x3 layer of `size` outputs with foldable requantization."""
     rng = np.random.default_rng(seed)
     shape = (outputs, 3, 3, channels)
     weights = rng.integers(-127, 128, shape)
@@ -48,7 +48,7 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
 def test_winograd_equals_the_reference(rule, seed, size, channels, outputs, judge) -> None:
     call = layer(seed, size, channels, outputs, seed // 2 % 2)
     configs = rule.configs(call)
@@ -57,7 +57,7 @@ def test_winograd_equals_the_reference(rule, seed, size, channels, outputs, judg
         judge(call, rule, config)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
 def test_layers_that_it_cannot_tile_are_left_to_others(rule) -> None:
     assert not rule.configs(layer(1, (6, 12), 8, 4, 1))
     assert not rule.configs(layer(1, (5, 8), 8, 4, 1))

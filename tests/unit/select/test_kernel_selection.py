@@ -15,7 +15,7 @@ from firmwright.ir.tir.traversal import walk
 from firmwright.lower.lowering import lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import load_module
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.flash_budget import CallCandidates
 from firmwright.select.kernel_selection import SelectionOracle, select_module
 from firmwright.select.memory_refinement import PlanEstimate
@@ -30,7 +30,7 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _offers(module: IRModule) -> list[CallCandidates]:
-    lowered = lower_module(module, op_table(), RULES, INTRINSICS, target_features)
+    lowered = lower_module(module, op_table(), SCHEDULES, INTRINSICS, target_features)
     return [(item.call, item.candidates) for item in lowered]
 
 

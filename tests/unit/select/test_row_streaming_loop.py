@@ -23,7 +23,7 @@ from firmwright.ops.registry import op_table
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import AFTER_PLANNING, BEFORE_PLANNING, CLEAN_UP
 from firmwright.pipeline import Options, compile_model
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.aot_main import build_main
 from firmwright.select.fused_segments import SegmentBuilder
 from firmwright.select.row_streaming_loop import FusedSegment
@@ -137,7 +137,7 @@ class Net:
 
 def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegment] | None:
     """The planned module with one segment picked at random."""
-    lowering = Lowering(module, OPS, RULES, INTRINSICS, target_features)
+    lowering = Lowering(module, OPS, SCHEDULES, INTRINSICS, target_features)
     entry = lowering.entry
     segments = SegmentBuilder(entry, lowering.rows)
     count = len(entry.body)

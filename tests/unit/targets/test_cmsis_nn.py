@@ -1,4 +1,4 @@
-"""The backend for CMSIS-NN with a stand-in for the library; with the real one where it is."""
+"""Backend cmsis-nn with a stand-in for the library, and with the real library if available."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_firmware_with_it_verifies_against_tflm():
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
-    """Each on the host against TFLM, then on the board against what the host gave."""
+    """Verify on the host against TFLM, then on the board against the host's outputs."""
     model, expected = load_model(MODELS / f"{name}.tflite"), None
     for board, target in (
         ("host", "cmsis-nn"),
@@ -116,7 +116,7 @@ def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
 @pytest.mark.host_c
 @pytest.mark.usefixtures("stand_in")
 def test_a_case_of_every_function_is_what_its_operator_means():
-    """One of each operator and type, all in one firmware, against the numpy definitions."""
+    """Verify one case of each operator and type in one firmware against the numpy definitions."""
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
         for case in cases_of(name):

@@ -1,4 +1,4 @@
-"""The Cortex-M4's table prices the instructions that its manual prices."""
+"""The Cortex-M4 timing table matches its manual."""
 
 import pytest
 
@@ -10,7 +10,7 @@ M4 = CORE_TIMINGS["cortex-m4"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "registers", "behind_load", "cycles"),
+    ("kind", "registers", "after_load", "cycles"),
     [
         ("alu", 1, False, 1),
         ("multiply", 1, False, 1),

@@ -1,4 +1,4 @@
-"""Which targets share weights of the cost model, and what tables must hold."""
+"""Cost weights: defaults, and weights of each target family."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.lower.lowering import lower_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, Options, configure_module
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 
@@ -64,7 +64,7 @@ def enumerate_candidates(
         options = Options(board=board, optimize=goal)
         module = configure_module(layer_module(call), load_board(board), options)
         (found,) = lower_module(
-            module, op_table(), RULES, INTRINSICS, target_features, weights=cost_weights_for
+            module, op_table(), SCHEDULES, INTRINSICS, target_features, weights=cost_weights_for
         )
         for number, alternative in enumerate(found.candidates):
             yield KernelCandidate(layer, call, rename_kernel(alternative, f"_{layer}_{number}"))

@@ -10,7 +10,7 @@ from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.operator_catalog import onnx_operators, supported_operators
 from firmwright.ops.registry import op_table
-from firmwright.schedules.registry import RULES
+from firmwright.schedules.registry import SCHEDULES
 
 NAME = "ops"
 HELP = "list the supported operators"
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    operators = supported_operators(op_table(), RULES)
+    operators = supported_operators(op_table(), SCHEDULES)
     rows: list[list[Cell]] = [
         [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))]
         for item in operators

@@ -16,7 +16,7 @@ from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.passes.tir.shape_abstraction import make_template
 from firmwright.pipeline.options import Options
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.kernel_selection import SelectionOracle
 from firmwright.select.memory_refinement import PlanEstimate
 from firmwright.targets.cost_weights import cost_weights_for
@@ -42,7 +42,7 @@ def make_lowering(module: IRModule, options: Options) -> Lowering:
     """Return the lowering of a module's calls; measurements apply only with inline assembly."""
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
     return Lowering(
-        module, op_table(), RULES, INTRINSICS, target_features, tuning, cost_weights_for
+        module, op_table(), SCHEDULES, INTRINSICS, target_features, tuning, cost_weights_for
     )
 
 

@@ -46,8 +46,8 @@ from firmwright.schedules.scalar import conv2d as scalar_conv2d
 from firmwright.schedules.scalar import depthwise_conv2d as scalar_depthwise_conv2d
 from firmwright.schedules.scalar import depthwise_strips as scalar_depthwise_strips
 from firmwright.schedules.scalar import fully_connected as scalar_fully_connected
-from firmwright.schedules.scalar import int4_weights as scalar_nibbles
-from firmwright.schedules.scalar import int16_im2col as scalar_half_columns
+from firmwright.schedules.scalar import int4_weights as scalar_int4_weights
+from firmwright.schedules.scalar import int16_im2col as scalar_int16_im2col
 from firmwright.schedules.scalar import thumb1_conv2d_fully_connected
 from firmwright.schedules.scalar import tree_ensemble as scalar_tree_ensemble
 from firmwright.schedules.scalar import winograd as scalar_winograd
@@ -55,41 +55,41 @@ from firmwright.schedules.scalar.rv32_microkernels import RV32M_MICROKERNELS
 from firmwright.schedules.scalar.thumb1_microkernels import THUMB1_MICROKERNELS
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_MICROKERNELS
 
-RULES: tuple[Schedule, ...] = (
-    *conv2d.RULES,
-    *winograd.RULES,
-    *depthwise_conv2d.RULES,
-    *depthwise_sliding_window.RULES,
-    *int16_depthwise_conv2d.RULES,
-    *fully_connected.RULES,
-    *hybrid_conv2d.RULES,
-    *pool2d.RULES,
-    *add_sub.RULES,
-    *direct_dot_products.RULES,
-    *int16_im2col.RULES,
-    *fpu_layers.RULES,
-    *fpu_depthwise.RULES,
-    *helium_average_pool2d.RULES,
-    *helium_conv2d.RULES,
-    *helium_depthwise_channels.RULES,
-    *helium_depthwise_conv2d.RULES,
-    *helium_fully_connected.RULES,
-    *helium_int16_layers.RULES,
-    *helium_sums.RULES,
-    *helium_float_depthwise.RULES,
-    *helium_float_layers.RULES,
-    *helium_float_vectors.RULES,
-    *helium_hybrid_conv2d.RULES,
-    *scalar_conv2d.RULES,
-    *scalar_depthwise_conv2d.RULES,
-    *scalar_fully_connected.RULES,
-    *scalar_depthwise_strips.RULES,
-    *scalar_half_columns.RULES,
-    *scalar_nibbles.RULES,
-    *scalar_rescaled_sum.RULES,
-    *scalar_tree_ensemble.RULES,
-    *scalar_winograd.RULES,
-    *thumb1_conv2d_fully_connected.RULES,
+SCHEDULES: tuple[Schedule, ...] = (
+    *conv2d.SCHEDULES,
+    *winograd.SCHEDULES,
+    *depthwise_conv2d.SCHEDULES,
+    *depthwise_sliding_window.SCHEDULES,
+    *int16_depthwise_conv2d.SCHEDULES,
+    *fully_connected.SCHEDULES,
+    *hybrid_conv2d.SCHEDULES,
+    *pool2d.SCHEDULES,
+    *add_sub.SCHEDULES,
+    *direct_dot_products.SCHEDULES,
+    *int16_im2col.SCHEDULES,
+    *fpu_layers.SCHEDULES,
+    *fpu_depthwise.SCHEDULES,
+    *helium_average_pool2d.SCHEDULES,
+    *helium_conv2d.SCHEDULES,
+    *helium_depthwise_channels.SCHEDULES,
+    *helium_depthwise_conv2d.SCHEDULES,
+    *helium_fully_connected.SCHEDULES,
+    *helium_int16_layers.SCHEDULES,
+    *helium_sums.SCHEDULES,
+    *helium_float_depthwise.SCHEDULES,
+    *helium_float_layers.SCHEDULES,
+    *helium_float_vectors.SCHEDULES,
+    *helium_hybrid_conv2d.SCHEDULES,
+    *scalar_conv2d.SCHEDULES,
+    *scalar_depthwise_conv2d.SCHEDULES,
+    *scalar_fully_connected.SCHEDULES,
+    *scalar_depthwise_strips.SCHEDULES,
+    *scalar_int16_im2col.SCHEDULES,
+    *scalar_int4_weights.SCHEDULES,
+    *scalar_rescaled_sum.SCHEDULES,
+    *scalar_tree_ensemble.SCHEDULES,
+    *scalar_winograd.SCHEDULES,
+    *thumb1_conv2d_fully_connected.SCHEDULES,
 )
 
 INTRINSICS: Mapping[str, Intrinsic] = {

@@ -97,7 +97,7 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
             b.store(y, [at], result)
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
         f"dsp.{name}.table",
         name,

@@ -164,9 +164,9 @@ def _block_start(
     return stack.enter_context(b.let("at", start))
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "dsp.conv2d.columns",
+        "dsp.conv2d.im2col",
         "conv2d",
         frozenset({"dsp"}),
         _configs,

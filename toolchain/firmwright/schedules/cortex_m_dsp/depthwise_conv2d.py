@@ -146,7 +146,7 @@ def _border(
         b.store(acc, [0], b.load(acc, [0]) + value * weight)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "dsp.depthwise.channel",
         "depthwise_conv2d",

@@ -451,9 +451,9 @@ def _with_zero_points(
     return bias
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "dsp.depthwise.slide",
+        "dsp.depthwise.sliding_window",
         "depthwise_conv2d",
         frozenset({"dsp"}),
         _configs,

@@ -168,7 +168,7 @@ def _finisher(
     return lambda channel: epilogue.channel(b, channel)
 
 
-RULES = tuple(
-    Schedule(f"dsp.{op}.dots", op, frozenset({"dsp"}), _configs, _build, disable_scheduling=True)
+SCHEDULES = tuple(
+    Schedule(f"dsp.{op}.direct", op, frozenset({"dsp"}), _configs, _build, disable_scheduling=True)
     for op in _DTYPES
 )

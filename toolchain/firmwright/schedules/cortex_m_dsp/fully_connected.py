@@ -80,7 +80,7 @@ def _layout(depth: int) -> Im2colLayout:
     return Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "dsp.fully_connected.rows",
         "fully_connected",

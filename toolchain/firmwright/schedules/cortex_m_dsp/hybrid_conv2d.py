@@ -146,9 +146,9 @@ def _make_epilogue(
     )
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "dsp.hybrid_conv2d.columns",
+        "dsp.hybrid_conv2d.im2col",
         "hybrid_conv2d",
         frozenset({"dsp"}),
         _configs,

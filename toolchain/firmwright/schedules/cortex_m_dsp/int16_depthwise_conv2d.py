@@ -65,9 +65,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         depthwise_strips.build_strips(op, config, b, _ChannelPairs(weights, x), sums)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "dsp.depthwise.halves",
+        "dsp.depthwise.int16",
         "depthwise_conv2d",
         frozenset({"dsp"}),
         _configs,

@@ -60,9 +60,9 @@ class _DualMac:
                             b.store(acc, at_sum, call_intrinsic("smlad", operands, INT32))
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
-        f"dsp.{op}.half_columns",
+        f"dsp.{op}.int16_im2col",
         op,
         frozenset({"dsp"}),
         int16_im2col.int16_gemm_configs,

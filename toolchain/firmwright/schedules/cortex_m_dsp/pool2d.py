@@ -117,7 +117,7 @@ def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExp
         take(word)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "dsp.average_pool2d.words",
         "average_pool2d",

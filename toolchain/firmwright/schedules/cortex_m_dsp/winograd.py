@@ -225,7 +225,7 @@ def _finish_channel(
                     b.store(b.y, place, finish(value))
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "dsp.conv2d.winograd",
         "conv2d",

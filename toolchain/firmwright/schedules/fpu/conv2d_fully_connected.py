@@ -114,4 +114,4 @@ def _rules(style: MultiplyAddStyle, *features: str) -> tuple[Schedule, ...]:
     )
 
 
-RULES = (*_rules("separate", "fpu"), *_rules("chained", "fpu", "vmla"))
+SCHEDULES = (*_rules("separate", "fpu"), *_rules("chained", "fpu", "vmla"))

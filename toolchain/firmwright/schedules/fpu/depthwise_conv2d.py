@@ -215,4 +215,4 @@ def _rule(style: MultiplyAddStyle, *features: str) -> Schedule:
     )
 
 
-RULES = (_rule("separate", "fpu"), _rule("chained", "fpu", "vmla"))
+SCHEDULES = (_rule("separate", "fpu"), _rule("chained", "fpu", "vmla"))

@@ -167,7 +167,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     )  # fmt: skip
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
         f"helium.{name}.vectors", name, frozenset({"mve"}), _configs, _build, granularity="element"
     )

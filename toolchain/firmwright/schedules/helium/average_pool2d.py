@@ -165,7 +165,7 @@ def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     b.evaluate(ADD_PIXEL_ROW.name, [sums, b.pointer(x, 0, x.elements), rows * columns, channels])
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "helium.average_pool2d.sums",
         "average_pool2d",

@@ -267,9 +267,9 @@ def _parameters(op: OpCall, flat: Array, starts: list[int]) -> Array:
     return vector_requantize.parameter_rows(requantization_of(op), bias, starts)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "helium.conv2d.columns",
+        "helium.conv2d.im2col",
         "conv2d",
         frozenset({"mve"}),
         _configs,

@@ -272,7 +272,7 @@ def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
     return minimum(start, layer.channels - layer.lanes)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "helium.depthwise.channels",
         "depthwise_conv2d",

@@ -262,7 +262,7 @@ def _parameters(op: OpCall, flat: Array) -> Array:
     return np.stack([np.broadcast_to(column, len(bias)) for column in columns], axis=1)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "helium.depthwise.plane",
         "depthwise_conv2d",

@@ -85,7 +85,7 @@ def _pack(matrix: Array, starts: list[int]) -> Array:
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "helium.fully_connected.rows",
         "fully_connected",

@@ -254,17 +254,17 @@ def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
 
 _NEEDED = frozenset({"mve"})
 INT16_ROW_RULE = Schedule(
-    "helium.conv2d.half_rows",
+    "helium.conv2d.int16_rows",
     "conv2d",
     _NEEDED,
     _rows_configs,
     _build_rows,
     disable_scheduling=True,
 )
-RULES = (
+SCHEDULES = (
     INT16_ROW_RULE,
     Schedule(
-        "helium.conv2d.halves",
+        "helium.conv2d.int16",
         "conv2d",
         _NEEDED,
         _conv_configs,
@@ -272,7 +272,7 @@ RULES = (
         disable_scheduling=True,
     ),
     Schedule(
-        "helium.fully_connected.halves",
+        "helium.fully_connected.int16",
         "fully_connected",
         _NEEDED,
         _matrix_configs,

@@ -200,4 +200,4 @@ def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:
     )
 
 
-RULES = tuple(rule for style in ACCUMULATE_STYLES for rule in _rules(style))
+SCHEDULES = tuple(rule for style in ACCUMULATE_STYLES for rule in _rules(style))

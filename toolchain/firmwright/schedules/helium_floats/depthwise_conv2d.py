@@ -171,7 +171,7 @@ def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
         yield strip * run.strip.outputs + run.first
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
         f"helium.depthwise.{style}",
         "depthwise_conv2d",

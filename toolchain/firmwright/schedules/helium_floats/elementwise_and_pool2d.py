@@ -258,7 +258,7 @@ VECTOR_INTRINSICS: Mapping[str, Intrinsic] = {
 }
 
 _NEEDED = frozenset({"mvefp"})
-RULES = (
+SCHEDULES = (
     *(
         Schedule(
             f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs, granularity="element"

@@ -214,9 +214,9 @@ def _by_block(values: Array, starts: Sequence[int]) -> Array:
     return np.asarray(values[index])
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
-        "helium.hybrid_conv2d.columns",
+        "helium.hybrid_conv2d.im2col",
         "hybrid_conv2d",
         frozenset({"mve", "mvefp"}),
         lambda op: ({},),

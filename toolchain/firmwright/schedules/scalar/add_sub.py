@@ -11,9 +11,9 @@ from firmwright.schedules.cortex_m_dsp import add_sub
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
-RULES = tuple(
+SCHEDULES = tuple(
     replace(rule, name=f"{family.name}.{rule.op}.table", requires=frozenset({family.name}))
     for family in (MLA_FAMILY, RV32M_FAMILY)
-    for rule in add_sub.RULES
+    for rule in add_sub.SCHEDULES
     if rule.name == f"dsp.{rule.op}.table"
 )

@@ -251,7 +251,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
         product.run(b, columns, at)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "scalar.conv2d.blocks",
         "conv2d",

@@ -269,4 +269,6 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
             b.store(acc, [j], sums[j + 1])
 
 
-RULES = (Schedule("scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build),)
+SCHEDULES = (
+    Schedule("scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build),
+)

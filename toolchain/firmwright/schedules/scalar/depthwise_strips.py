@@ -80,4 +80,6 @@ def _int8_sums(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumulation:
     )
 
 
-RULES = (Schedule("scalar.depthwise.strips", "depthwise_conv2d", frozenset(), _configs, _build),)
+SCHEDULES = (
+    Schedule("scalar.depthwise.strips", "depthwise_conv2d", frozenset(), _configs, _build),
+)

@@ -74,7 +74,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
         product.run(b, columns, n)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "scalar.fully_connected.groups",
         "fully_connected",

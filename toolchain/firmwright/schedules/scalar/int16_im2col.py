@@ -51,9 +51,9 @@ class _SingleMac:
                         b.store(acc, at_sum, b.load(acc, at_sum) + values[pixel] * w)
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
-        f"scalar.{op}.half_columns",
+        f"scalar.{op}.int16_im2col",
         op,
         frozenset(),
         int16_im2col.int16_gemm_configs,

@@ -114,8 +114,8 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
 
 
-RULES = tuple(
-    Schedule(f"scalar.{op}.nibbles", op, frozenset(), _configs, build, goal="size")
+SCHEDULES = tuple(
+    Schedule(f"scalar.{op}.int4", op, frozenset(), _configs, build, goal="size")
     for op, build in (
         ("conv2d", _build_conv2d),
         ("fully_connected", _build_fully_connected),

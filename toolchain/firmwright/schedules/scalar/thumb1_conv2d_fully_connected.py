@@ -141,7 +141,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         product.run(b, column, n)
 
 
-RULES = (
+SCHEDULES = (
     Schedule(
         "thumb1.conv2d.rows",
         "conv2d",

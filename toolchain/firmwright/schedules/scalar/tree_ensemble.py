@@ -120,7 +120,7 @@ class _TreeEmitter:
             self.subtree(at + 1 + left, leaf + left + 1, size - 1 - left)
 
 
-RULES: tuple[Schedule, ...] = (
+SCHEDULES: tuple[Schedule, ...] = (
     Schedule(
         "scalar.tree_ensemble.code",
         "tree_ensemble",

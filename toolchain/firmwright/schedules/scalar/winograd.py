@@ -197,7 +197,7 @@ def _finish(
                 b.store(b.y, [n, y + dy, x + tile * 2 + dx, channel], finish(value))
 
 
-RULES = tuple(
+SCHEDULES = tuple(
     Schedule(
         f"{family.name}.conv2d.winograd",
         "conv2d",

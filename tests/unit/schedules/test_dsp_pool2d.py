@@ -1,4 +1,4 @@
-"""Pools four channels at a time, and the instructions they are made of."""
+"""Pool schedules of the DSP extension and their instructions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.cortex_m_dsp import pool2d
 from firmwright.schedules.cortex_m_dsp.intrinsics import SMAX8, SXTAB16, SXTAB16_ROR8
 
-AVERAGE, _ = pool2d.RULES
+AVERAGE, _ = pool2d.SCHEDULES
 
 
 def pool(op: str, seed: int, channels: int) -> OpCall:
@@ -38,7 +38,7 @@ def pool(op: str, seed: int, channels: int) -> OpCall:
     return OpCall(op, (x,), (y,), attrs, (None,))
 
 
-@pytest.mark.parametrize("rule", pool2d.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", pool2d.SCHEDULES, ids=lambda rule: rule.name)
 def test_pools_equal_the_reference(rule, judge) -> None:
     for seed in range(16):
         call = pool(rule.op, seed, 4 * (seed % 4 + 1))
@@ -46,7 +46,7 @@ def test_pools_equal_the_reference(rule, judge) -> None:
         judge(call, rule, {})
 
 
-@pytest.mark.parametrize("rule", pool2d.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", pool2d.SCHEDULES, ids=lambda rule: rule.name)
 def test_channels_that_are_no_words_are_left_to_others(rule) -> None:
     assert not rule.configs(pool(rule.op, 1, 6))
 

@@ -1,20 +1,18 @@
-"""Every rule gives the reference's bits on random layers and rows, in each configuration."""
+"""Every schedule matches the reference on random layers and rows, in every configuration."""
 
 from __future__ import annotations
 
 import pytest
 
-from firmwright.schedules.registry import RULES
+from firmwright.schedules.registry import SCHEDULES
 
 SEEDS = range(30)
 ROW_SEEDS = range(8)
 FOR_OTHER_LAYERS = (
-    ".dots", ".half_columns", ".half_rows", ".halves", ".fused", ".separate", ".strips",
+    ".direct", ".int16_im2col", ".int16_rows", ".int16", ".fused", ".separate", ".strips",
     ".winograd",
 )  # fmt: skip
-"""Rules for layers of floats or of int16, for large windows (test_int16_rules.py has both), or for
-whole tiles (test_winograd.py).
-"""
+"""Schedules for float or int16 layers or large windows (test_int16_schedules.py), or whole tiles."""
 FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
 
@@ -23,7 +21,7 @@ def _is_for_others(rule) -> bool:
 
 
 def _rules(op: str):
-    return [rule for rule in RULES if rule.op == op]
+    return [rule for rule in SCHEDULES if rule.op == op]
 
 
 @pytest.mark.parametrize("rule", _rules("conv2d"), ids=lambda rule: rule.name)
@@ -76,7 +74,7 @@ def test_each_rule_applies_to_most_random_layers(
         "depthwise_conv2d": lambda seed: random_convolution(seed, depthwise=True),
         "fully_connected": random_fully_connected,
     }
-    for rule in RULES:
+    for rule in SCHEDULES:
         if rule.op in makers and not rule.goal and not _is_for_others(rule):
             applied = sum(bool(rule.configs(makers[rule.op](seed))) for seed in SEEDS)
             least = 0.25 if rule.name in FOR_SOME_LAYERS else 0.8

@@ -1,7 +1,4 @@
-"""Sums of two tensors on every pair of int8 values, by each rule, for drawn scales: the reference.
-
-With 65,536 pairs nothing is left to chance but the scales and zero points.
-"""
+"""Every add and sub schedule on all 65,536 pairs of int8 values, for random scales."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 DRAWS = 2
 DEEP_DRAWS = 200
@@ -42,7 +39,9 @@ def drawn_sum(op: str, seed: int) -> OpCall:
 
 
 QUANTIZED = [
-    rule for rule in RULES if rule.op in ("add", "sub", "mul") and not rule.name.endswith(".floats")
+    rule
+    for rule in SCHEDULES
+    if rule.op in ("add", "sub", "mul") and not rule.name.endswith(".floats")
 ]
 
 

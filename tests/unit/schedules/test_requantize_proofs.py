@@ -1,9 +1,4 @@
-"""Each short form of the requantise step, where its proof holds, is the definition: by drawing.
-
-What is drawn: accumulator, multiplier, shift, zero point, clamp and the bounds that the proof gets,
-up to the last value that it allows. Every intermediate is held to 32 bits, as on the device. The
-obligations are in docs/numerics.md. By default a hundred thousand draws, with --deep millions.
-"""
+"""Every exact form of requantization equals the definition where its proof holds, on random values."""
 
 from __future__ import annotations
 
@@ -17,11 +12,15 @@ from firmwright.schedules.constant_channels import constant_channel_values
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import vector_requantize
 
+# Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to the last value
+# that a proof allows. Every intermediate must fit 32 bits as on the device. docs/numerics.md states
+# the obligations. By default a hundred thousand draws, with --deep millions.
+
 LAYERS = 16
 DEEP_LAYERS = 2000
 CHANNELS = 64
 DRAWS = 100
-"""Accumulators a channel: LAYERS * CHANNELS * DRAWS in all."""
+"""Accumulators per channel: LAYERS * CHANNELS * DRAWS in total."""
 ODD_SHIFT = 8
 PAIRED_LIMIT = 1 << 23
 MULTIPLIERS = (1 << 30, (1 << 30) + 1, (1 << 31) - 1)
@@ -51,7 +50,7 @@ def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -
 
 
 def accumulators(rng: np.random.Generator, params: Requantization, reach: Array) -> Array:
-    """[draws, channels]: about ties, about zero, up to either end of each channel's bounds."""
+    """Return [draws, channels]: near ties, near zero, and up to both ends of each channel's bounds."""
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
     ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(-(2.0**31), 2.0**31)
@@ -71,7 +70,7 @@ def in_32_bits(values: Array) -> Array:
 
 
 def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize, Array]:
-    """A layer that folds, and accumulators as large as its proof allows."""
+    """Return a layer that folds, with accumulators as large as its proof allows."""
     rng = generator(seed, test)
     rounding = Rounding.TWICE if rng.random() < 0.6 else Rounding.ONCE
     least = int(rng.integers(-21, 2))
@@ -91,7 +90,7 @@ def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize
 
 
 def folded_result(folded: FoldedRequantize, shifted: Array, acc: Array) -> Array:
-    """What the instructions compute, every intermediate in 32 bits."""
+    """Evaluate the instructions, with every intermediate in 32 bits."""
     high = (in_32_bits(shifted) * np.array(folded.multiplier)) >> 32
     base = in_32_bits(np.array(folded.addend) + np.where(acc < 0, np.array(folded.sign), 0))
     total = in_32_bits(base + in_32_bits(high))
@@ -144,7 +143,7 @@ def test_an_odd_accumulator_needs_only_a_right_shift(layers: range) -> None:
 
 
 def test_the_step_on_vectors_is_the_definition_for_any_32_bits(layers: range) -> None:
-    """VQRDMULH, one less where halves of negatives would go up, VRSHL."""
+    """VQRDMULH, 1 less for negative values that would round up, VRSHL."""
     for seed in layers:
         rng = generator(seed, 3)
         shifts = rng.integers(int(rng.integers(-31, 1)), 1, CHANNELS)
@@ -183,7 +182,7 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
 
 
 def test_what_is_baked_into_int16_weights_and_their_bias_fits(layers: range) -> None:
-    """A sum of baked products is the accumulator times 2^left, which the proof keeps in 32 bits."""
+    """A sum of scaled products is the accumulator times 2^left, which the proof bounds by 32 bits."""
     met = 0
     for seed in layers:
         rng = generator(seed, 5)

@@ -1,4 +1,4 @@
-"""Blocks of single products: one meaning in numpy, portable C and assembly, at every shape."""
+"""Scalar micro-kernels: numpy meaning, portable C and assembly agree for every shape."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY, MLA_MICR
 
 BLOCKS = {**MLA_MICROKERNELS, **RV32M_MICROKERNELS}
 STEPS = 24
-"""A multiple of every number of steps in a loop that the test takes."""
+"""A multiple of every tested unroll factor."""
 PIXEL = 31
 SEED = 5
 
 
 def blocks(family: str) -> list[Intrinsic]:
-    """The shapes of a family with loops of three and of the most steps."""
+    """Return the shapes of a family with the unroll factor 3 and the greatest one."""
     ends = ("_3", f"_{(MLA_FAMILY if family == 'mla' else RV32M_FAMILY).most_unrolled}")
     return [b for name, b in BLOCKS.items() if name.startswith(family) and name.endswith(ends)]
 
 
 def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """w, x and start at extremes."""
+    """Return w, x and start with extreme values."""
     rng = np.random.default_rng(seed)
     limits = (-128, 127) if block.operands[0].dtype == INT8 else (-9000, 9000)
     starts = rng.integers(-(1 << 20), 1 << 20, 16).astype(np.int32)
@@ -53,7 +53,7 @@ def expected(block: Intrinsic, seed: int) -> list[int]:
 
 
 def data(names: tuple[str, ...] = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")) -> str:
-    """The arrays of both layouts in C."""
+    """Return the arrays of both layouts in C."""
     lines = ["#include <stdint.h>"]
     for name in names:
         kind = BLOCKS[name].operands[0].dtype.c_type
@@ -65,7 +65,7 @@ def data(names: tuple[str, ...] = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")) -> str
 
 
 def function(block: Intrinsic, body: str) -> str:
-    """The block as a C function, and one that calls it."""
+    """Return the micro-kernel as a C function, and a function that calls it."""
     sums = [operand.name for operand in block.operands if operand.kind == "out"]
     kind = block.operands[0].dtype.c_type
     return f"""
@@ -85,7 +85,7 @@ void run_{block.name}(int32_t *out)
 
 
 def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Path:
-    """The result of one compilation without warnings."""
+    """Compile without warnings and return the result."""
     file, result = folder / "blocks.c", folder / "blocks"
     file.write_text(source)
     command = [*compiler, "-std=gnu99", *WARNINGS, *flags, str(file), "-o", str(result)]
@@ -141,7 +141,7 @@ def test_compilers_find_registers_for_every_block(
 
 
 def with_dead_channels(call: OpCall, seed: int) -> OpCall:
-    """About half of the channels with a bias that no input outweighs, up or down."""
+    """Give about half of the channels a bias that no input can outweigh."""
     rng = np.random.default_rng(seed)
     bias = call.constants[2].array().copy()
     dead = rng.random(len(bias)) < 0.5
@@ -150,7 +150,7 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
 
 
 def thumb1_source(text: str) -> str:
-    """A block, called once for data at extremes."""
+    """Return a micro-kernel and one call with extreme values."""
     return (
         data(("mla_bytes_2x4_1",))
         + f"""
@@ -196,7 +196,7 @@ def test_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
-    for rule in (*conv2d.RULES, thumb1_conv2d_fully_connected.RULES[0]):
+    for rule in (*conv2d.SCHEDULES, thumb1_conv2d_fully_connected.SCHEDULES[0]):
         for config in rule.configs(call):
             judge(call, rule, config)
 
@@ -205,7 +205,7 @@ def test_layers_with_constant_channels_match_the_reference(
 def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
-    (rule,) = depthwise_conv2d.RULES
+    (rule,) = depthwise_conv2d.SCHEDULES
     call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
     for config in rule.configs(call):
         judge(call, rule, config)

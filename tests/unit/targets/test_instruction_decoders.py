@@ -1,4 +1,4 @@
-"""The decoders agree with the disassembler over all the code of real images."""
+"""The decoders agree with the disassembler on all code of real images."""
 
 import re
 import subprocess
@@ -58,7 +58,7 @@ LINE = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{4,8} ?)+)\s*\t([a-z][a-z0-9.]
 
 
 def disassembled(image, board_name: str):
-    """Address, size, mnemonic and operands of every instruction."""
+    """Yield address, size, mnemonic and operands of every instruction."""
     command = [gnu_tool(load_board(board_name), "objdump"), "-d", str(image.elf)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for line in text.splitlines():

@@ -41,7 +41,7 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
 
 def built(call: OpCall, config: dict[str, int]) -> str:
     kernel = Kernel("kernel", call)
-    rule = (conv2d if call.op == "conv2d" else fully_connected).RULES[0]
+    rule = (conv2d if call.op == "conv2d" else fully_connected).SCHEDULES[0]
     rule.build(call, config, kernel)
     return str(kernel.build())
 
@@ -54,8 +54,8 @@ def test_convolutions_with_paired_channels_match_the_reference(
     for seed in SEEDS:
         call = symmetric(random_convolution(seed, depthwise=False))
         call = with_dead_channels(call, seed) if dead else call
-        for config in conv2d.RULES[0].configs(call):
-            judge(call, conv2d.RULES[0], config)
+        for config in conv2d.SCHEDULES[0].configs(call):
+            judge(call, conv2d.SCHEDULES[0], config)
             paired += "paired_" in built(call, config)
     assert paired > len(SEEDS)
 
@@ -68,14 +68,14 @@ def test_fully_connected_with_paired_channels_matches_the_reference(
     for seed in SEEDS:
         call = symmetric(random_fully_connected(seed))
         call = with_dead_channels(call, seed) if dead else call
-        for config in fully_connected.RULES[0].configs(call):
-            judge(call, fully_connected.RULES[0], config)
+        for config in fully_connected.SCHEDULES[0].configs(call):
+            judge(call, fully_connected.SCHEDULES[0], config)
             paired += "paired_" in built(call, config)
     assert paired > 2
 
 
 def test_depthwise_layers_with_dead_channels_match_the_reference(judge, random_convolution) -> None:
-    (rule,) = depthwise_sliding_window.RULES
+    (rule,) = depthwise_sliding_window.SCHEDULES
     for seed in SEEDS:
         call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
         for config in rule.configs(call):

@@ -1,9 +1,4 @@
-"""What a kernel's input and output may share, against kernels executed one access at a time.
-
-The judge walks a kernel in plain Python, marks every byte written, and notes at each read the
-differences of offsets at which that byte would be gone: the exact set of unsafe differences. The
-interpreter then runs kernels on one array in which input and output overlap.
-"""
+"""In-place distances of kernels, compared with execution one access at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +21,11 @@ from firmwright.ir.tir.traversal import walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.passes.tir import BEFORE_PLANNING
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+
+# The judge walks a kernel in plain Python, marks every byte written, and records at each read the
+# offset differences for which that byte would already be overwritten: the exact set of unsafe
+# differences. The interpreter then runs kernels with overlapping input and output.
 
 SEEDS = range(6)
 OPERATORS = {
@@ -37,7 +36,7 @@ ARITHMETIC = {name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERA
 
 
 class Walk:
-    """Runs the addresses of a kernel, not its values."""
+    """Executes the address computations of a kernel, not its values."""
 
     def __init__(self, func: tir.PrimFunc, source: str, result: str) -> None:
         sizes = {p.name: p.value.size_bytes for p in func.params if isinstance(p.value, tir.Buffer)}
@@ -54,7 +53,7 @@ class Walk:
 
     @property
     def unsafe(self) -> set[int]:
-        """Differences at which something is read too late; index 0 is 1 - the output's size."""
+        """Differences for which a read comes too late; index 0 is 1 - the output's size."""
         return {int(d) + 1 - len(self.written) for d in np.flatnonzero(self.lost)}
 
     def matters(self, node: tir.Stmt | tir.Expr) -> bool:
@@ -170,7 +169,7 @@ def value_of(node: tir.Expr, env: dict[str, int]) -> int:
 
 
 def prepared(kernel: Kernel) -> tir.PrimFunc:
-    """The kernel as it is planned: after the passes before planning."""
+    """Return the kernel after the passes before memory planning."""
     func = kernel.build()
     module = IRModule("test", {func.name: func}, kernel.constants)
     for step in BEFORE_PLANNING:
@@ -181,11 +180,11 @@ def prepared(kernel: Kernel) -> tir.PrimFunc:
 
 
 def kernels(call: OpCall) -> Iterator[Kernel]:
-    """`call` by its default loops and by every rule in every configuration."""
+    """Lower `call` by its default loops and by every schedule in every configuration."""
     default = Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
     yield default
-    for rule in RULES:
+    for rule in SCHEDULES:
         if rule.op == call.op:
             for config in rule.configs(call):
                 kernel = Kernel("kernel", call)
@@ -208,7 +207,10 @@ def sizes(func: tir.PrimFunc) -> tuple[int, int]:
 
 
 def assert_exact(func: tir.PrimFunc) -> int:
-    """Nothing unsafe is allowed; the ends of the interval are unsafe. 1 if anything may overlap."""
+    """Require that no unsafe difference is allowed and that the interval's ends are unsafe.
+
+    Returns 1 if input and output may overlap.
+    """
     unsafe = Walk(func, "x", "y").unsafe
     spans = find_offset_constraints(func, "x", "y")
     assert spans is not None
@@ -243,7 +245,7 @@ def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connec
 
 
 def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.ndarray, np.ndarray]:
-    """(what the kernel computes where input and output overlap, what it computes apart)."""
+    """Return the kernel's output with overlapping and with separate input and output."""
     call = kernel.call
     x_size, y_size = sizes(func)
     x_at, y_at = max(0, -difference), max(0, difference)
@@ -259,7 +261,7 @@ def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.n
 
 
 def closest(spans: tuple[OffsetConstraint, ...], x_size: int, y_size: int) -> list[int]:
-    """The allowed differences at the ends of what is forbidden, and those near none."""
+    """Return the allowed differences at the ends of the forbidden interval and nearest to zero."""
     allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
     middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
     below = [d for d in allowed if d <= 0]
@@ -295,7 +297,7 @@ def test_a_wrong_distance_changes_the_result(random_convolution) -> None:
 
 
 def depthwise(height: int, width: int, channels: int) -> OpCall:
-    """3 x 3, stride 1, as large as its input."""
+    """A 3 x 3 layer of stride 1 with an output of the size of its input."""
     rng = np.random.default_rng(1)
     kind = TensorType((1, height, width, channels), INT8, Quantization((0.05,), (3,)))
     scales = tuple(float(np.float32(scale)) for scale in rng.uniform(0.001, 0.02, channels))
@@ -320,11 +322,9 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
     )
 
 
-def built_by(
-    name: str, call: OpCall
-) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
-    """The kernels of one rule, with what is forbidden of them."""
-    for rule in RULES:
+def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
+    """Yield the kernels of one schedule and their offset constraints."""
+    for rule in SCHEDULES:
         if rule.name == name:
             for config in rule.configs(call):
                 kernel = Kernel("kernel", call)
@@ -336,7 +336,7 @@ def built_by(
 
 
 @pytest.mark.parametrize(
-    "rule", ["scalar.depthwise.channel", "dsp.depthwise.channel", "dsp.depthwise.slide"]
+    "rule", ["scalar.depthwise.channel", "dsp.depthwise.channel", "dsp.depthwise.sliding_window"]
 )
 def test_a_channel_outer_depthwise_shares_at_whole_pixels_from_a_row_and_a_pixel_on(
     rule: str,
@@ -360,7 +360,7 @@ def test_a_channel_outer_depthwise_shares_at_whole_pixels_from_a_row_and_a_pixel
 
 
 def test_a_plane_gathered_whole_counts_as_every_byte_between() -> None:
-    """What the Helium rule's gathers touch is declared in one piece, other channels included."""
+    """A gather declares its whole range, including other channels."""
     for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, 8)):
         unsafe = Walk(func, "x", "y").unsafe
         assert spans == (OffsetConstraint("x", "y", min(unsafe) - 1, max(unsafe) + 1),)

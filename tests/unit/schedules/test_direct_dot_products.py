@@ -1,4 +1,4 @@
-"""Layers by dual products without columns: int16, and transposed convolutions of bytes."""
+"""Direct dot-product schedules: int16 layers and int8 transposed convolutions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import direct_dot_products
 from firmwright.schedules.registry import INTRINSICS
 
-CONV, DENSE, TRANSPOSED = direct_dot_products.RULES
+CONV, DENSE, TRANSPOSED = direct_dot_products.SCHEDULES
 SEEDS = range(10)
 
 
@@ -35,7 +35,7 @@ def layer(
     numerics: NumericsProfile,
     **attrs: Attr,
 ) -> OpCall:
-    """Random weights, scales and zero points; int16, or int8 at every third seed if it may be."""
+    """Random weights, scales and zero points; int16, or int8 for every third seed if supported."""
     rng = np.random.default_rng(seed)
     is_wide = op != "transpose_conv" or seed % 3 != 0
     kind, sums = (INT16, INT64) if is_wide else (INT8, INT32)

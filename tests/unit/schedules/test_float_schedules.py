@@ -1,4 +1,4 @@
-"""Rules for layers of floats: the bits of the default loops, whose order of additions they keep."""
+"""Float schedules produce the bits of the default loops and keep their order of additions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.registry import INTRINSICS, RULES
+from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
-HYBRID = [rule for rule in RULES if rule.op == "hybrid_conv2d"]
+HYBRID = [rule for rule in SCHEDULES if rule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
-OF_INTEGERS = ("half_columns", "depthwise.strips", "nibbles")
+OF_INTEGERS = ("int16_im2col", "depthwise.strips", "int4")
 FLOAT = [
     rule
-    for rule in RULES
+    for rule in SCHEDULES
     if rule.op in WEIGHTED
     and not rule.name.endswith(OF_INTEGERS)
     and (rule.name.startswith(("fpu.", "scalar.")) or rule.name.endswith((".separate", ".fused")))
@@ -32,7 +32,7 @@ FLOAT = [
 
 
 def drawn(call: OpCall, seed: int) -> Array:
-    """Floats of both signs and of very different sizes; sometimes all negative, or all 0."""
+    """Floats of both signs and very different magnitudes; sometimes all negative, or all 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=call.input(0).shape) * rng.choice([1e-3, 1.0, 40.0], call.input(0).shape)
     sign = (1.0, 1.0, 1.0, -1.0, 0.0)[seed % 5]
@@ -40,7 +40,7 @@ def drawn(call: OpCall, seed: int) -> Array:
 
 
 def floating(call: OpCall, seed: int) -> OpCall:
-    """The layer with float32 tensors."""
+    """Return the layer with float32 tensors."""
     rng = np.random.default_rng(seed)
     constants = [
         None if c is None else Constant.from_array(c.name, rng.normal(size=c.shape), FLOAT32)
@@ -52,7 +52,7 @@ def floating(call: OpCall, seed: int) -> OpCall:
 
 
 def hybrid(call: OpCall, seed: int) -> OpCall:
-    """The layer as dynamic-range quantisation leaves it, with one scale or one a channel."""
+    """Return the layer after dynamic-range quantization, with one scale or one per channel."""
     wide = floating(call, seed)
     weights = np.maximum(call.constants[1].array(), -127 - seed % 2)
     count = len(weights) if seed % 3 else 1
@@ -67,7 +67,7 @@ def hybrid(call: OpCall, seed: int) -> OpCall:
 
 
 def executed(call: OpCall, kernel: Kernel, x: Array) -> Array:
-    """What the kernel makes of `x`; it must pass the verifier."""
+    """Return the kernel's output for `x`; the kernel must pass the verifier."""
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.full(call.output.shape, np.nan, np.float32)
@@ -82,7 +82,7 @@ def by_default(call: OpCall, x: Array) -> Array:
 
 
 def allowed(call: OpCall, x: Array) -> Array:
-    """How far rounding may move an output: 2 eps a term, of the sum of magnitudes."""
+    """Error bound of an output: 2 eps per term, relative to the sum of magnitudes."""
     w, bias = (c.array() for c in call.constants[1:])
     magnitudes = [np.abs(values).astype(np.float64) for values in (x, w, bias)]
     plain = replace(

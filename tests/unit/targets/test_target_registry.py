@@ -1,4 +1,4 @@
-"""Targets: written form to value and back, features of cores, and errors that name what is near."""
+"""Targets: text and JSON forms, features of cores, and error messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules for layers of int16, against the reference: both widths of biases, in both profiles.
-
-And rules for windows of int8 that are too large for others.
-"""
+"""int16 schedules match the reference, with both bias widths and rounding profiles."""
 
 from __future__ import annotations
 
@@ -26,23 +23,23 @@ from firmwright.schedules.cortex_m_dsp import int16_depthwise_conv2d, int16_im2c
 from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar import depthwise_strips
-from firmwright.schedules.scalar import int16_im2col as scalar_half_columns
+from firmwright.schedules.scalar import int16_im2col as scalar_int16_im2col
 
-RULES = (
+SCHEDULES = (
     *(
         rule
-        for rule in int16_conv2d_fully_connected.RULES
+        for rule in int16_conv2d_fully_connected.SCHEDULES
         if rule != int16_conv2d_fully_connected.INT16_ROW_RULE
     ),
-    *depthwise_channel_groups.RULES,
-    *int16_depthwise_conv2d.RULES,
-    *int16_im2col.RULES,
-    *scalar_half_columns.RULES,
-    *depthwise_strips.RULES,
+    *depthwise_channel_groups.SCHEDULES,
+    *int16_depthwise_conv2d.SCHEDULES,
+    *int16_im2col.SCHEDULES,
+    *scalar_int16_im2col.SCHEDULES,
+    *depthwise_strips.SCHEDULES,
 )
-LARGE = (*depthwise_channel_groups.RULES, *depthwise_strips.RULES)
+LARGE = (*depthwise_channel_groups.SCHEDULES, *depthwise_strips.SCHEDULES)
 DEEP = (
-    *(r for r in RULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
+    *(r for r in SCHEDULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
     int16_conv2d_fully_connected.INT16_ROW_RULE,
 )
 """Rules for sums that do not fit 32 bits."""
@@ -81,7 +78,7 @@ def check(call: OpCall, rule: Schedule) -> int:
     return len(configs)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
 def test_layers_of_int16_equal_the_reference(
     rule: Schedule, random_convolution, random_row, random_fully_connected
 ) -> None:

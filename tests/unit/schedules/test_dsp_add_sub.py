@@ -18,7 +18,7 @@ from firmwright.ops.registry import op_table
 from firmwright.schedules.cortex_m_dsp import add_sub
 from firmwright.schedules.registry import INTRINSICS
 
-ADD, SUB = add_sub.RULES
+ADD, SUB = add_sub.SCHEDULES
 
 
 def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:

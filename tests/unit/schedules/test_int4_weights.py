@@ -1,4 +1,4 @@
-"""Weights of 4 bits stay in 4 bits under --optimize size, and give the same bits."""
+"""int4 weights with --optimize size: packing, results and flash."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.selftest import NamedCase, cases_module
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.schedules.scalar.int4_weights import RULES, pack_int4_weights
+from firmwright.schedules.scalar.int4_weights import SCHEDULES, pack_int4_weights
 
-OF = {rule.op: rule for rule in RULES}
+OF = {rule.op: rule for rule in SCHEDULES}
 
 
 def narrow(call: OpCall) -> OpCall:

@@ -1,4 +1,4 @@
-"""gcc finds registers for every block of assembly, in the kernels of layers nobody chose."""
+"""gcc can allocate registers for every micro-kernel in the kernels of random layers."""
 
 import subprocess
 from itertools import islice
@@ -18,11 +18,11 @@ from firmwright.build.compiler_flags import WARNINGS, compile_flags, gnu_tool
 
 _TOGETHER = 64
 _BLOCKS = ("dsp.conv2d", "dsp.fully_connected", "helium.")
-"""Schedules whose assembly takes many registers."""
+"""Schedules with assembly that takes many registers."""
 
 
 def _kernels(count: int, board: str) -> list[KernelCandidate]:
-    """Of `count` drawn layers, those kernels that have assembly."""
+    """Return the kernels with assembly among those of `count` random layers."""
     drawn = enumerate_candidates(islice(generate_layers(11), count), board)
     return [item for item in drawn if item.schedule.startswith(_BLOCKS)]
 
