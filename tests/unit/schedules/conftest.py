@@ -1,4 +1,4 @@
-"""Random layers as operator calls, and comparison of kernels with the reference by interpretation."""
+"""Random layers, and comparison of interpreted kernels with the reference."""
 
 from __future__ import annotations
 
@@ -199,9 +199,9 @@ def _random_fully_connected(seed: int) -> OpCall:
     )
 
 
-def _built(call: OpCall, rule: Schedule, config: Config) -> Kernel:
+def _built(call: OpCall, schedule: Schedule, config: Config) -> Kernel:
     kernel = Kernel("kernel", call)
-    rule.build(call, config, kernel)
+    schedule.build(call, config, kernel)
     return kernel
 
 
@@ -217,12 +217,12 @@ def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
 def judge() -> Callable[[OpCall, Schedule, Config], None]:
     """Run a schedule on random input and require the bits of the reference."""
 
-    def check(call: OpCall, rule: Schedule, config: Config) -> None:
+    def check(call: OpCall, schedule: Schedule, config: Config) -> None:
         rng = np.random.default_rng(0)
         x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
         arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
         (expected,) = op_table()[call.op].reference(call, arrays)
-        kernel = _built(call, rule, config)
+        kernel = _built(call, schedule, config)
         actual = _executed(call, kernel, x, np.zeros(call.output.shape, np.int8))
         np.testing.assert_array_equal(actual, expected)
 

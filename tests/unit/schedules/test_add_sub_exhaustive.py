@@ -39,28 +39,28 @@ def drawn_sum(op: str, seed: int) -> OpCall:
 
 
 QUANTIZED = [
-    rule
-    for rule in SCHEDULES
-    if rule.op in ("add", "sub", "mul") and not rule.name.endswith(".floats")
+    schedule
+    for schedule in SCHEDULES
+    if schedule.op in ("add", "sub", "mul") and not schedule.name.endswith(".floats")
 ]
 
 
-@pytest.mark.parametrize("rule", QUANTIZED, ids=lambda rule: rule.name)
-def test_every_pair_gives_what_the_reference_gives(rule: Schedule, deep: bool) -> None:
+@pytest.mark.parametrize("schedule", QUANTIZED, ids=lambda schedule: schedule.name)
+def test_every_pair_of_values_matches_the_reference(schedule: Schedule, deep: bool) -> None:
     done, seed = 0, 0
     while done < (DEEP_DRAWS if deep else DRAWS):
         seed += 1
-        assert seed < 40 * (done + 1), "the rule hardly ever applies"
+        assert seed < 40 * (done + 1), "the schedule hardly ever applies"
         try:
-            call = drawn_sum(rule.op, seed)
+            call = drawn_sum(schedule.op, seed)
         except NotSupportedError:
             continue
-        configs = rule.configs(call)
+        configs = schedule.configs(call)
         done += bool(configs)
         (expected,) = op_table()[call.op].reference(call, PAIRS)
         for config in configs:
             kernel = Kernel("kernel", call)
-            rule.build(call, config, kernel)
+            schedule.build(call, config, kernel)
             y = np.zeros(SHAPE, np.int8)
             named = {"x": PAIRS[0], "x_1": PAIRS[1], "y": y}
             interpret(kernel.build(), named, INTRINSICS, constants=kernel.constants)

@@ -97,8 +97,8 @@ def transposed(seed: int, numerics: NumericsProfile) -> OpCall:
     )  # fmt: skip
 
 
-def check(call: OpCall, rule: Schedule) -> None:
-    (config,) = rule.configs(call)
+def check(call: OpCall, schedule: Schedule) -> None:
+    (config,) = schedule.configs(call)
     rng = np.random.default_rng(7)
     low, high = call.input(0).dtype.min, call.input(0).dtype.max
     x = rng.integers(low, high + 1, call.input(0).shape).astype(call.input(0).dtype.np)
@@ -106,7 +106,7 @@ def check(call: OpCall, rule: Schedule) -> None:
     (expected,) = op_table()[call.op].reference(call, [x, *constants])
     y = np.zeros(call.output.shape, call.output.dtype.np)
     kernel = Kernel("kernel", call)
-    rule.build(call, config, kernel)
+    schedule.build(call, config, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
@@ -115,12 +115,12 @@ def check(call: OpCall, rule: Schedule) -> None:
 
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_layers_by_dots_equal_the_reference(seed: int, numerics: NumericsProfile) -> None:
-    for make, rule in ((convolution, CONV), (dense, DENSE), (transposed, TRANSPOSED)):
-        check(make(seed, numerics), rule)
+def test_direct_dot_products_match_the_reference(seed: int, numerics: NumericsProfile) -> None:
+    for make, schedule in ((convolution, CONV), (dense, DENSE), (transposed, TRANSPOSED)):
+        check(make(seed, numerics), schedule)
 
 
-def test_layers_whose_channels_or_sums_do_not_fit_are_left_to_others() -> None:
+def test_layers_with_wide_sums_or_odd_channels_are_not_supported() -> None:
     odd = layer("fully_connected", 1, (1, 6), (4, 6), (1, 4), "litert", keep_dims=0)
     assert not DENSE.configs(odd)
     long = layer("fully_connected", 1, (1, 2048), (4, 2048), (1, 4), "litert", keep_dims=0)

@@ -35,13 +35,13 @@ def random_sum(op: str, seed: int) -> OpCall:
     return OpCall(op, (a, b), (y,), {"activation": activation}, (None, None))
 
 
-def check(call: OpCall, rule: Schedule) -> None:
+def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
     a, b = (rng.integers(-128, 128, call.output.shape).astype(np.int8) for _ in "ab")
     (expected,) = op_table()[call.op].reference(call, [a, b])
     y = np.zeros(call.output.shape, np.int8)
     kernel = Kernel("kernel", call)
-    rule.build(call, {}, kernel)
+    schedule.build(call, {}, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     arrays = {"x": a, "x_1": b, "y": y}
@@ -49,18 +49,18 @@ def check(call: OpCall, rule: Schedule) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("rule", [ADD, SUB], ids=lambda rule: rule.name)
-def test_sums_equal_the_reference(rule) -> None:
+@pytest.mark.parametrize("schedule", [ADD, SUB], ids=lambda schedule: schedule.name)
+def test_add_and_sub_match_the_reference(schedule) -> None:
     applied = 0
     for seed in range(24):
-        call = random_sum(rule.op, seed)
-        if rule.configs(call):
-            check(call, rule)
+        call = random_sum(schedule.op, seed)
+        if schedule.configs(call):
+            check(call, schedule)
             applied += 1
     assert applied >= 20
 
 
-def test_broadcast_sums_are_left_to_others() -> None:
+def test_broadcasting_is_not_supported() -> None:
     a, b = tensor((1, 2, 2, 4), 0.1, 0), tensor((1, 1, 1, 4), 0.1, 0)
     call = OpCall("add", (a, b), (a,), {"activation": "none"}, (None, None))
     assert not ADD.configs(call)

@@ -41,8 +41,8 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
 
 def built(call: OpCall, config: dict[str, int]) -> str:
     kernel = Kernel("kernel", call)
-    rule = (conv2d if call.op == "conv2d" else fully_connected).SCHEDULES[0]
-    rule.build(call, config, kernel)
+    schedule = (conv2d if call.op == "conv2d" else fully_connected).SCHEDULES[0]
+    schedule.build(call, config, kernel)
     return str(kernel.build())
 
 
@@ -75,11 +75,11 @@ def test_fully_connected_with_paired_channels_matches_the_reference(
 
 
 def test_depthwise_layers_with_dead_channels_match_the_reference(judge, random_convolution) -> None:
-    (rule,) = depthwise_sliding_window.SCHEDULES
+    (schedule,) = depthwise_sliding_window.SCHEDULES
     for seed in SEEDS:
         call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
 @pytest.mark.parametrize("shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1"])

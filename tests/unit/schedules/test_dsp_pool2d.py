@@ -38,20 +38,20 @@ def pool(op: str, seed: int, channels: int) -> OpCall:
     return OpCall(op, (x,), (y,), attrs, (None,))
 
 
-@pytest.mark.parametrize("rule", pool2d.SCHEDULES, ids=lambda rule: rule.name)
-def test_pools_equal_the_reference(rule, judge) -> None:
+@pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)
+def test_pools_match_the_reference(schedule, judge) -> None:
     for seed in range(16):
-        call = pool(rule.op, seed, 4 * (seed % 4 + 1))
-        assert rule.configs(call)
-        judge(call, rule, {})
+        call = pool(schedule.op, seed, 4 * (seed % 4 + 1))
+        assert schedule.configs(call)
+        judge(call, schedule, {})
 
 
-@pytest.mark.parametrize("rule", pool2d.SCHEDULES, ids=lambda rule: rule.name)
-def test_channels_that_are_no_words_are_left_to_others(rule) -> None:
-    assert not rule.configs(pool(rule.op, 1, 6))
+@pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)
+def test_channels_must_be_a_multiple_of_four(schedule) -> None:
+    assert not schedule.configs(pool(schedule.op, 1, 6))
 
 
-def test_sums_of_256_elements_are_left_to_others() -> None:
+def test_windows_of_256_elements_are_not_supported() -> None:
     call = pool("average_pool2d", 1, 4)
     shapes = {255: (15, 17), 256: (16, 16)}
     for count, size in shapes.items():
@@ -63,7 +63,7 @@ def test_sums_of_256_elements_are_left_to_others() -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("item", [SXTAB16, SXTAB16_ROR8, SMAX8], ids=lambda item: item.name)
-def test_their_instructions_in_c_equal_their_meaning(item, tmp_path: Path) -> None:
+def test_portable_c_of_instructions_matches_their_meaning(item, tmp_path: Path) -> None:
     a, b = np.random.default_rng(3).integers(0, 1 << 32, (2, 2000), np.uint64).astype(np.uint32)
     first, second = (operand.name for operand in item.operands)
     (tmp_path / "f.c").write_text(

@@ -19,15 +19,18 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
-HYBRID = [rule for rule in SCHEDULES if rule.op == "hybrid_conv2d"]
+HYBRID = [schedule for schedule in SCHEDULES if schedule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
 OF_INTEGERS = ("int16_im2col", "depthwise.strips", "int4")
 FLOAT = [
-    rule
-    for rule in SCHEDULES
-    if rule.op in WEIGHTED
-    and not rule.name.endswith(OF_INTEGERS)
-    and (rule.name.startswith(("fpu.", "scalar.")) or rule.name.endswith((".separate", ".fused")))
+    schedule
+    for schedule in SCHEDULES
+    if schedule.op in WEIGHTED
+    and not schedule.name.endswith(OF_INTEGERS)
+    and (
+        schedule.name.startswith(("fpu.", "scalar."))
+        or schedule.name.endswith((".separate", ".fused"))
+    )
 ]
 
 
@@ -99,8 +102,8 @@ def allowed(call: OpCall, x: Array) -> Array:
     return np.asarray(2 * terms * np.finfo(np.float32).eps * reach)
 
 
-@pytest.mark.parametrize("rule", HYBRID, ids=lambda rule: rule.name)
-def test_hybrid_rules_equal_the_reference(rule, random_convolution) -> None:
+@pytest.mark.parametrize("schedule", HYBRID, ids=lambda schedule: schedule.name)
+def test_hybrid_schedules_match_the_reference(schedule, random_convolution) -> None:
     judged = 0
     for seed in range(16):
         call = hybrid(random_convolution(seed, depthwise=False), seed)
@@ -108,22 +111,22 @@ def test_hybrid_rules_equal_the_reference(rule, random_convolution) -> None:
         arrays = [x, *(c.array() for c in call.constants[1:])]
         (expected,) = op_table()[call.op].reference(call, arrays)
         np.testing.assert_array_equal(by_default(call, x), expected)
-        for config in rule.configs(call):
+        for config in schedule.configs(call):
             kernel = Kernel("kernel", call)
-            rule.build(call, config, kernel)
+            schedule.build(call, config, kernel)
             np.testing.assert_array_equal(executed(call, kernel, x), expected)
             judged += 1
     assert judged >= 16
 
 
-@pytest.mark.parametrize("rule", FLOAT, ids=lambda rule: rule.name)
-def test_float_rules_equal_the_default_loops(
-    rule, random_convolution, random_row, random_fully_connected
+@pytest.mark.parametrize("schedule", FLOAT, ids=lambda schedule: schedule.name)
+def test_float_schedules_match_the_default_loops(
+    schedule, random_convolution, random_row, random_fully_connected
 ) -> None:
     judged = 0
-    depthwise = rule.op == "depthwise_conv2d"
-    for seed in range(6 if rule.fuses else 12):
-        if rule.op == "fully_connected":
+    depthwise = schedule.op == "depthwise_conv2d"
+    for seed in range(6 if schedule.fuses else 12):
+        if schedule.op == "fully_connected":
             calls = [random_fully_connected(seed)]
         else:
             calls = [
@@ -133,11 +136,11 @@ def test_float_rules_equal_the_default_loops(
         for call in (floating(drawn_call, seed) for drawn_call in calls):
             x = drawn(call, seed)
             expected = by_default(call, x)
-            for config in rule.configs(call):
+            for config in schedule.configs(call):
                 kernel = Kernel("kernel", call)
-                rule.build(call, config, kernel)
+                schedule.build(call, config, kernel)
                 actual = executed(call, kernel, x)
-                if rule.fuses:
+                if schedule.fuses:
                     assert np.all(np.abs(actual - expected) <= allowed(call, x))
                 else:
                     np.testing.assert_array_equal(actual, expected)

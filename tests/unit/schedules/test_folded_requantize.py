@@ -9,7 +9,7 @@ from firmwright.ops.requantize import Requantization
 from firmwright.schedules.folded_requantize import fold_requantize
 
 
-def test_a_layer_that_may_overflow_is_not_folded() -> None:
+def test_layers_that_may_overflow_are_not_folded() -> None:
     params = Requantization((1 << 30,), (-4,), Rounding.TWICE, 0, -128, 127)
     reach = np.array([1 << 29])
     assert fold_requantize(params, -reach, reach) is None
@@ -17,7 +17,7 @@ def test_a_layer_that_may_overflow_is_not_folded() -> None:
     assert fold_requantize(params, -small, small) is not None
 
 
-def test_the_sign_term_is_dropped_where_the_clamp_hides_it() -> None:
+def test_the_sign_term_is_dropped_if_clamped() -> None:
     reach = np.array([1 << 16])
     hidden = fold_requantize(
         Requantization((1 << 30,), (-4,), Rounding.TWICE, -128, -128, 127), -reach, reach

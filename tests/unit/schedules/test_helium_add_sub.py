@@ -55,13 +55,13 @@ def random_pool(seed: int) -> OpCall:
     return OpCall("average_pool2d", (x,), (y,), attrs, (None,))
 
 
-def check(call: OpCall, rule: Schedule) -> None:
+def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
     arrays = [rng.integers(-128, 128, kind.shape).astype(np.int8) for kind in call.inputs]
     (expected,) = op_table()[call.op].reference(call, arrays)
     y = np.zeros(call.output.shape, np.int8)
     kernel = Kernel("kernel", call)
-    rule.build(call, {}, kernel)
+    schedule.build(call, {}, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     named = dict(zip(("x", "x_1"), arrays, strict=False))
@@ -69,23 +69,23 @@ def check(call: OpCall, rule: Schedule) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("rule", add_sub.SCHEDULES, ids=lambda rule: rule.name)
-def test_sums_equal_the_reference(rule) -> None:
-    calls = [random_sum(rule.op, seed) for seed in range(24)]
-    fitting = [call for call in calls if rule.configs(call)]
+@pytest.mark.parametrize("schedule", add_sub.SCHEDULES, ids=lambda schedule: schedule.name)
+def test_add_and_sub_match_the_reference(schedule) -> None:
+    calls = [random_sum(schedule.op, seed) for seed in range(24)]
+    fitting = [call for call in calls if schedule.configs(call)]
     assert len(fitting) >= 20
     for call in fitting:
-        check(call, rule)
+        check(call, schedule)
 
 
-def test_means_equal_the_reference() -> None:
+def test_average_pools_match_the_reference() -> None:
     for seed in range(24):
         call = random_pool(seed)
         assert POOL.configs(call)
         check(call, POOL)
 
 
-def test_windows_too_large_for_their_sums_are_left_to_others() -> None:
+def test_windows_too_large_for_int16_sums_are_not_supported() -> None:
     x = tensor((1, 16, 16, 8), 0.1, 0)
     attrs = {
         "size": (16, 16),
@@ -99,7 +99,7 @@ def test_windows_too_large_for_their_sums_are_left_to_others() -> None:
 
 
 @pytest.mark.parametrize("channels", [4, 9, 16])
-def test_rows_are_added_to_one_sum_a_channel(channels: int) -> None:
+def test_rows_are_added_to_one_sum_per_channel(channels: int) -> None:
     assert POOL.fold is not None
     kernel = Builder("rows")
     x = kernel.buffer_param("x", INT8, (1, 2, 5, channels), "in")

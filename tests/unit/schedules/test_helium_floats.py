@@ -31,7 +31,7 @@ def nearest(value: Fraction) -> np.float32:
     return np.float32(math.ldexp(round(value / Fraction(2) ** exponent), exponent))
 
 
-def test_a_fused_term_is_rounded_once() -> None:
+def test_fused_multiply_add_rounds_once() -> None:
     rng = np.random.default_rng(1)
     for _ in range(2000):
         x, w = (np.float32(v) for v in rng.normal(size=2) * 2.0 ** rng.integers(-8, 8, 2))
@@ -82,18 +82,20 @@ def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Arr
     return y
 
 
-@pytest.mark.parametrize("rule", elementwise_and_pool2d.SCHEDULES, ids=lambda rule: rule.name)
-def test_elementwise_rules_keep_every_bit(rule: Schedule) -> None:
-    make = pool if rule.op.endswith("pool2d") else pair
+@pytest.mark.parametrize(
+    "schedule", elementwise_and_pool2d.SCHEDULES, ids=lambda schedule: schedule.name
+)
+def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
+    make = pool if schedule.op.endswith("pool2d") else pair
     for seed in range(8):
-        call = make(rule.op, seed)
+        call = make(schedule.op, seed)
         rng = np.random.default_rng(seed)
         arrays = [
             (5 * rng.normal(size=kind.shape)).astype(np.float32)
             for kind in call.inputs
             if kind is not None
         ]
-        expected = executed(call, lambda b, c=call: op_table()[rule.op].lower(c, b), arrays)
-        (config,) = rule.configs(call)
-        actual = executed(call, lambda b, c=call, k=config: rule.build(c, k, b), arrays)
+        expected = executed(call, lambda b, c=call: op_table()[schedule.op].lower(c, b), arrays)
+        (config,) = schedule.configs(call)
+        actual = executed(call, lambda b, c=call, k=config: schedule.build(c, k, b), arrays)
         np.testing.assert_array_equal(actual, expected)

@@ -184,11 +184,11 @@ def kernels(call: OpCall) -> Iterator[Kernel]:
     default = Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
     yield default
-    for rule in SCHEDULES:
-        if rule.op == call.op:
-            for config in rule.configs(call):
+    for schedule in SCHEDULES:
+        if schedule.op == call.op:
+            for config in schedule.configs(call):
                 kernel = Kernel("kernel", call)
-                rule.build(call, config, kernel)
+                schedule.build(call, config, kernel)
                 yield kernel
 
 
@@ -269,7 +269,7 @@ def closest(spans: tuple[OffsetConstraint, ...], x_size: int, y_size: int) -> li
 
 
 @pytest.mark.parametrize("depthwise", [False, True])
-def test_kernels_compute_the_same_on_one_array(random_convolution, depthwise: bool) -> None:
+def test_overlapping_kernels_compute_the_same(random_convolution, depthwise: bool) -> None:
     for seed in range(2):
         call = random_convolution(seed, depthwise=depthwise)
         for kernel in kernels(call):
@@ -324,11 +324,11 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
 
 def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
     """Yield the kernels of one schedule and their offset constraints."""
-    for rule in SCHEDULES:
-        if rule.name == name:
-            for config in rule.configs(call):
+    for schedule in SCHEDULES:
+        if schedule.name == name:
+            for config in schedule.configs(call):
                 kernel = Kernel("kernel", call)
-                rule.build(call, config, kernel)
+                schedule.build(call, config, kernel)
                 func = prepared(kernel)
                 spans = find_offset_constraints(func, "x", "y")
                 assert spans
@@ -336,15 +336,16 @@ def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[Offs
 
 
 @pytest.mark.parametrize(
-    "rule", ["scalar.depthwise.channel", "dsp.depthwise.channel", "dsp.depthwise.sliding_window"]
+    "schedule",
+    ["scalar.depthwise.channel", "dsp.depthwise.channel", "dsp.depthwise.sliding_window"],
 )
-def test_a_channel_outer_depthwise_shares_at_whole_pixels_from_a_row_and_a_pixel_on(
-    rule: str,
+def test_channel_outer_depthwise_overlaps_at_pixel_distances_beyond_a_row_and_a_pixel(
+    schedule: str,
 ) -> None:
     height, width, channels = 6, 5, 8
     row_and_pixel = (width + 1) * channels
     found = 0
-    for func, spans in built_by(rule, depthwise(height, width, channels)):
+    for func, spans in built_by(schedule, depthwise(height, width, channels)):
         unsafe = Walk(func, "x", "y").unsafe
         below = range(1 - height * width * channels, -row_and_pixel + 1)
         pixels = [d for d in below if d % channels == 0]
@@ -359,7 +360,7 @@ def test_a_channel_outer_depthwise_shares_at_whole_pixels_from_a_row_and_a_pixel
     assert found
 
 
-def test_a_plane_gathered_whole_counts_as_every_byte_between() -> None:
+def test_a_gather_counts_as_its_whole_range() -> None:
     """A gather declares its whole range, including other channels."""
     for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, 8)):
         unsafe = Walk(func, "x", "y").unsafe

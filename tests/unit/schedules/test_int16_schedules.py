@@ -27,9 +27,9 @@ from firmwright.schedules.scalar import int16_im2col as scalar_int16_im2col
 
 SCHEDULES = (
     *(
-        rule
-        for rule in int16_conv2d_fully_connected.SCHEDULES
-        if rule != int16_conv2d_fully_connected.INT16_ROW_RULE
+        schedule
+        for schedule in int16_conv2d_fully_connected.SCHEDULES
+        if schedule != int16_conv2d_fully_connected.INT16_ROW_RULE
     ),
     *depthwise_channel_groups.SCHEDULES,
     *int16_depthwise_conv2d.SCHEDULES,
@@ -42,12 +42,12 @@ DEEP = (
     *(r for r in SCHEDULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
     int16_conv2d_fully_connected.INT16_ROW_RULE,
 )
-"""Rules for sums that do not fit 32 bits."""
+"""Schedules for sums that exceed 32 bits."""
 SEEDS = 14
 
 
 def as_int16(call: OpCall, seed: int) -> OpCall:
-    """The layer with int16 tensors; every third bias has 32 bits, every fifth is of one extreme."""
+    """Convert a layer to int16; every third bias has 32 bits, every fifth extreme weights."""
     rng = np.random.default_rng(seed)
     x, y = (
         TensorType(kind.shape, INT16, Quantization((float(np.float32(scale)),), (0,)))
@@ -61,15 +61,15 @@ def as_int16(call: OpCall, seed: int) -> OpCall:
     return replace(call, inputs=inputs, outputs=(y,), constants=constants)
 
 
-def check(call: OpCall, rule: Schedule) -> int:
+def check(call: OpCall, schedule: Schedule) -> int:
     rng = np.random.default_rng(3)
     x = rng.integers(-32768, 32768, call.input(0).shape).astype(np.int16)
     arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
     (expected,) = op_table()[call.op].reference(call, arrays)
-    configs = rule.configs(call)
+    configs = schedule.configs(call)
     for config in configs:
         kernel = Kernel("kernel", call)
-        rule.build(call, config, kernel)
+        schedule.build(call, config, kernel)
         func = kernel.build()
         verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
         y = np.zeros(call.output.shape, np.int16)
@@ -78,24 +78,24 @@ def check(call: OpCall, rule: Schedule) -> int:
     return len(configs)
 
 
-@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
-def test_layers_of_int16_equal_the_reference(
-    rule: Schedule, random_convolution, random_row, random_fully_connected
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
+def test_int16_layers_match_the_reference(
+    schedule: Schedule, random_convolution, random_row, random_fully_connected
 ) -> None:
     judged = 0
     for seed in range(SEEDS):
-        if rule.op == "fully_connected":
+        if schedule.op == "fully_connected":
             drawn = [random_fully_connected(seed)]
         else:
-            depthwise = rule.op == "depthwise_conv2d"
+            depthwise = schedule.op == "depthwise_conv2d"
             drawn = [make(seed, depthwise=depthwise) for make in (random_convolution, random_row)]
         for call in drawn:
-            judged += check(as_int16(call, seed), rule)
+            judged += check(as_int16(call, seed), schedule)
     assert judged >= SEEDS
 
 
 def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> OpCall:
-    """Sums beyond 32 bits: weights of one sign in each channel, and biases of 35 bits."""
+    """Build a layer with sums beyond 32 bits: one sign per channel, and biases of 35 bits."""
     rng = np.random.default_rng(depth)
     shapes = {
         "fully_connected": ((3, depth), (outputs, depth)),
@@ -125,17 +125,17 @@ def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> 
     return OpCall(op, types, (y,), attrs, constants, numerics)
 
 
-@pytest.mark.parametrize("rule", DEEP, ids=lambda rule: rule.name)
-def test_sums_of_64_bits_equal_the_reference(rule: Schedule) -> None:
+@pytest.mark.parametrize("schedule", DEEP, ids=lambda schedule: schedule.name)
+def test_64_bit_sums_match_the_reference(schedule: Schedule) -> None:
     for depth, outputs in ((8, 2), (600, 6), (1031, 10)):
         for numerics in ("litert", "tflm"):
-            assert check(deep_layer(rule.op, depth, outputs, numerics), rule)
+            assert check(deep_layer(schedule.op, depth, outputs, numerics), schedule)
 
 
-@pytest.mark.parametrize("rule", LARGE, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("schedule", LARGE, ids=lambda schedule: schedule.name)
 @pytest.mark.parametrize(("size", "stride"), [((5, 5), (1, 1)), ((4, 7), (2, 2)), ((5, 3), (1, 3))])
-def test_large_windows_of_int8_equal_the_reference(
-    rule: Schedule, size: tuple[int, int], stride: tuple[int, int], judge
+def test_large_int8_windows_match_the_reference(
+    schedule: Schedule, size: tuple[int, int], stride: tuple[int, int], judge
 ) -> None:
     rng = np.random.default_rng(5)
     rows, columns = (-(-length // step) for length, step in zip((7, 9), stride, strict=True))
@@ -161,7 +161,7 @@ def test_large_windows_of_int8_equal_the_reference(
         Constant.from_array("b", rng.integers(-9000, 9000, 9), INT32),
     )
     call = OpCall("depthwise_conv2d", (x, w, TensorType((9,), INT32)), (y,), attrs, constants)
-    configs = rule.configs(call)
+    configs = schedule.configs(call)
     assert configs
     for config in configs:
-        judge(call, rule, config)
+        judge(call, schedule, config)

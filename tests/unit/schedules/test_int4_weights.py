@@ -19,44 +19,44 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.scalar.int4_weights import SCHEDULES, pack_int4_weights
 
-OF = {rule.op: rule for rule in SCHEDULES}
+OF = {schedule.op: schedule for schedule in SCHEDULES}
 
 
 def narrow(call: OpCall) -> OpCall:
-    """`call` with weights of 4 bits, the least one among them."""
+    """Return `call` with int4 weights, including the least value."""
     x, weights, *rest = call.constants
     assert weights is not None
     halves = weights.array() >> 4
     return replace(call, constants=(x, Constant.from_array("w", halves, INT8), *rest))
 
 
-def test_two_weights_are_a_byte_the_first_one_in_its_lower_half() -> None:
+def test_the_first_of_two_weights_is_in_the_low_half_byte() -> None:
     rows = np.array([[-8, 7, 0], [1, -1, -8]], np.int8)
     assert pack_int4_weights(rows).tolist() == [[0xF0, 0x08], [0x79, 0x00]]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_convolutions_equal_the_reference(judge, random_convolution, seed: int) -> None:
+def test_convolutions_match_the_reference(judge, random_convolution, seed: int) -> None:
     call = narrow(random_convolution(seed, depthwise=False))
     for config in OF["conv2d"].configs(call):
         judge(call, OF["conv2d"], config)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_of_convolutions_equal_the_reference(judge, random_row, seed: int) -> None:
+def test_rows_of_convolutions_match_the_reference(judge, random_row, seed: int) -> None:
     call = narrow(random_row(seed, depthwise=False))
     for config in OF["conv2d"].configs(call):
         judge(call, OF["conv2d"], config)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_fully_connected_equals_the_reference(judge, random_fully_connected, seed: int) -> None:
+def test_fully_connected_matches_the_reference(judge, random_fully_connected, seed: int) -> None:
     call = narrow(random_fully_connected(seed))
     for config in OF["fully_connected"].configs(call):
         judge(call, OF["fully_connected"], config)
 
 
-def test_the_rules_apply_to_narrow_weights_alone(
+def test_schedules_require_int4_weights(
     random_convolution: Callable[..., OpCall], random_fully_connected: Callable[[int], OpCall]
 ) -> None:
     calls = [random_convolution(seed, depthwise=False) for seed in range(20)]
@@ -67,7 +67,7 @@ def test_the_rules_apply_to_narrow_weights_alone(
 
 
 @pytest.mark.host_c
-def test_they_are_half_the_flash_where_size_counts() -> None:
+def test_optimize_size_halves_the_flash_of_the_weights() -> None:
     (case,) = (one for one in cases_of("fully_connected") if one.name == "long_int8_int4")
     model = Model(cases_module([NamedCase("fully_connected", case)]))
     sizes = {}

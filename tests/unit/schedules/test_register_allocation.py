@@ -51,12 +51,12 @@ def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> Non
 
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize(("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")])
-def test_kernels_of_drawn_layers_compile(board: str, level: str, tmp_path: Path):
+def test_kernels_of_random_layers_compile(board: str, level: str, tmp_path: Path):
     _check(tmp_path, 10, board, (level,))
 
 
 @pytest.mark.deep
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
-def test_kernels_of_many_drawn_layers_compile_at_every_level(board: str, tmp_path: Path):
+def test_kernels_of_many_random_layers_compile_at_every_level(board: str, tmp_path: Path):
     _check(tmp_path, 2000, board, ("-O2", "-Os", "-O3"))

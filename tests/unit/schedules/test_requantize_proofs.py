@@ -1,4 +1,4 @@
-"""Every exact form of requantization equals the definition where its proof holds, on random values."""
+"""Every exact form of requantization equals the definition where its proof holds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -
 
 
 def accumulators(rng: np.random.Generator, params: Requantization, reach: Array) -> Array:
-    """Return [draws, channels]: near ties, near zero, and up to both ends of each channel's bounds."""
+    """Return [draws, channels]: near ties, near zero, and up to each channel's bounds."""
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
     ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(-(2.0**31), 2.0**31)
@@ -97,14 +97,14 @@ def folded_result(folded: FoldedRequantize, shifted: Array, acc: Array) -> Array
     return np.clip(total >> folded.shift, folded.clamp_min, folded.clamp_max)
 
 
-def test_the_folded_step_is_the_definition_up_to_the_ends_of_its_bounds(layers: range) -> None:
+def test_folded_requantization_is_exact_up_to_its_bounds(layers: range) -> None:
     for seed in layers:
         params, folded, acc = folded_layer(seed, 1)
         result = folded_result(folded, acc << np.array(folded.left), acc)
         np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
 
 
-def test_any_larger_shift_gives_the_same_while_its_own_proof_holds(layers: range) -> None:
+def test_larger_shifts_are_exact_while_their_proof_holds(layers: range) -> None:
     for seed in layers:
         params, minimal, acc = folded_layer(seed, 1)
         more = 1 + seed % 6
@@ -118,7 +118,7 @@ def test_any_larger_shift_gives_the_same_while_its_own_proof_holds(layers: range
         np.testing.assert_array_equal(result, params.apply(within, INT8), err_msg=str(seed))
 
 
-def test_one_more_than_the_bounds_allow_is_not_folded(layers: range) -> None:
+def test_values_beyond_the_bounds_are_not_folded(layers: range) -> None:
     for seed in layers:
         params, folded, _ = folded_layer(seed, 1)
         beyond = np.zeros(CHANNELS, np.int64)
@@ -142,7 +142,7 @@ def test_an_odd_accumulator_needs_only_a_right_shift(layers: range) -> None:
     assert met > len(layers)
 
 
-def test_the_step_on_vectors_is_the_definition_for_any_32_bits(layers: range) -> None:
+def test_vector_requantization_is_exact_for_all_int32(layers: range) -> None:
     """VQRDMULH, 1 less for negative values that would round up, VRSHL."""
     for seed in layers:
         rng = generator(seed, 3)
@@ -181,8 +181,8 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
     assert constant_channels > len(layers)
 
 
-def test_what_is_baked_into_int16_weights_and_their_bias_fits(layers: range) -> None:
-    """A sum of scaled products is the accumulator times 2^left, which the proof bounds by 32 bits."""
+def test_shifts_folded_into_int16_weights_and_bias_fit(layers: range) -> None:
+    """A sum of scaled products is the accumulator times 2^left, proven to fit 32 bits."""
     met = 0
     for seed in layers:
         rng = generator(seed, 5)

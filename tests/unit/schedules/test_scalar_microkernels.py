@@ -94,7 +94,7 @@ def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Pat
     return result
 
 
-def test_a_block_starts_its_sums_and_adds_every_product() -> None:
+def test_a_microkernel_adds_every_product_to_its_start() -> None:
     block = BLOCKS["mla_bytes_2x3_1"]
     w, x = np.array([[1], [-2], [3], [4]]), np.array([[5], [6], [0], [7], [-8], [0], [9], [1]])
     start = np.array([[100], [1000]])
@@ -104,7 +104,7 @@ def test_a_block_starts_its_sums_and_adds_every_product() -> None:
 
 
 @pytest.mark.host_c
-def test_portable_blocks_equal_their_meaning_under_sanitizers(tmp_path: Path) -> None:
+def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None:
     chosen = [*blocks("mla"), *blocks("rvm")]
     calls = "".join(
         f"run_{b.name}(out); for (i = 0; i < {len(expected(b, SEED))}; ++i) "
@@ -132,7 +132,7 @@ COMPILERS = [
 
 @pytest.mark.parametrize(("family", "compiler"), COMPILERS)
 @pytest.mark.parametrize("level", ["-O2", "-Os"])
-def test_compilers_find_registers_for_every_block(
+def test_compilers_allocate_registers_for_every_microkernel(
     family: str, compiler: list[str], level: str, tmp_path: Path
 ) -> None:
     chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
@@ -169,7 +169,7 @@ void run(int32_t *sums)
 
 
 @pytest.mark.host_c
-def test_a_portable_thumb1_block_equals_its_meaning_under_sanitizers(tmp_path: Path) -> None:
+def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) -> None:
     block = THUMB1_MICROKERNELS["thumb1_8x1_3"]
     source = "#include <stdio.h>\n" + thumb1_source(block.portable)
     source += "int main(void) { int32_t sums[8]; run(sums);\n"
@@ -185,7 +185,9 @@ def test_a_portable_thumb1_block_equals_its_meaning_under_sanitizers(tmp_path: P
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("level", ["-O2", "-Os"])
 @pytest.mark.parametrize("name", THUMB1_MICROKERNELS)
-def test_gcc_finds_registers_for_thumb1_blocks(name: str, level: str, tmp_path: Path) -> None:
+def test_gcc_allocates_registers_for_thumb1_microkernels(
+    name: str, level: str, tmp_path: Path
+) -> None:
     source = thumb1_source(THUMB1_MICROKERNELS[name].text["gnu"])
     compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"]
     assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
@@ -196,23 +198,23 @@ def test_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
-    for rule in (*conv2d.SCHEDULES, thumb1_conv2d_fully_connected.SCHEDULES[0]):
-        for config in rule.configs(call):
-            judge(call, rule, config)
+    for schedule in (*conv2d.SCHEDULES, thumb1_conv2d_fully_connected.SCHEDULES[0]):
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
-    (rule,) = depthwise_conv2d.SCHEDULES
+    (schedule,) = depthwise_conv2d.SCHEDULES
     call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
-    for config in rule.configs(call):
-        judge(call, rule, config)
+    for config in schedule.configs(call):
+        judge(call, schedule, config)
 
 
 @pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY])
-def test_columns_out_of_reach_are_left_to_smaller_blocks(family) -> None:
+def test_distant_columns_require_smaller_blocks(family) -> None:
     assert fits_address_offsets(family, 500, 4)
     assert not fits_address_offsets(family, 1400, 4)
     assert fits_address_offsets(family, 100_000, 1)

@@ -12,61 +12,65 @@ FOR_OTHER_LAYERS = (
     ".direct", ".int16_im2col", ".int16_rows", ".int16", ".fused", ".separate", ".strips",
     ".winograd",
 )  # fmt: skip
-"""Schedules for float or int16 layers or large windows (test_int16_schedules.py), or whole tiles."""
+"""Schedules for other dtypes, large windows or whole tiles."""
 FOR_SOME_LAYERS = {"helium.depthwise.channels"}
 
 
-def _is_for_others(rule) -> bool:
-    return rule.name.startswith("fpu.") or rule.name.endswith(FOR_OTHER_LAYERS)
+def _is_for_others(schedule) -> bool:
+    return schedule.name.startswith("fpu.") or schedule.name.endswith(FOR_OTHER_LAYERS)
 
 
 def _rules(op: str):
-    return [rule for rule in SCHEDULES if rule.op == op]
+    return [schedule for schedule in SCHEDULES if schedule.op == op]
 
 
-@pytest.mark.parametrize("rule", _rules("conv2d"), ids=lambda rule: rule.name)
-def test_convolution_rules_equal_the_reference(rule, judge, random_convolution) -> None:
+@pytest.mark.parametrize("schedule", _rules("conv2d"), ids=lambda schedule: schedule.name)
+def test_convolution_schedules_match_the_reference(schedule, judge, random_convolution) -> None:
     for seed in SEEDS:
         call = random_convolution(seed, depthwise=False)
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("rule", _rules("depthwise_conv2d"), ids=lambda rule: rule.name)
-def test_depthwise_rules_equal_the_reference(rule, judge, random_convolution) -> None:
+@pytest.mark.parametrize("schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name)
+def test_depthwise_schedules_match_the_reference(schedule, judge, random_convolution) -> None:
     for seed in SEEDS:
         call = random_convolution(seed, depthwise=True)
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("rule", _rules("depthwise_conv2d"), ids=lambda rule: rule.name)
-def test_windows_wider_than_their_input_equal_the_reference(rule, judge, narrow_depthwise) -> None:
+@pytest.mark.parametrize("schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name)
+def test_windows_wider_than_their_input_match_the_reference(
+    schedule, judge, narrow_depthwise
+) -> None:
     for width, size in ((1, 5), (1, 7), (2, 5), (2, 4), (3, 7), (4, 5)):
         call = narrow_depthwise(width, size)
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
 @pytest.mark.parametrize(
-    "rule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda rule: rule.name
+    "schedule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda schedule: schedule.name
 )
-def test_rules_equal_the_reference_on_single_rows(rule, judge, random_row) -> None:
+def test_schedules_match_the_reference_on_single_rows(schedule, judge, random_row) -> None:
     for seed in ROW_SEEDS:
-        call = random_row(seed, depthwise=rule.op == "depthwise_conv2d")
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        call = random_row(seed, depthwise=schedule.op == "depthwise_conv2d")
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("rule", _rules("fully_connected"), ids=lambda rule: rule.name)
-def test_fully_connected_rules_equal_the_reference(rule, judge, random_fully_connected) -> None:
+@pytest.mark.parametrize("schedule", _rules("fully_connected"), ids=lambda schedule: schedule.name)
+def test_fully_connected_schedules_match_the_reference(
+    schedule, judge, random_fully_connected
+) -> None:
     for seed in SEEDS:
         call = random_fully_connected(seed)
-        for config in rule.configs(call):
-            judge(call, rule, config)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
-def test_each_rule_applies_to_most_random_layers(
+def test_each_schedule_supports_most_random_layers(
     random_convolution, random_fully_connected
 ) -> None:
     makers = {
@@ -74,8 +78,8 @@ def test_each_rule_applies_to_most_random_layers(
         "depthwise_conv2d": lambda seed: random_convolution(seed, depthwise=True),
         "fully_connected": random_fully_connected,
     }
-    for rule in SCHEDULES:
-        if rule.op in makers and not rule.goal and not _is_for_others(rule):
-            applied = sum(bool(rule.configs(makers[rule.op](seed))) for seed in SEEDS)
-            least = 0.25 if rule.name in FOR_SOME_LAYERS else 0.8
-            assert applied >= least * len(SEEDS), rule.name
+    for schedule in SCHEDULES:
+        if schedule.op in makers and not schedule.goal and not _is_for_others(schedule):
+            applied = sum(bool(schedule.configs(makers[schedule.op](seed))) for seed in SEEDS)
+            least = 0.25 if schedule.name in FOR_SOME_LAYERS else 0.8
+            assert applied >= least * len(SEEDS), schedule.name

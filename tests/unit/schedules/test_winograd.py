@@ -48,17 +48,17 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)])
-@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
-def test_winograd_equals_the_reference(rule, seed, size, channels, outputs, judge) -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
+def test_winograd_matches_the_reference(schedule, seed, size, channels, outputs, judge) -> None:
     call = layer(seed, size, channels, outputs, seed // 2 % 2)
-    configs = rule.configs(call)
+    configs = schedule.configs(call)
     assert configs
     for config in configs:
-        judge(call, rule, config)
+        judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("rule", SCHEDULES, ids=lambda rule: rule.name)
-def test_layers_that_it_cannot_tile_are_left_to_others(rule) -> None:
-    assert not rule.configs(layer(1, (6, 12), 8, 4, 1))
-    assert not rule.configs(layer(1, (5, 8), 8, 4, 1))
-    assert not rule.configs(layer(1, (6, 8), 6, 4, 1))
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
+def test_layers_without_whole_tiles_are_not_supported(schedule) -> None:
+    assert not schedule.configs(layer(1, (6, 12), 8, 4, 1))
+    assert not schedule.configs(layer(1, (5, 8), 8, 4, 1))
+    assert not schedule.configs(layer(1, (6, 8), 6, 4, 1))

@@ -53,30 +53,30 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATH_VARIABLE, str(STAND_IN))
 
 
-def test_without_a_copy_of_the_library_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_library_is_a_usage_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(PATH_VARIABLE, raising=False)
-    with pytest.raises(UsageError) as said:
+    with pytest.raises(UsageError) as error:
         compile_for(load_model(DIGITS), target="cmsis-nn")
-    assert str(said.value) == (
-        "the backend cmsis-nn needs a copy of the library, with the file "
-        f"{HEADER} in it. Try: --cmsis-nn PATH or the variable {PATH_VARIABLE}."
+    assert str(error.value) == (
+        f"the backend cmsis-nn needs a copy of the library that contains {HEADER}. "
+        f"Try: --cmsis-nn PATH or the variable {PATH_VARIABLE}."
     )
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_it_takes_what_rounds_as_the_library_does():
+def test_it_supports_only_the_rounding_of_the_library():
     litert, tflm = (
         compile_for(load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics=numerics)
         for numerics in ("litert", "tflm")
     )
 
-    def taken(compiled) -> list[str]:
+    def supported(compiled) -> list[str]:
         rows = compiled.metadata["operators"]
         return [row["kind"] for row in rows if row["schedule"] == "cmsis-nn"]
 
-    assert {"fully_connected", "softmax"} - {*taken(litert)} == {"fully_connected", "softmax"}
-    assert len(taken(litert)) == 7
-    assert len(taken(tflm)) == 9
+    assert {"fully_connected", "softmax"} - {*supported(litert)} == {"fully_connected", "softmax"}
+    assert len(supported(litert)) == 7
+    assert len(supported(tflm)) == 9
     sources = {name.split("/")[-1] for name in tflm.tree.files if name.startswith("backend/")}
     assert "arm_softmax_s8.c" in sources
     assert "arm_softmax_s8.c" not in {name.split("/")[-1] for name in litert.tree.files}
@@ -85,7 +85,7 @@ def test_it_takes_what_rounds_as_the_library_does():
 
 @pytest.mark.qemu
 @pytest.mark.usefixtures("stand_in")
-def test_firmware_with_it_verifies_against_tflm():
+def test_firmware_verifies_against_tflm():
     compiled = compile_for(
         load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics="tflm"
     )
@@ -97,7 +97,7 @@ def test_firmware_with_it_verifies_against_tflm():
 @pytest.mark.models
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("name", NAMES)
-def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
+def test_benchmark_models_verify_with_the_stand_in(name: str):
     """Verify on the host against TFLM, then on the board against the host's outputs."""
     model, expected = load_model(MODELS / f"{name}.tflite"), None
     for board, target in (
@@ -115,7 +115,7 @@ def test_the_benchmarks_models_verify_with_the_stand_in(name: str):
 
 @pytest.mark.host_c
 @pytest.mark.usefixtures("stand_in")
-def test_a_case_of_every_function_is_what_its_operator_means():
+def test_every_function_matches_its_operator():
     """Verify one case of each operator and type in one firmware against the numpy definitions."""
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
@@ -146,7 +146,7 @@ def takes(named: NamedCase) -> bool:
 @pytest.mark.host_c
 @pytest.mark.deep
 @pytest.mark.usefixtures("stand_in")
-def test_every_pattern_is_what_the_core_computes():
+def test_every_pattern_matches_the_core():
     found = run_backend_test("cmsis-nn", numerics="tflm")
     assert [entry.name for entry in found.entries if entry.differing] == []
 
@@ -182,7 +182,7 @@ def layer(
     return OpCall(op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs)
 
 
-def test_buffers_are_as_large_as_the_library_asks_for():
+def test_workspace_sizes_match_the_library():
     point = layer("conv2d", (1, 8, 8, 16), (32, 1, 1, 16))
     square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1)
     assert [conv_workspace_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 0]
@@ -211,7 +211,7 @@ def test_buffers_are_as_large_as_the_library_asks_for():
     ]
 
 
-def test_buffers_of_int16_and_of_transposed_convolutions_are_too():
+def test_workspace_sizes_of_int16_and_transpose_conv_match_the_library():
     square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1, INT16)
     assert [conv_workspace_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [
         108,
@@ -231,7 +231,7 @@ def test_buffers_of_int16_and_of_transposed_convolutions_are_too():
     assert (reversed_weights_bytes(few), reversed_weights_bytes(many)) == (0, 288)
 
 
-def test_only_the_files_that_are_called_are_taken(tmp_path: Path):
+def test_only_needed_files_are_collected(tmp_path: Path):
     (tmp_path / "Include" / "inner").mkdir(parents=True)
     (tmp_path / "Source").mkdir()
     for name, text in {

@@ -23,18 +23,18 @@ M4 = CORE_TIMINGS["cortex-m4"]
         ("store_multiple", 2, False, 3),
     ],
 )
-def test_each_kind_costs_what_is_published(kind, registers, after_load, cycles):
+def test_each_kind_has_its_published_cost(kind, registers, after_load, cycles):
     instruction = Instruction(4, kind, registers)
     assert M4.of(instruction, 10, 0, after_load=after_load) == 10 * cycles
 
 
-def test_a_branch_costs_three_cycles_where_it_is_taken():
+def test_a_taken_branch_costs_three_cycles():
     branch = Instruction(2, "branch")
     assert M4.of(branch, 10, 0, after_load=False) == 10
     assert M4.of(branch, 10, 10, after_load=False) == 30
 
 
-def test_the_tables_of_overlapping_cores_say_that_they_are_rough():
+def test_tables_of_overlapping_cores_are_marked_rough():
     for core in ("cortex-m7", "cortex-m33", "cortex-m55"):
         assert "rough" in CORE_TIMINGS[core].source
     assert load_board("qemu-riscv32-virt").core not in CORE_TIMINGS

@@ -14,7 +14,7 @@ def of_core(core: str) -> CostWeights:
 
 
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus", "cortex-m23"])
-def test_cores_of_thumb1_share_weights_that_no_other_core_has(core: str) -> None:
+def test_thumb1_cores_share_their_own_weights(core: str) -> None:
     own = of_core(core)
     assert own == of_core("cortex-m0")
     for other in ("cortex-m3", "cortex-m4", "cortex-m55"):
@@ -24,13 +24,13 @@ def test_cores_of_thumb1_share_weights_that_no_other_core_has(core: str) -> None
 
 
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
-def test_what_is_priced_by_name_is_priced_in_every_table(core: str) -> None:
+def test_intrinsics_priced_by_name_are_in_every_table(core: str) -> None:
     weights = of_core(core)
     assert weights.instructions.keys() <= weights.code_bytes.keys()
     assert all(price >= 0 for price in weights.instructions.values())
     assert not weights.cycles or weights.cycles.keys() == weights.instructions.keys()
 
 
-def test_a_target_that_nobody_measured_has_generic_weights() -> None:
+def test_unmeasured_targets_have_generic_weights() -> None:
     assert cost_weights_for(None) is GENERIC_WEIGHTS
     assert cost_weights_for(parse_target("host")) is GENERIC_WEIGHTS

@@ -29,7 +29,7 @@ ARM_KINDS = (
     (r"muls?|ml[as]|sml.*|smm.*|smu.*|usad.*", "multiply"),
     (r"blx?", "call"),
     (r"b|bx|bxns|cbn?z|tb[bh]|b(eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)", "branch"),
-    # What the disassembler calls instructions of Armv8.1-M where it takes them for older ones.
+    # Armv8.1-M instructions that the disassembler decodes as older ones.
     (r"bfcsel", "loop"),
     (r"ldc.*", "vector_load"),
     (r"stc.*", "vector_store"),
@@ -109,7 +109,7 @@ def check(path: Path, board: str, decode, table, conditional: bool) -> int:
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547", "microbit"])
 @pytest.mark.parametrize("model", ["digits.tflite", "digits_float.tflite"])
-def test_thumb_code_is_told_apart_as_the_disassembler_does(board: str, model: str, digits_path):
+def test_thumb_decoder_agrees_with_the_disassembler(board: str, model: str, digits_path):
     assert (
         check(digits_path.with_name(model), board, thumb_decoder.decode_thumb, ARM_KINDS, True)
         > 1000
@@ -117,7 +117,7 @@ def test_thumb_code_is_told_apart_as_the_disassembler_does(board: str, model: st
 
 
 @pytest.mark.qemu("riscv32")
-def test_riscv_code_is_told_apart_as_the_disassembler_does(digits_path):
+def test_riscv_decoder_agrees_with_the_disassembler(digits_path):
     assert (
         check(digits_path, "qemu-riscv32-virt", rv32_decoder.decode_rv32, RISCV_KINDS, False) > 1000
     )

@@ -17,7 +17,7 @@ from firmwright.targets.registry import (
 )
 
 
-def test_a_target_prints_as_it_is_written() -> None:
+def test_a_target_prints_in_its_text_form() -> None:
     target = parse_target("cortex-m -mcpu=cortex-m7")
     assert str(target) == "cortex-m -mcpu=cortex-m7"
     assert parse_target(str(target)) == target
@@ -51,30 +51,30 @@ def test_a_core_implies_its_features(core: str, has: str, lacks: str) -> None:
     ("text", "message"),
     [
         ("", "the target is empty. Try: --target 'cortex-m -mcpu=cortex-m4'."),
-        ("cortexm", "there is no target kind 'cortexm'. Try: cortex-m"),
+        ("cortexm", "unknown target kind 'cortexm'. Try: cortex-m"),
         (
             "cortex-m -cpu=cortex-m4",
             "target cortex-m has no attribute 'cpu' (known: mcpu). Try: mcpu",
         ),
     ],
 )
-def test_a_wrong_target_names_the_nearest(text: str, message: str) -> None:
+def test_an_unknown_target_suggests_the_nearest(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target(text)
     assert str(caught.value) == message
 
 
-def test_a_core_that_does_not_exist_names_the_known_ones() -> None:
+def test_an_unknown_core_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"mcpu cannot be 'cortex-m44'\. Try: cortex-m4 \(known:"):
         parse_target("cortex-m -mcpu=cortex-m44")
 
 
 def test_features_of_an_unknown_kind_are_an_error() -> None:
-    with pytest.raises(UsageError, match="there is no target kind 'abacus'"):
+    with pytest.raises(UsageError, match="unknown target kind 'abacus'"):
         target_features(Target("abacus"))
 
 
-def test_every_kind_of_core_reads_back_what_it_writes():
+def test_every_core_kind_round_trips():
     for kind in CORE_KINDS:
         target = parse_target(kind)
         assert parse_target(str(target)) == target
@@ -92,11 +92,11 @@ def test_every_kind_of_core_reads_back_what_it_writes():
     [
         ('{"kind": "cortex-m", "attrs": {"mcp": 1}}', "target cortex-m has no attribute 'mcp'"),
         ('{"kind": "c", "attrs": 3}', "target c: attrs are an object, not 3."),
-        ('{"kind": "c", "more": 1}', "is no object with kind and attrs."),
-        ("{", "the target is no JSON: "),
+        ('{"kind": "c", "more": 1}', "is not an object with kind and attrs."),
+        ("{", "the target is not valid JSON: "),
     ],
 )
-def test_json_that_is_no_target_is_an_error(text: str, said: str):
+def test_invalid_target_json_is_an_error(text: str, said: str):
     with pytest.raises(UsageError) as error:
         parse_targets(text)
     assert said in str(error.value)

@@ -126,7 +126,7 @@ class Backend:
         """Return the library's version; measurements are valid for that version only."""
         return ""
 
-    # ---- what others see -----------------------------------------------------------------------
+    # ---- derived values ------------------------------------------------------------------------
 
     @cached_property
     def kind(self) -> TargetKind:
@@ -173,11 +173,13 @@ def check_backend(backend: Backend, operators: frozenset[str]) -> None:
     where = f"backend {backend.name or type(backend).__name__}"
     if not backend.name.replace("-", "_").isidentifier():
         raise UsageError(
-            f"its name {backend.name!r} is no word.", where=where, hint="name = 'npu1'."
+            f"its name {backend.name!r} is not an identifier.", where=where, hint="name = 'npu1'."
         )
     hooks = backend.kind.hooks
     if hooks.relay_to_runtime is None and hooks.relay_to_tir is None:
-        raise UsageError("it has neither `lower` nor `generate`.", where=where, hint="one of both.")
+        raise UsageError(
+            "it has neither `lower` nor `generate`.", where=where, hint="define one of them."
+        )
     _check_table(backend, operators, where)
 
 
@@ -185,7 +187,7 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
     names = [entry.name for entry in backend.table]
     for entry in backend.table:
         if names.count(entry.name) > 1:
-            raise UsageError(f"two patterns are called {entry.name}.", where=where)
+            raise UsageError(f"two patterns have the name {entry.name}.", where=where)
         covered = of_pattern(entry.pattern)
         if not covered:
             raise UsageError(

@@ -70,7 +70,8 @@ class BackendRegistry:
             backend = point.load()
         except (ImportError, AttributeError) as error:
             raise UsageError(
-                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} cannot be loaded: {error}.",
+                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
+                f"cannot be loaded: {error}.",
                 where=point.value,
                 hint="install or remove the package.",
             ) from error
@@ -79,7 +80,8 @@ class BackendRegistry:
             or backend.name != point.name
         ):
             raise UsageError(
-                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is no backend of that name.",
+                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
+                "is not a backend of that name.",
                 where=point.value,
                 hint="a subclass of firmwright.targets.backend.Backend.",
             )

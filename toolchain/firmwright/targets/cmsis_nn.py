@@ -84,14 +84,14 @@ def _library() -> Path:
     if not os.environ.get(PATH_VARIABLE) or not (path / HEADER).is_file():
         where = f"{path}" if os.environ.get(PATH_VARIABLE) else ""
         raise UsageError(
-            f"the backend cmsis-nn needs a copy of the library, with the file {HEADER} in it.",
+            f"the backend cmsis-nn needs a copy of the library that contains {HEADER}.",
             where=where,
             hint=f"--cmsis-nn PATH or the variable {PATH_VARIABLE}.",
         )
     return path
 
 
-# ---- what it takes -------------------------------------------------------------------------------
+# ---- predicates ----------------------------------------------------------------------------------
 
 
 def _supports_call(match: Match) -> bool:

@@ -17,12 +17,18 @@ from firmwright.ops.requantize import Requantization, quantization_of, tensor_qu
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
     core_features,
-    dims_initializer,
     dtype_suffix,
-    shape_initializer,
-    tile_initializer,
     workspace_context,
     write_wrapper_function,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    dims_initializer as dims,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    shape_initializer as shape_dims,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    tile_initializer as tile,
 )
 from firmwright.targets.cmsis_nn_workspace import (
     conv_workspace_bytes,
@@ -54,7 +60,7 @@ def weight_scales(call: OpCall) -> tuple[float, ...]:
 
 def _step(call: OpCall) -> Requantization:
     step = requantize_step(call)
-    assert step is not None  # the predicate says so
+    assert step is not None  # checked by the predicate
     return step
 
 
@@ -66,7 +72,7 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
         np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1), (2, channels)
     )
     weights = call.constant(1)
-    assert weights is not None  # the pattern says so
+    assert weights is not None  # required by the pattern
     return [
         kernel.constant("weights", weights.array(), INT8),
         kernel.constant("bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32),
@@ -107,12 +113,12 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context context = {buffer};",
         f"const cmsis_nn_{kind}_params params = {{{-tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {multiple}{tile_initializer(call.ints_attr('stride'))}, "
-        f"{tile_initializer((padding[0], padding[2]))}, {tile_initializer(call.ints_attr('dilation'))}, "
+        f"{step.zero_point}, {multiple}{tile(call.ints_attr('stride'))}, "
+        f"{tile((padding[0], padding[2]))}, {tile(call.ints_attr('dilation'))}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
-        f"const cmsis_nn_dims input = {shape_initializer(x.shape)}, filter = {shape_initializer(w.shape)};",
-        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, y.shape[3])}, output = {shape_initializer(y.shape)};",
+        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, filter = {shape_dims(w.shape)};",
+        f"const cmsis_nn_dims channels = {dims(1, 1, 1, y.shape[3])}, output = {shape_dims(y.shape)};",
     ]
     if is_int16x8(call) and not is_depthwise:
         narrow = "false" if has_int64_sum(call) else "true"
@@ -137,11 +143,11 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context context = {buffer}, turn = {other};",
         f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {tile_initializer(call.ints_attr('stride'))}, {tile_initializer(call.ints_attr('before'))}, "
+        f"{step.zero_point}, {tile(call.ints_attr('stride'))}, {tile(call.ints_attr('before'))}, "
         f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
-        f"const cmsis_nn_dims input = {shape_initializer(x.shape)}, filter = {shape_initializer(w.shape)};",
-        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, y.shape[3])}, output = {shape_initializer(y.shape)};",
+        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, filter = {shape_dims(w.shape)};",
+        f"const cmsis_nn_dims channels = {dims(1, 1, 1, y.shape[3])}, output = {shape_dims(y.shape)};",
         "(void)arm_transpose_conv_wrapper_s8(&context, &turn, &params, &quant, &input, x, "
         "&filter, w, &channels, bias, &output, y);",
     ]
@@ -169,9 +175,9 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     arguments.append(kernel.outputs[0])
     buffer = "{NULL, 0}"
     if "mve" in core_features(kernel) and x.dtype == INT8:
-        # There the sums of the weights are known beforehand.
+        # On MVE the library takes the weight sums precomputed.
         weights_constant = call.constant(1)
-        assert weights_constant is not None  # the pattern says so
+        assert weights_constant is not None  # required by the pattern
         totals = weights_constant.array().astype(np.int64).sum(axis=1)
         sums = conv2d.bias_of(call, "int32") - zero_point * totals
         arguments.append(kernel.constant("sums", sums, INT32))
@@ -182,10 +188,10 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
         f"const cmsis_nn_fc_params params = {{{-zero_point}, 0, {step.zero_point}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
         quant,
-        f"const cmsis_nn_dims input = {dims_initializer(rows, 1, 1, inputs)};",
-        f"const cmsis_nn_dims filter = {dims_initializer(inputs, 1, 1, outputs)};",
-        f"const cmsis_nn_dims channels = {dims_initializer(1, 1, 1, outputs)};",
-        f"const cmsis_nn_dims output = {dims_initializer(rows, 1, 1, outputs)};",
+        f"const cmsis_nn_dims input = {dims(rows, 1, 1, inputs)};",
+        f"const cmsis_nn_dims filter = {dims(inputs, 1, 1, outputs)};",
+        f"const cmsis_nn_dims channels = {dims(1, 1, 1, outputs)};",
+        f"const cmsis_nn_dims output = {dims(rows, 1, 1, outputs)};",
         f"(void){name}(&context, &params, &quant, &input, x, &filter, w, &channels, bias, "
         "&output, y);",
     ]
@@ -201,7 +207,9 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     params, one, more = workspace_context(kernel, 4 * batch * filters, "products")
     others, two, rest = workspace_context(kernel, 4 * batch * units, "totals")
     constants = [call.constant(index) for index in (1, 2)]
-    assert all(constant_value is not None for constant_value in constants)  # the predicate says so
+    assert all(
+        constant_value is not None for constant_value in constants
+    )  # checked by the predicate
     bias = call.constant(3)
     totals = np.zeros(units, np.int32) if bias is None else bias.array()
     x_buffer, before = kernel.inputs
@@ -213,11 +221,11 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         f"{{{second.clamp_min}, {second.clamp_max}}}}};",
         f"const cmsis_nn_per_tensor_quant_params in = {{{first.multipliers[0]}, "
         f"{first.shifts[0]}}}, out = {{{second.multipliers[0]}, {second.shifts[0]}}};",
-        f"const cmsis_nn_dims input = {dims_initializer(batch, x.shape[1], 1, 1)}, "
-        f"kept = {dims_initializer(batch, filters * steps, 1, 1)};",
-        f"const cmsis_nn_dims features = {dims_initializer(filters, x.shape[1], 1, 1)}, "
-        f"times = {dims_initializer(filters, steps, 1, 1)};",
-        f"const cmsis_nn_dims sums = {dims_initializer(units, 1, 1, 1)}, output = {dims_initializer(batch, units, 1, 1)};",
+        f"const cmsis_nn_dims input = {dims(batch, x.shape[1], 1, 1)}, "
+        f"kept = {dims(batch, filters * steps, 1, 1)};",
+        f"const cmsis_nn_dims features = {dims(filters, x.shape[1], 1, 1)}, "
+        f"times = {dims(filters, steps, 1, 1)};",
+        f"const cmsis_nn_dims sums = {dims(units, 1, 1, 1)}, output = {dims(batch, units, 1, 1)};",
         f"memmove(after, before, {2 * batch * filters * steps});",
         "(void)arm_svdf_state_s16_s8(&first, &second, &params, &in, &out, &input, x, &kept, after, "
         "&features, feature, &times, time, &sums, bias, &output, y);",

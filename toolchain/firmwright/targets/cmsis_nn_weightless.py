@@ -16,12 +16,18 @@ from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
     core_features,
-    dims_initializer,
     dtype_suffix,
-    shape_initializer,
-    tile_initializer,
     workspace_context,
     write_wrapper_function,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    dims_initializer as dims,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    shape_initializer as shape_dims,
+)
+from firmwright.targets.cmsis_nn_codegen import (
+    tile_initializer as tile,
 )
 from firmwright.targets.cmsis_nn_workspace import average_pool_workspace_bytes
 from firmwright.targets.kernel_builder import BackendKernel
@@ -38,10 +44,10 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
     lines = [
         f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_pool_params params = {{{tile_initializer(call.ints_attr('stride'))}, "
-        f"{tile_initializer((padding[0], padding[2]))}, {{{low}, {high}}}}};",
-        f"const cmsis_nn_dims input = {shape_initializer(x.shape)}, output = {shape_initializer(y.shape)};",
-        f"const cmsis_nn_dims filter = {dims_initializer(1, height, width, 1)};",
+        f"const cmsis_nn_pool_params params = {{{tile(call.ints_attr('stride'))}, "
+        f"{tile((padding[0], padding[2]))}, {{{low}, {high}}}}};",
+        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, output = {shape_dims(y.shape)};",
+        f"const cmsis_nn_dims filter = {dims(1, height, width, 1)};",
         f"(void)arm_{name}(&context, &params, &input, x, &filter, &output, y);",
     ]
     kind = activation_pointer_type(x.dtype)
@@ -134,8 +140,8 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
         f"{{{step.clamp_min}, {step.clamp_max}}}}}}};",
         f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
         f"{step.shifts[0]}}};",
-        f"const cmsis_nn_dims left = {shape_initializer(x.shape)}, "
-        f"right = {shape_initializer((*other.shape[:-2], columns, depth))}, output = {shape_initializer(y.shape)};",
+        f"const cmsis_nn_dims left = {shape_dims(x.shape)}, "
+        f"right = {shape_dims((*other.shape[:-2], columns, depth))}, output = {shape_dims(y.shape)};",
         f"(void)arm_batch_matmul_{dtype_suffix(x.dtype)}(&context, &params, &quant, &left, a, &right, b, "
         "&output, y);",
     ]

@@ -89,7 +89,7 @@ class BackendKernel(Builder):
         values_by_buffer = dict(zip((*self.inputs, *self.outputs), values, strict=True))
         return values_by_buffer[buffer].virtual_device.memory_scope
 
-    # ---- what the kernel is made of ------------------------------------------------------------
+    # ---- building ------------------------------------------------------------------------------
 
     def workspace(self, name: str, elements: int, dtype: DType = UINT8) -> tir.Buffer:
         """Declare memory for the duration of one call, placed by the memory planner."""

@@ -37,9 +37,7 @@ def target_kind_of(target: Target) -> TargetKind:
     backend = backend_of(target)
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
-        raise UsageError(
-            f"there is no target kind {target.kind!r}.", hint=_nearest(target.kind, kinds)
-        )
+        raise UsageError(f"unknown target kind {target.kind!r}.", hint=_nearest(target.kind, kinds))
     return backend.kind
 
 
@@ -123,7 +121,7 @@ def target_from_json(data: Any) -> Target:
     """Return the checked target of such an object; missing attributes take their defaults."""
     if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
         raise UsageError(
-            f"the target {json.dumps(data)} is no object with kind and attrs.",
+            f"the target {json.dumps(data)} is not an object with kind and attrs.",
             hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.',
         )
     kind = target_kind_of(Target(str(data["kind"])))
@@ -142,4 +140,4 @@ def _json(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UsageError(f"the target is no JSON: {error}.", where=text) from error
+        raise UsageError(f"the target is not valid JSON: {error}.", where=text) from error
