@@ -322,7 +322,9 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
     )
 
 
-def built_by(name: str, call: OpCall) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
+def built_by(
+    name: str, call: OpCall
+) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
     """Yield the kernels of one schedule and their offset constraints."""
     for schedule in SCHEDULES:
         if schedule.name == name:

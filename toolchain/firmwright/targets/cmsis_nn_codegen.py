@@ -33,18 +33,18 @@ def activation_pointer_type(dtype: DType) -> str:
     return "int16_t *" if dtype == INT16 else "int8_t *"
 
 
-def dims_initializer(n: int, h: int, w: int, c: int) -> str:
+def c_dims(n: int, h: int, w: int, c: int) -> str:
     """Return the initializer of a cmsis_nn_dims."""
     return f"{{{n}, {h}, {w}, {c}}}"
 
 
-def shape_initializer(shape: Sequence[int]) -> str:
+def c_shape(shape: Sequence[int]) -> str:
     """Return the cmsis_nn_dims initializer of a shape of at most four axes."""
     n, h, w, c = (*(1 for _ in range(4 - len(shape))), *shape)
-    return dims_initializer(n, h, w, c)
+    return c_dims(n, h, w, c)
 
 
-def tile_initializer(values: Sequence[int]) -> str:
+def c_tile(values: Sequence[int]) -> str:
     """Return a cmsis_nn_tile initializer, which is (width, height), from (rows, columns)."""
     return f"{{{values[1]}, {values[0]}}}"
 

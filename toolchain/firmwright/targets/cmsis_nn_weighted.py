@@ -16,19 +16,13 @@ from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
 from firmwright.ops.requantize import Requantization, quantization_of, tensor_quant
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
+    c_dims,
+    c_shape,
+    c_tile,
     core_features,
     dtype_suffix,
     workspace_context,
     write_wrapper_function,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    dims_initializer as dims,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    shape_initializer as shape_dims,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    tile_initializer as tile,
 )
 from firmwright.targets.cmsis_nn_workspace import (
     conv_workspace_bytes,
@@ -113,12 +107,12 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context context = {buffer};",
         f"const cmsis_nn_{kind}_params params = {{{-tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {multiple}{tile(call.ints_attr('stride'))}, "
-        f"{tile((padding[0], padding[2]))}, {tile(call.ints_attr('dilation'))}, "
+        f"{step.zero_point}, {multiple}{c_tile(call.ints_attr('stride'))}, "
+        f"{c_tile((padding[0], padding[2]))}, {c_tile(call.ints_attr('dilation'))}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
-        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, filter = {shape_dims(w.shape)};",
-        f"const cmsis_nn_dims channels = {dims(1, 1, 1, y.shape[3])}, output = {shape_dims(y.shape)};",
+        f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
+        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, output = {c_shape(y.shape)};",
     ]
     if is_int16x8(call) and not is_depthwise:
         narrow = "false" if has_int64_sum(call) else "true"
@@ -143,11 +137,11 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context context = {buffer}, turn = {other};",
         f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {tile(call.ints_attr('stride'))}, {tile(call.ints_attr('before'))}, "
+        f"{step.zero_point}, {c_tile(call.ints_attr('stride'))}, {c_tile(call.ints_attr('before'))}, "
         f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
-        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, filter = {shape_dims(w.shape)};",
-        f"const cmsis_nn_dims channels = {dims(1, 1, 1, y.shape[3])}, output = {shape_dims(y.shape)};",
+        f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
+        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, output = {c_shape(y.shape)};",
         "(void)arm_transpose_conv_wrapper_s8(&context, &turn, &params, &quant, &input, x, "
         "&filter, w, &channels, bias, &output, y);",
     ]
@@ -188,10 +182,10 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
         f"const cmsis_nn_fc_params params = {{{-zero_point}, 0, {step.zero_point}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
         quant,
-        f"const cmsis_nn_dims input = {dims(rows, 1, 1, inputs)};",
-        f"const cmsis_nn_dims filter = {dims(inputs, 1, 1, outputs)};",
-        f"const cmsis_nn_dims channels = {dims(1, 1, 1, outputs)};",
-        f"const cmsis_nn_dims output = {dims(rows, 1, 1, outputs)};",
+        f"const cmsis_nn_dims input = {c_dims(rows, 1, 1, inputs)};",
+        f"const cmsis_nn_dims filter = {c_dims(inputs, 1, 1, outputs)};",
+        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, outputs)};",
+        f"const cmsis_nn_dims output = {c_dims(rows, 1, 1, outputs)};",
         f"(void){name}(&context, &params, &quant, &input, x, &filter, w, &channels, bias, "
         "&output, y);",
     ]
@@ -221,11 +215,11 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         f"{{{second.clamp_min}, {second.clamp_max}}}}};",
         f"const cmsis_nn_per_tensor_quant_params in = {{{first.multipliers[0]}, "
         f"{first.shifts[0]}}}, out = {{{second.multipliers[0]}, {second.shifts[0]}}};",
-        f"const cmsis_nn_dims input = {dims(batch, x.shape[1], 1, 1)}, "
-        f"kept = {dims(batch, filters * steps, 1, 1)};",
-        f"const cmsis_nn_dims features = {dims(filters, x.shape[1], 1, 1)}, "
-        f"times = {dims(filters, steps, 1, 1)};",
-        f"const cmsis_nn_dims sums = {dims(units, 1, 1, 1)}, output = {dims(batch, units, 1, 1)};",
+        f"const cmsis_nn_dims input = {c_dims(batch, x.shape[1], 1, 1)}, "
+        f"kept = {c_dims(batch, filters * steps, 1, 1)};",
+        f"const cmsis_nn_dims features = {c_dims(filters, x.shape[1], 1, 1)}, "
+        f"times = {c_dims(filters, steps, 1, 1)};",
+        f"const cmsis_nn_dims sums = {c_dims(units, 1, 1, 1)}, output = {c_dims(batch, units, 1, 1)};",
         f"memmove(after, before, {2 * batch * filters * steps});",
         "(void)arm_svdf_state_s16_s8(&first, &second, &params, &in, &out, &input, x, &kept, after, "
         "&features, feature, &times, time, &sums, bias, &output, y);",

@@ -15,19 +15,13 @@ from firmwright.ops.requantize import quantized_activation_range, tensor_quant
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
+    c_dims,
+    c_shape,
+    c_tile,
     core_features,
     dtype_suffix,
     workspace_context,
     write_wrapper_function,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    dims_initializer as dims,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    shape_initializer as shape_dims,
-)
-from firmwright.targets.cmsis_nn_codegen import (
-    tile_initializer as tile,
 )
 from firmwright.targets.cmsis_nn_workspace import average_pool_workspace_bytes
 from firmwright.targets.kernel_builder import BackendKernel
@@ -44,10 +38,10 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
     lines = [
         f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_pool_params params = {{{tile(call.ints_attr('stride'))}, "
-        f"{tile((padding[0], padding[2]))}, {{{low}, {high}}}}};",
-        f"const cmsis_nn_dims input = {shape_dims(x.shape)}, output = {shape_dims(y.shape)};",
-        f"const cmsis_nn_dims filter = {dims(1, height, width, 1)};",
+        f"const cmsis_nn_pool_params params = {{{c_tile(call.ints_attr('stride'))}, "
+        f"{c_tile((padding[0], padding[2]))}, {{{low}, {high}}}}};",
+        f"const cmsis_nn_dims input = {c_shape(x.shape)}, output = {c_shape(y.shape)};",
+        f"const cmsis_nn_dims filter = {c_dims(1, height, width, 1)};",
         f"(void)arm_{name}(&context, &params, &input, x, &filter, &output, y);",
     ]
     kind = activation_pointer_type(x.dtype)
@@ -140,8 +134,8 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
         f"{{{step.clamp_min}, {step.clamp_max}}}}}}};",
         f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
         f"{step.shifts[0]}}};",
-        f"const cmsis_nn_dims left = {shape_dims(x.shape)}, "
-        f"right = {shape_dims((*other.shape[:-2], columns, depth))}, output = {shape_dims(y.shape)};",
+        f"const cmsis_nn_dims left = {c_shape(x.shape)}, "
+        f"right = {c_shape((*other.shape[:-2], columns, depth))}, output = {c_shape(y.shape)};",
         f"(void)arm_batch_matmul_{dtype_suffix(x.dtype)}(&context, &params, &quant, &left, a, &right, b, "
         "&output, y);",
     ]
