@@ -125,26 +125,6 @@ _SAME = ((0.05, 3),) * 3
 _FOUR = ("int8", "int16", "int32", "float32")
 _COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
-# ---- add ----------------------------------------------------------------------------------------
-
-
-def _add_cases() -> Iterator[ConformanceCase]:
-    yield from binary_cases("ADD", lambda a, b, y: y)
-
-
-# ---- sub ----------------------------------------------------------------------------------------
-
-
-def _sub_cases() -> Iterator[ConformanceCase]:
-    yield from binary_cases("SUB", lambda a, b, y: y)
-
-
-# ---- mul ----------------------------------------------------------------------------------------
-
-
-def _mul_cases() -> Iterator[ConformanceCase]:
-    yield from binary_cases("MUL", lambda a, b, y: a * b * 60)
-
 
 # ---- division -----------------------------------------------------------------------------------
 
@@ -226,9 +206,9 @@ CASES: CaseTable = {
         )
         for name in _COMPARISONS
     },
-    "add": _add_cases,
-    "sub": _sub_cases,
-    "mul": _mul_cases,
+    "add": partial(binary_cases, "ADD", lambda a, b, y: y),
+    "sub": partial(binary_cases, "SUB", lambda a, b, y: y),
+    "mul": partial(binary_cases, "MUL", lambda a, b, y: a * b * 60),
     "div": _division_cases,
     "floor_div": partial(_integer_cases, "FLOOR_DIV", _DIVISORS, {"float32": BOTH_PROFILES}),
     "floor_mod": partial(_integer_cases, "FLOOR_MOD", _DIVISORS, {"float32": BOTH_PROFILES}),

@@ -21,7 +21,6 @@ from firmwright.base.quant import (
     quantize_multiplier,
     rounding_divide_by_pot,
 )
-from firmwright.ir.core import Attrs
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
@@ -49,10 +48,6 @@ def _elu(x: Array) -> Array:
     return np.where(x < 0, np.expm1(np.minimum(x, 0)), x)
 
 
-def _elu_f32(x: ArithExpr) -> ArithExpr:
-    return select(x < 0.0, float_function("expm1")(minimum(x, 0.0)), x)
-
-
 # ---- gelu --------------------------------------------------------------------------------------
 
 
@@ -62,15 +57,7 @@ def _gelu(call: OpCall, x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + _erf(x * _ROOT_HALF)))
 
 
-def _gelu_int8(call: OpCall, x: Array) -> Array:
-    return evaluate_int8_lut(call, x, round_to_float32(lambda real: _gelu(call, real)))
-
-
-def _gelu_float(call: OpCall, x: Array) -> Array:
-    return _gelu(call, x.astype(np.float64)).astype(np.float32)
-
-
-def _gelu_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_gelu(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     if call.attrs["approximate"]:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
@@ -116,14 +103,6 @@ def _high_mul(x: Array, multiplier: int) -> Array:
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 
-def _hard_swish(x: Array) -> Array:
-    return np.asarray(x * np.clip(x + 3, 0, 6) / 6)
-
-
-def _hard_swish_f32(x: ArithExpr) -> ArithExpr:
-    return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0
-
-
 # ---- leaky_relu --------------------------------------------------------------------------------
 
 
@@ -164,7 +143,7 @@ def _check_leaky_int16(call: OpCall) -> None:
     check_symmetric_int16(call)
 
 
-def _leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     above, below = _factors(call)
     value, positive = x.cast(INT32), x.cast(INT32) >= 0
     multiplier, shift = (
@@ -175,23 +154,7 @@ def _leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     return clamp(scaled, INT16.min, INT16.max, INT16)
 
 
-def _leaky_float(call: OpCall, x: Array) -> Array:
-    return np.asarray(np.where(x > 0, x, x * np.float32(_alpha(call))), np.float32)
-
-
-def _leaky_f32(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
-    return select(x > 0.0, x, x * _alpha(call))
-
-
 # ---- the operators -----------------------------------------------------------------------------
-
-
-def _approximate(options: Attrs) -> Attrs:
-    return {"approximate": bool(options["approximate"])}
-
-
-def _alpha_option(options: Attrs) -> Attrs:
-    return {"alpha": float(options["alpha"])}  # type: ignore[arg-type]  # a number by the schema
 
 
 _ELU = both_profiles(None, "int8 by float32", "activations Elu")
@@ -204,25 +167,36 @@ OPDEFS: tuple[OpDef, ...] = (
         "elu",
         {
             INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
-            FLOAT32: compute_float32(_elu, _elu_f32),
+            FLOAT32: compute_float32(
+                _elu, lambda x: select(x < 0.0, float_function("expm1")(minimum(x, 0.0)), x)
+            ),
         },
         _ELU,
     ),
     unary_op(
         "gelu",
         {
-            INT8: lookup_int8(_gelu_int8),
+            INT8: lookup_int8(
+                lambda call, x: evaluate_int8_lut(
+                    call, x, round_to_float32(lambda real: _gelu(call, real))
+                )
+            ),
             INT16: interpolate_int16(_gelu, np.float32),
-            FLOAT32: compute_elements(_gelu_float, _gelu_f32),
+            FLOAT32: compute_elements(
+                lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
+            ),
         },
         _GELU,
-        _approximate,
+        lambda options: {"approximate": bool(options["approximate"])},
     ),
     unary_op(
         "hard_swish",
         {
             INT8: lookup_int8(_hard_swish_int8, _check_hard_swish),
-            FLOAT32: compute_float32(_hard_swish, _hard_swish_f32),
+            FLOAT32: compute_float32(
+                lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
+                lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
+            ),
         },
         _SWISH,
     ),
@@ -230,10 +204,13 @@ OPDEFS: tuple[OpDef, ...] = (
         "leaky_relu",
         {
             INT8: lookup_int8(_leaky_quantized, _check_leaky),
-            INT16: compute_elements(_leaky_quantized, _leaky_int16, _check_leaky_int16),
-            FLOAT32: compute_elements(_leaky_float, _leaky_f32),
+            INT16: compute_elements(_leaky_quantized, _lower_leaky_int16, _check_leaky_int16),
+            FLOAT32: compute_elements(
+                lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
+                lambda call, b, x: select(x > 0.0, x, x * _alpha(call)),
+            ),
         },
         _LEAKY,
-        _alpha_option,
+        lambda options: {"alpha": float(options["alpha"])},  # type: ignore[arg-type]  # a number
     ),
 )

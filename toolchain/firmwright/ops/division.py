@@ -31,21 +31,21 @@ from firmwright.ops.requantize import (
     tensor_quant,
 )
 
-_MOST_LEFT = 30
+_MAX_LEFT_SHIFT = 30
 
 
-def _quotient(call: OpCall, a: Array, b: Array) -> Array:
+def _float_quotient(call: OpCall, a: Array, b: Array) -> Array:
     with np.errstate(all="ignore"):
         low, high = float_activation_range(call.str_attr("activation"))
         return np.asarray(np.clip((a / b).astype(np.float32), low, high), np.float32)
 
 
-def _whole_quotient(call: OpCall, a: Array, b: Array) -> Array:
+def _integer_quotient(call: OpCall, a: Array, b: Array) -> Array:
     wide = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
     return np.asarray(np.where((a < 0) == (b < 0), wide, -wide))
 
 
-def _only_plain(call: OpCall) -> None:
+def _check_no_activation(call: OpCall) -> None:
     if call.str_attr("activation") != "none":
         raise NotSupportedError("an integer division with an activation")
 
@@ -69,16 +69,16 @@ def _quantized(call: OpCall, a: Array, b: Array) -> Array:
     lead = CLZ.meaning(size).astype(np.int64)
     # A positive value can be shifted left by one less than its leading zeros; 0 counts as 1.
     left = CLZ.meaning(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
-    left = np.minimum(left.astype(np.int64), _MOST_LEFT)
+    left = np.minimum(left.astype(np.int64), _MAX_LEFT_SHIFT)
     whole = multiply_by_quantized_multiplier(
         dividend, RECIPROCAL.meaning(size, lead), left, Rounding.TWICE
     )
-    shift = np.clip(params.shifts[0] - (31 - lead) - left, MIN_SHIFT, _MOST_LEFT)
+    shift = np.clip(params.shifts[0] - (31 - lead) - left, MIN_SHIFT, _MAX_LEFT_SHIFT)
     scaled = multiply_by_quantized_multiplier(whole, params.multipliers[0], shift, Rounding.TWICE)
     return np.asarray(np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max))
 
 
-def _quantized_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_quantized(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     params = _requant(call)
     x, y = (
         value.cast(INT32) - tensor_quant(call.input(index)).zero_point
@@ -87,10 +87,10 @@ def _quantized_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     dividend, size = select(y < 0, 0 - x, x), maximum(maximum(y, 0 - y), 1)
     lead = intrinsic("clz", [size], INT32)
     spread = maximum(select(dividend < 0, dividend * -2 - 1, dividend * 2), 1)
-    left = minimum(intrinsic("clz", [spread], INT32), _MOST_LEFT)
+    left = minimum(intrinsic("clz", [spread], INT32), _MAX_LEFT_SHIFT)
     inverse = intrinsic("reciprocal", [size, lead], INT32)
     whole = intrinsic("requantize_twice", [dividend, inverse, left], INT32)
-    shift = minimum(maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MOST_LEFT)
+    shift = minimum(maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MAX_LEFT_SHIFT)
     scaled = intrinsic("requantize_twice", [whole, params.multipliers[0], shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, call.output.dtype)
 
@@ -108,11 +108,13 @@ OPDEF = binary_op(
     "div",
     {
         **dict.fromkeys(
-            (INT8, INT16), BinaryImplementation(_quantized, _quantized_e, _check_quantized)
+            (INT8, INT16), BinaryImplementation(_quantized, _lower_quantized, _check_quantized)
         ),
-        INT32: BinaryImplementation(_whole_quotient, lambda call, a, b: a / b, _only_plain),
+        INT32: BinaryImplementation(
+            _integer_quotient, lambda call, a, b: a / b, _check_no_activation
+        ),
         FLOAT32: BinaryImplementation(
-            _quotient, lambda call, a, b: apply_activation(a / b, call.str_attr("activation"))
+            _float_quotient, lambda call, a, b: apply_activation(a / b, call.str_attr("activation"))
         ),
     },
     both_profiles(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),

@@ -107,7 +107,7 @@ def _scaled(x: Array, real: float) -> Array:
     return multiply_by_quantized_multiplier(x, *quantize_multiplier(real), Rounding.TWICE)
 
 
-def _scaled_e(x: ArithExpr, real: float) -> ArithExpr:
+def _lower_scaled(x: ArithExpr, real: float) -> ArithExpr:
     multiplier, shift = quantize_multiplier(real)
     return intrinsic("requantize_twice", [x, multiplier, shift], INT32)
 
@@ -117,7 +117,7 @@ def _quantized(call: OpCall) -> None:
         tensor_quant(kind)
 
 
-def _all_quantized(call: OpCall) -> None:
+def _check_all_quantized(call: OpCall) -> None:
     _quantized(call)
     tensor_quant(call.output)
 
@@ -153,7 +153,7 @@ def _logical(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation
 _COMPARED_BITS = 8
 
 
-def _smaller_than_one(call: OpCall) -> None:
+def _check_scales_below_one(call: OpCall) -> None:
     _quantized(call)
     if max(tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
         raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
@@ -169,7 +169,7 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementat
 
     def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
         left, right = (
-            _scaled_e(
+            _lower_scaled(
                 _offset(call, index, x) * (1 << _COMPARED_BITS),
                 tensor_quant(call.input(index)).scale,
             )
@@ -180,7 +180,7 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementat
     unquantized = BinaryImplementation(
         lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
     )
-    scaled = BinaryImplementation(quantized, value, _smaller_than_one)
+    scaled = BinaryImplementation(quantized, value, _check_scales_below_one)
     implementations = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), unquantized)}
     if op in ("eq", "ne"):
         return implementations | {INT16: scaled, BOOL: unquantized}
@@ -208,20 +208,20 @@ def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
     return np.asarray(np.clip(total, kind.min, kind.max))
 
 
-def _squared_quantized_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_squared_quantized(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     first, second, last = _square_factors(call)
     kind = call.output.dtype
     left, right = (
-        _scaled_e(_offset(call, index, x) * (1 << _SQUARED_BITS[kind]), factor)
+        _lower_scaled(_offset(call, index, x) * (1 << _SQUARED_BITS[kind]), factor)
         for index, (x, factor) in enumerate(((a, first), (b, second)))
     )
     square = (left - right) * (left - right)
-    total = _scaled_e(square, last) + tensor_quant(call.output).zero_point
+    total = _lower_scaled(square, last) + tensor_quant(call.output).zero_point
     return clamp(total, kind.min, kind.max, kind)
 
 
-def _all_symmetric(call: OpCall) -> None:
-    _all_quantized(call)
+def _check_all_symmetric(call: OpCall) -> None:
+    _check_all_quantized(call)
     kinds = call.input(0), call.input(1), call.output
     if any(tensor_quant(kind).zero_point for kind in kinds):
         raise NotSupportedError("int16 with a zero point other than 0")
@@ -238,8 +238,8 @@ def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 _SQUARED = {
-    INT8: BinaryImplementation(_squared_quantized, _squared_quantized_e, _all_quantized),
-    INT16: BinaryImplementation(_squared_quantized, _squared_quantized_e, _all_symmetric),
+    INT8: BinaryImplementation(_squared_quantized, _lower_squared_quantized, _check_all_quantized),
+    INT16: BinaryImplementation(_squared_quantized, _lower_squared_quantized, _check_all_symmetric),
     INT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared_int32),
     FLOAT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared),
 }
@@ -261,7 +261,7 @@ def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
     return np.asarray(np.clip(total, INT8.min, INT8.max))
 
 
-def _prelu_int8_e(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
+def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
     value, slope = _offset(call, 0, x), _offset(call, 1, alpha)
     positive = value >= 0
     multiplier, shift = (
@@ -275,7 +275,7 @@ def _prelu_int8_e(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
 
 
 _PRELU = {
-    INT8: BinaryImplementation(_prelu_int8, _prelu_int8_e, _all_quantized),
+    INT8: BinaryImplementation(_prelu_int8, _lower_prelu_int8, _check_all_quantized),
     FLOAT32: BinaryImplementation(
         lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
         lambda call, x, alpha: select(x >= 0.0, x, x * alpha),

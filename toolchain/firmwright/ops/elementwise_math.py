@@ -43,14 +43,6 @@ from firmwright.ops.requantize import (
 )
 
 
-def _exp_f32(x: ArithExpr) -> ArithExpr:
-    return intrinsic("exp_f32", [x], FLOAT32)
-
-
-def _exp(call: OpCall, x: Array) -> Array:
-    return np.asarray(np.exp(x))
-
-
 def _log(call: OpCall, x: Array) -> Array:
     """Return the log, with inputs <= 0 mapped to the smallest representable output."""
     quant = tensor_quant(call.output)
@@ -60,28 +52,28 @@ def _log(call: OpCall, x: Array) -> Array:
 
 # ---- roots of integers ---------------------------------------------------------------------------
 
-_MORE_BITS = 20
+_EXTRA_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
     """Return the requantization from 2^20 times the inverse root of a raw value to the output."""
     x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
-    return replace(params, shifts=(max(params.shifts[0] - _MORE_BITS, MIN_SHIFT),))
+    return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
 
 
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     value = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
-    shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _MORE_BITS
+    shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _EXTRA_BITS
     root = multiply_by_quantized_multiplier(1, INVERSE_ROOT.meaning(value), shift, Rounding.TWICE)
     scaled = _root_requant(call).apply(root, call.output.dtype)
     return np.where(value > 0, scaled, call.output.dtype.max).astype(call.output.dtype.np)
 
 
-def _rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     value, params = maximum(x.cast(INT32), 1), _root_requant(call)
     factor = intrinsic("inverse_root", [value], INT32)
-    shift = intrinsic("inverse_root_shift", [value], INT32) + _MORE_BITS
+    shift = intrinsic("inverse_root_shift", [value], INT32) + _EXTRA_BITS
     root = intrinsic("requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32)
     scaled = requantize_value(root, params.multipliers[0], params.shifts[0], params, INT16)
     return select(x > 0, scaled, ArithExpr(immediate(INT16.max, INT16)))
@@ -95,7 +87,7 @@ def _sqrt_quantized(call: OpCall, x: Array) -> Array:
     return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
 
 
-def _sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     real = maximum(x.cast(INT32), 0).cast(FLOAT32) * tensor_quant(call.input(0)).scale
     steps = float_function("sqrt")(real) / tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
@@ -105,21 +97,21 @@ _ROOTS = {
     "rsqrt": (
         {
             INT8: lookup_int8(_rsqrt_quantized),
-            INT16: compute_elements(_rsqrt_quantized, _rsqrt_int16, check_symmetric_int16),
+            INT16: compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
         },
         both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
     ),
     "sqrt": (
         {
             INT8: lookup_int8(_sqrt_quantized),
-            INT16: compute_elements(_sqrt_quantized, _sqrt_int16, check_symmetric_int16),
+            INT16: compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
         },
-        both_profiles(None, "float32, cut towards zero", "elementwise"),
+        both_profiles(None, "float32, truncated", "elementwise"),
     ),
 }
 
 
-# ---- tables ------------------------------------------------------------------------------------
+# ---- the table ----------------------------------------------------------------------------------
 
 
 def _int8(function: Callable[[OpCall, Array], Array]) -> UnaryImplementation:
@@ -142,7 +134,7 @@ _ROWS: tuple[
     # name, double, TIR, quantized values
     ("ceil", np.ceil, float_function("ceil"), None),
     ("cos", np.cos, float_function("cos"), None),
-    ("exp", np.exp, _exp_f32, _exp),
+    ("exp", np.exp, float_function("exp"), lambda call, x: np.exp(x)),
     ("floor", np.floor, float_function("floor"), None),
     ("log", np.log, float_function("log"), _log),
     ("round", np.rint, float_function("rint"), None),
@@ -160,11 +152,11 @@ def _opdefs() -> Iterator[OpDef]:
                 INT8: _int8(quantized),
                 INT16: interpolate_int16(quantized),
             } | implementations
-        cell = both_profiles(None, "float32", "elementwise")
+        numerics = both_profiles(None, "float32", "elementwise")
         if name in _ROOTS:
-            whole, cell = _ROOTS[name]
-            implementations = {**whole, **implementations}
-        yield unary_op(name, implementations, cell)
+            integers, numerics = _ROOTS[name]
+            implementations = {**integers, **implementations}
+        yield unary_op(name, implementations, numerics)
 
 
 OPDEFS: tuple[OpDef, ...] = tuple(_opdefs())

@@ -22,21 +22,21 @@ from firmwright.ops.elementwise_binary import BinaryImplementation, binary_op
 from firmwright.ops.intrinsics import POWER_I32
 from firmwright.ops.libm_intrinsics import float_function
 
-_WHOLE = (INT8, INT16, INT32)
+_INTEGERS = (INT8, INT16, INT32)
 
 
 def _divisor(b: ArithExpr) -> ArithExpr:
     return select(b.equal(0), 1, b)
 
 
-def _floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Correct C's quotient, which truncates toward zero, to round down."""
     kind = call.output.dtype
     x, y = a.cast(INT32), _divisor(b.cast(INT32))
     return (x / y - _is_below(x, y).cast(INT32)).cast(kind)
 
 
-def _floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     x, y = a.cast(INT32), _divisor(b.cast(INT32))
     return (x % y + select(_is_below(x, y), y, 0)).cast(call.output.dtype)
 
@@ -48,34 +48,30 @@ def _is_below(x: ArithExpr, y: ArithExpr) -> ArithExpr:
     return logical_and(binary_expr("ne", left, 0), opposite)
 
 
-def _floor_div_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return float_function("floor")(a / b)
-
-
-def _floor_mod_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_floor_mod_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     left = intrinsic("fmod_f32", [a, b], FLOAT32)
     opposite = binary_expr("ne", left < 0.0, b < 0.0)
     return select(logical_and(binary_expr("ne", left, 0.0), opposite), left + b, left)
 
 
-def _whole(pick: Any) -> Callable[[OpCall, Array, Array], Array]:
+def _integer(function: Any) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         divisor = np.where(b == 0, 1, b.astype(np.int64))
-        return np.asarray(pick(a.astype(np.int64), divisor)).astype(call.output.dtype.np)
+        return np.asarray(function(a.astype(np.int64), divisor)).astype(call.output.dtype.np)
 
     return run
 
 
-def _real(pick: Any) -> Callable[[OpCall, Array, Array], Array]:
+def _float32(function: Any) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
-            return np.asarray(pick(a, b), np.float32)
+            return np.asarray(function(a, b), np.float32)
 
     return run
 
 
-def _in_double(pick: Any) -> Callable[[OpCall, Array, Array], Array]:
-    return _real(lambda a, b: pick(a.astype(np.float64), b.astype(np.float64)))
+def _in_double(function: Any) -> Callable[[OpCall, Array, Array], Array]:
+    return _float32(lambda a, b: function(a.astype(np.float64), b.astype(np.float64)))
 
 
 def _float_mod(a: Array, b: Array) -> Array:
@@ -83,19 +79,14 @@ def _float_mod(a: Array, b: Array) -> Array:
     return np.where((left != 0) & ((left < 0) != (b < 0)), left + b, left)
 
 
-def _shift(call: OpCall, a: Array, b: Array) -> Array:
+def _right_shift(call: OpCall, a: Array, b: Array) -> Array:
     most = call.output.dtype.bits - 1
     return np.asarray(a.astype(np.int64) >> np.clip(b.astype(np.int64), 0, most))
 
 
-def _shift_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _lower_right_shift(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     kind = call.output.dtype
-    places = minimum(maximum(b.cast(INT32), 0), kind.bits - 1)
-    return (a.cast(INT32) >> places).cast(kind)
-
-
-def _xor_e(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(call.output.dtype)
+    return (a.cast(INT32) >> minimum(maximum(b.cast(INT32), 0), kind.bits - 1)).cast(kind)
 
 
 _EXACT = both_profiles(None, "exact", "reference_ops")
@@ -110,14 +101,22 @@ def _litert_only(numerics: Mapping[str, NumericsSpec]) -> Mapping[str, NumericsS
 OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "floor_div",
-        {kind: BinaryImplementation(_whole(np.floor_divide), _floor_div) for kind in _WHOLE}
-        | {FLOAT32: BinaryImplementation(_real(lambda a, b: np.floor(a / b)), _floor_div_f32)},
+        {
+            kind: BinaryImplementation(_integer(np.floor_divide), _lower_floor_div)
+            for kind in _INTEGERS
+        }
+        | {
+            FLOAT32: BinaryImplementation(
+                _float32(lambda a, b: np.floor(a / b)),
+                lambda call, a, b: float_function("floor")(a / b),
+            )
+        },
         _FLOAT,
     ),
     binary_op(
         "floor_mod",
-        {kind: BinaryImplementation(_whole(np.mod), _floor_mod) for kind in _WHOLE}
-        | {FLOAT32: BinaryImplementation(_real(_float_mod), _floor_mod_f32)},
+        {kind: BinaryImplementation(_integer(np.mod), _lower_floor_mod) for kind in _INTEGERS}
+        | {FLOAT32: BinaryImplementation(_float32(_float_mod), _lower_floor_mod_f32)},
         _FLOAT,
     ),
     binary_op(
@@ -145,12 +144,20 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     binary_op(
         "bitwise_xor",
-        dict.fromkeys(_BITS, BinaryImplementation(lambda call, a, b: a ^ b, _xor_e)),
+        dict.fromkeys(
+            _BITS,
+            BinaryImplementation(
+                lambda call, a, b: a ^ b,
+                lambda call, a, b: binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(
+                    call.output.dtype
+                ),
+            ),
+        ),
         _litert_only(_EXACT),
     ),
     binary_op(
         "right_shift",
-        dict.fromkeys(_BITS, BinaryImplementation(_shift, _shift_e)),
+        dict.fromkeys(_BITS, BinaryImplementation(_right_shift, _lower_right_shift)),
         _litert_only(_EXACT),
     ),
 )
