@@ -200,14 +200,15 @@ EDITS = (
          "tests/acceptance/test_constant_pools.py -k digits_is_bit_exact"),
     Edit("pass drops a span", PY + "passes/graph/row_slicing.py",
          "(part,), attrs, span)", "(part,), attrs)", SPANS),
-    Edit("pass drops a span", PY + "passes/graph/functions.py",
-         "        name: change(func) if", "        name: replace(f := change(func), body=tuple("
-         "replace(c, span=type(c.span)('')) for c in f.body)) if", SPANS),
-    Edit("pass changes a device", PY + "passes/graph/functions.py",
-         "        name: change(func) if",
-         "        name: replace(f := change(func), body=tuple(replace(c, outputs=tuple("
-         "replace(v, virtual_device=type(v.virtual_device)('cpu9')) for v in c.outputs)) "
-         "for c in f.body)) if", SPANS),
+    Edit("pass drops a span", PY + "passes/map_functions.py",
+         "    return _map_functions(module, Function, change)\n",
+         "    return _map_functions(module, Function, lambda func: replace(f := change(func), "
+         "body=tuple(replace(c, span=type(c.span)('')) for c in f.body)))\n", SPANS),
+    Edit("pass changes a device", PY + "passes/map_functions.py",
+         "    return _map_functions(module, Function, change)\n",
+         "    return _map_functions(module, Function, lambda func: replace(f := change(func), "
+         "body=tuple(replace(c, outputs=tuple(replace(v, virtual_device=type(v.virtual_device)"
+         "('cpu9')) for v in c.outputs)) for c in f.body)))\n", SPANS),
 )  # fmt: skip
 
 

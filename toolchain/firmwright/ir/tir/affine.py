@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
+from firmwright.ir.tir.traversal import walk
 
 Interval = tuple[int, int]
 _Terms = dict[tir.Expr, int]
@@ -433,36 +434,13 @@ def dtype_range(dtype: DType) -> Interval | None:
     return (dtype.min, dtype.max) if dtype.is_int or dtype == BOOL else None
 
 
-def children(expr: tir.Expr) -> tuple[tir.Expr, ...]:
-    """Return the direct subexpressions."""
-    match expr:
-        case tir.Binary(_, a, b):
-            return a, b
-        case tir.Not(a):
-            return (a,)
-        case tir.Cast(_, value):
-            return (value,)
-        case tir.Select(cond, a, b):
-            return cond, a, b
-        case tir.BufferLoad(_, indices):
-            return indices
-        case tir.AccessPtr(_, offset):
-            return (offset,)
-        case tir.IntrinsicCall(_, args):
-            return args
-        case _:
-            return ()
-
-
 def has_load(expr: tir.Expr) -> bool:
     """Return whether the value of `expr` depends on memory."""
-    if isinstance(expr, tir.BufferLoad | tir.IntrinsicCall):
-        return True
-    return any(has_load(child) for child in children(expr))
+    return any(isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr))
 
 
 def _has_select(expr: tir.Expr) -> bool:
-    return isinstance(expr, tir.Select) or any(_has_select(child) for child in children(expr))
+    return any(isinstance(part, tir.Select) for part in walk(expr))
 
 
 def common_divisor(form: Affine) -> int:

@@ -40,7 +40,6 @@ from firmwright.ir.tir.interpreter_memory import (
     allocate_undefined,
     make_pointer,
     make_view,
-    span_elements,
 )
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel, private_bytes
@@ -148,7 +147,7 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
     where = f"@{func.name}, parameter {param.name}"
     buffer = param.value
     assert isinstance(buffer, tir.Buffer)
-    need = span_elements(buffer) * buffer.dtype.size_bytes
+    need = buffer.span_elements * buffer.dtype.size_bytes
     if pointer.extent_bytes < need:
         raise InternalError(f"needs {need} bytes, gets {pointer.extent_bytes}", where=where)
     writes = param.role not in ("in", "const")
@@ -352,7 +351,7 @@ class _StatementCompiler:
 
     def _window(self, node: tir.DeclBuffer, scope: LoopScope) -> Run:
         buffer = node.buffer
-        need = span_elements(buffer) * buffer.dtype.size_bytes
+        need = buffer.span_elements * buffer.dtype.size_bytes
         have = node.source.extent * node.source.buffer.dtype.size_bytes
         if need > have:
             raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")

@@ -23,7 +23,6 @@ from firmwright.ir.tir.interpreter_memory import (
     Value,
     View,
     make_view,
-    span_elements,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 
@@ -341,7 +340,7 @@ class ExprCompiler:
         """Compile a run-time `Pointer` whose extent must be within the buffer."""
         buffer, extent = node.buffer, node.extent
         name, size = buffer.name, buffer.dtype.size_bytes
-        room = span_elements(buffer) - extent
+        room = buffer.span_elements - extent
         offset = self.compile(node.offset, bounds)
 
         def run(frame: ActivationFrame) -> Value:
@@ -350,7 +349,7 @@ class ExprCompiler:
             if is_any_active(bad, frame.mask):
                 raise self.error(
                     f"{extent} elements from {start} are not inside {name}, "
-                    f"which has {span_elements(buffer)}."
+                    f"which has {buffer.span_elements}."
                 )
             if is_lane_array(bad):
                 start = np.where(bad, 0, start)

@@ -26,7 +26,6 @@ from firmwright.ir.tir.interpreter_memory import (
     View,
     allocate_undefined,
     make_view,
-    span_elements,
 )
 
 Run: TypeAlias = Callable[[ActivationFrame], None]
@@ -155,7 +154,7 @@ def _run_with_private_copies(
 
 def _view_bytes(view: View) -> Array:
     start = int(view.base_bytes)
-    return view.storage[start : start + span_elements(view.buffer) * view.scale]
+    return view.storage[start : start + view.buffer.span_elements * view.scale]
 
 
 def _privatize(frame: ActivationFrame, views: dict[str, View], buffer: tir.Buffer) -> Pointer:

@@ -166,11 +166,3 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
     if writable and not array.flags.writeable:
         raise InternalError("the argument is written but is read-only", where=where)
     return Pointer(array.reshape(-1).view(np.uint8), 0, array.nbytes, writable)
-
-
-def span_elements(buffer: tir.Buffer) -> int:
-    """Return the number of elements from the first to the last, inclusive."""
-    if 0 in buffer.shape:
-        return 0
-    steps = zip(buffer.shape, buffer.element_strides, strict=True)
-    return sum((extent - 1) * stride for extent, stride in steps) + 1

@@ -64,6 +64,14 @@ class Buffer:
             return self.strides
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
+    @property
+    def span_elements(self) -> int:
+        """The number of elements from the first to the last, gaps between strides included."""
+        if 0 in self.shape:
+            return 0
+        steps = zip(self.shape, self.element_strides, strict=True)
+        return 1 + sum((extent - 1) * stride for extent, stride in steps)
+
 
 # ---- expressions -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Traversal of TIR trees and queries over them.
+"""Traversal of TIR trees, replacement of children, and queries.
 
 Traversal is in pre-order and execution order (a loop's range before its body), so collected lists
 and dicts follow the text.
@@ -7,12 +7,14 @@ and dicts follow the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from firmwright.ir import tir
 
 Node: TypeAlias = tir.Expr | tir.Stmt
+N = TypeVar("N", bound=Node)
 
 
 _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
@@ -62,9 +64,46 @@ _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType
 """Direct child statements per statement type."""
 
 
+_REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = MappingProxyType(
+    {
+        tir.Binary: lambda node, new: tir.Binary(node.op, *new),
+        tir.Not: lambda node, new: tir.Not(*new),
+        tir.Cast: lambda node, new: tir.Cast(node.dtype, *new),
+        tir.Select: lambda node, new: tir.Select(*new),
+        tir.BufferLoad: lambda node, new: tir.BufferLoad(node.buffer, new),
+        tir.AccessPtr: lambda node, new: replace(node, offset=new[0]),
+        tir.IntrinsicCall: lambda node, new: tir.IntrinsicCall(node.name, new, node.dtype),
+        tir.For: lambda node, new: tir.For(node.var, new[0], new[1], new[2], node.kind),
+        tir.BufferStore: lambda node, new: tir.BufferStore(node.buffer, new[:-1], new[-1]),
+        tir.Let: lambda node, new: tir.Let(node.var, *new),
+        tir.If: lambda node, new: tir.If(*new),
+        tir.While: lambda node, new: tir.While(*new),
+        tir.Seq: lambda node, new: tir.Seq(new),
+        tir.Allocate: lambda node, new: tir.Allocate(node.buffer, new[0], node.kind),
+        tir.AllocateConst: lambda node, new: tir.AllocateConst(node.buffer, node.constant, *new),
+        tir.DeclBuffer: lambda node, new: tir.DeclBuffer(node.buffer, *new),
+        tir.Evaluate: lambda node, new: tir.Evaluate(*new),
+        tir.PrimFuncCall: lambda node, new: replace(node, args=new),
+    }
+)
+"""Constructors from new children per node type."""
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """Return the direct children of `node` in execution order."""
     return _CHILDREN[type(node)](node)
+
+
+def with_children(node: N, new: tuple[Node, ...]) -> N:
+    """Return `node` with its direct children replaced; `node` itself if all are identical."""
+    if all(a is b for a, b in zip(new, children(node), strict=True)):
+        return node
+    return cast(N, _REBUILD[type(node)](node, new))
+
+
+def map_children(node: N, change: Callable[[Any], Node]) -> N:
+    """Return `node` with `change` applied to its direct children."""
+    return with_children(node, tuple([change(child) for child in children(node)]))
 
 
 def walk(node: Node) -> Iterator[Node]:

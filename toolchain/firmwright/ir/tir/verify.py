@@ -40,7 +40,7 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.traversal import local_names, prim_calls, walk
-from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer, span_elements
+from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
 from firmwright.ir.tir.verify_plan import diagnose_plan
 
 DIAGNOSTICS_SHOWN_MAX = 20
@@ -228,7 +228,7 @@ class _PrimFuncVerifier(ExprVerifier):
         buffer, source = stmt.buffer, stmt.source
         home = self.pointer(source, bounds)
         have = source.extent * source.buffer.dtype.size_bytes
-        need = span_elements(buffer) * buffer.dtype.size_bytes
+        need = buffer.span_elements * buffer.dtype.size_bytes
         if need > have:
             self.problem(
                 f"view {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
@@ -318,7 +318,7 @@ class _PrimFuncVerifier(ExprVerifier):
         shown, source, buffer = format_expr(arg), arg.buffer, param.value
         if source.dtype != buffer.dtype and source.scope != "pool":
             self.problem(f"{what}: {shown} is to {source.dtype.short}, not {buffer.dtype.short}")
-        need = span_elements(buffer) * buffer.dtype.size_bytes
+        need = buffer.span_elements * buffer.dtype.size_bytes
         if arg.extent * source.dtype.size_bytes < need:
             self.problem(
                 f"{what}: {shown} covers {arg.extent * source.dtype.size_bytes} bytes, "

@@ -29,14 +29,6 @@ class VisibleBuffer:
     root: str
 
 
-def span_elements(buffer: tir.Buffer) -> int:
-    """Return the distance in elements from the first to the last element of a strided buffer."""
-    if not buffer.elements:
-        return 0
-    strides = buffer.element_strides
-    return 1 + sum((n - 1) * s for n, s in zip(buffer.shape, strides, strict=True))
-
-
 class ExprVerifier:
     """Verifier of the expressions of one function; tracks the buffers and variables in scope."""
 
@@ -161,7 +153,7 @@ class ExprVerifier:
             self.problem(f"{format_expr(pointer)} has a negative extent")
         if home is not None and home.read_only and "w" in pointer.access:
             self.problem(f"{format_expr(pointer)} may write to {home.read_only}")
-        last = span_elements(buffer) - pointer.extent
+        last = buffer.span_elements - pointer.extent
         what = f"the offset of a pointer to {buffer.name},"
         if self.integer(pointer.offset, what, bounds) and not bounds.within(
             pointer.offset, 0, last

@@ -13,7 +13,7 @@ from dataclasses import replace
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions
 
 
 def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]) -> Function:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.tir.dce import referenced_constants
+from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.tir.dce import drop_unreferenced_constants
 
 
 def eliminate_dead_calls(func: Function) -> Function:
@@ -27,16 +28,8 @@ def eliminate_dead_calls(func: Function) -> Function:
 
 def run(module: IRModule) -> IRModule:
     """Apply DCE to every graph function."""
-    functions = {
-        name: eliminate_dead_calls(func) if isinstance(func, Function) else func
-        for name, func in module.functions.items()
-    }
-    if all(functions[name] is func for name, func in module.functions.items()):
-        return module
-    module = replace(module, functions=functions)
-    named = referenced_constants(module)
-    constants = {name: value for name, value in module.constants.items() if name in named}
-    return replace(module, constants=constants)
+    changed = map_graph_functions(module, eliminate_dead_calls)
+    return module if changed is module else drop_unreferenced_constants(changed)
 
 
 PASS = Pass("graph-dce", run)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, TensorType
 from firmwright.ir.module import IRModule, Pass
+from firmwright.passes.map_functions import map_graph_functions
 
 CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
@@ -74,13 +75,7 @@ def _flat(value: Attr) -> tuple[int, ...]:
 
 def run(module: IRModule) -> IRModule:
     """Fold pads in every graph function."""
-    functions = {
-        name: fold_pads(func) if isinstance(func, Function) else func
-        for name, func in module.functions.items()
-    }
-    if all(functions[name] is func for name, func in module.functions.items()):
-        return module
-    return replace(module, functions=functions)
+    return map_graph_functions(module, fold_pads)
 
 
 PASS = Pass("fold-pad", run)

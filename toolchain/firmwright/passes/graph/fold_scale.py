@@ -19,6 +19,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.passes.graph.fuse_activations import count_uses
+from firmwright.passes.map_functions import map_graph_functions
 
 # Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
@@ -28,13 +29,8 @@ _FORMULA, _SHIFT = "a * b + c", "a + b"
 def run(module: IRModule) -> IRModule:
     """Fold scales in every graph function."""
     constants = dict(module.constants)
-    functions = dict(module.functions)
-    for name, function in module.functions.items():
-        if isinstance(function, Function):
-            functions[name] = _folded(function, constants)
-    if all(functions[name] is func for name, func in module.functions.items()):
-        return module
-    return replace(module, functions=functions, constants=constants)
+    folded = map_graph_functions(module, lambda function: _folded(function, constants))
+    return module if folded is module else replace(folded, constants=constants)
 
 
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.functions import map_graph_functions
 from firmwright.passes.graph.fuse_activations import count_uses
+from firmwright.passes.map_functions import map_graph_functions
 
 EXPRESSION_OPS = ("expression", "reduction")
 Perm = tuple[int, ...]

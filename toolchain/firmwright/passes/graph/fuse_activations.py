@@ -12,7 +12,7 @@ from dataclasses import replace
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions
 
 FUSABLE_OPS = frozenset(
     [

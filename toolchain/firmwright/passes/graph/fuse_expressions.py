@@ -12,8 +12,8 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
-from firmwright.passes.graph.functions import map_graph_functions
 from firmwright.passes.graph.fuse_activations import count_uses
+from firmwright.passes.map_functions import map_graph_functions
 
 _AS_FORMULA = {"relu": "max(a, 0.0)", "relu6": "min(max(a, 0.0), 6.0)"}
 _INPUTS_MAX = 8

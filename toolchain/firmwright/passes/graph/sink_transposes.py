@@ -28,53 +28,15 @@ from firmwright.passes.graph.transposed_reshape import (
     grouping_permutation,
     reshape_before_transpose,
 )
+from firmwright.passes.map_functions import map_graph_functions
 
-ELEMENTWISE = frozenset(
-    [
-        "abs",
-        "add",
-        "cast",
-        "ceil",
-        "cos",
-        "div",
-        "elu",
-        "equal",
-        "exp",
-        "expression",
-        "floor",
-        "gelu",
-        "greater",
-        "greater_equal",
-        "hard_swish",
-        "leaky_relu",
-        "less",
-        "less_equal",
-        "log",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logistic",
-        "maximum",
-        "minimum",
-        "mul",
-        "neg",
-        "not_equal",
-        "quantize",
-        "dequantize",
-        "relu",
-        "relu6",
-        "relu_n1_to_1",
-        "round",
-        "rsqrt",
-        "sign",
-        "sin",
-        "sqrt",
-        "square",
-        "squared_difference",
-        "sub",
-        "tanh",
-    ]
-)
+_ELEMENTWISE = """
+    abs add cast ceil cos div elu equal exp expression floor gelu greater greater_equal
+    hard_swish leaky_relu less less_equal log logical_and logical_not logical_or logistic
+    maximum minimum mul neg not_equal quantize dequantize relu relu6 relu_n1_to_1 round rsqrt
+    sign sin sqrt square squared_difference sub tanh
+"""
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
 Perm = tuple[int, ...]
@@ -439,14 +401,16 @@ def _is_identity(perm: Perm) -> bool:
 def run(module: IRModule) -> IRModule:
     """Sink transposes in every graph function that has one."""
     constants = dict(module.constants)
-    functions = dict(module.functions)
-    for name, function in module.functions.items():
-        if isinstance(function, Function) and any(c.op == "transpose" for c in function.body):
-            functions[name], new_constants = _best(function, module.constants)
-            constants |= new_constants
-    if all(functions[name] is func for name, func in module.functions.items()):
-        return module
-    return replace(module, functions=functions, constants=constants)
+
+    def change(function: Function) -> Function:
+        if not any(call.op == "transpose" for call in function.body):
+            return function
+        laid, new_constants = _best(function, module.constants)
+        constants.update(new_constants)
+        return laid
+
+    sunk = map_graph_functions(module, change)
+    return module if sunk is module else replace(sunk, constants=constants)
 
 
 def _best(

@@ -119,6 +119,15 @@ def referenced_constants(module: IRModule) -> set[str]:
     return names
 
 
+def drop_unreferenced_constants(module: IRModule) -> IRModule:
+    """Return `module` without unused constants, or `module` itself if all are used."""
+    names = referenced_constants(module)
+    if names >= set(module.constants):
+        return module
+    constants = {name: value for name, value in module.constants.items() if name in names}
+    return replace(module, constants=constants)
+
+
 def _graph_constants(func: Function) -> set[str]:
     values = [*func.sinks, *(value for call in func.body for value in call.inputs if value)]
     initial = {state.initial for state in func.state}
@@ -137,11 +146,7 @@ def run(module: IRModule) -> IRModule:
     module = map_prim_funcs(
         module, lambda f: eliminate_dead_statements(f, keep if f.name == entry else frozenset())
     )
-    named = referenced_constants(module)
-    if named >= set(module.constants):
-        return module
-    constants = {name: value for name, value in module.constants.items() if name in named}
-    return replace(module, constants=constants)
+    return drop_unreferenced_constants(module)
 
 
 PASS = Pass("tir-dce", run)

@@ -14,7 +14,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
-from firmwright.passes.map_functions import map_prim_funcs
+from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 
 def find_duplicates(module: IRModule) -> dict[str, str]:
@@ -50,16 +50,10 @@ def run(module: IRModule) -> IRModule:
             return replace(node, constant=moved[node.constant])
         return None
 
-    def change(func: tir.PrimFunc) -> tir.PrimFunc:
-        return rewrite_func(func, rule)
-
-    module = map_prim_funcs(module, change)
+    module = map_prim_funcs(module, lambda func: rewrite_func(func, rule))
+    module = map_graph_functions(module, lambda func: _graph_function(func, moved))
     constants = {name: value for name, value in module.constants.items() if name not in moved}
-    functions = {
-        name: _graph_function(func, moved) if isinstance(func, Function) else func
-        for name, func in module.functions.items()
-    }
-    return replace(module, functions=functions, constants=constants)
+    return replace(module, constants=constants)
 
 
 def _graph_function(func: Function, moved: dict[str, str]) -> Function:

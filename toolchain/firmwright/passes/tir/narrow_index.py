@@ -14,6 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, Interval, is_widening
 from firmwright.ir.tir.rewrite import with_body
+from firmwright.ir.tir.traversal import Node, map_children, with_children
 from firmwright.passes.map_functions import map_prim_funcs
 from firmwright.passes.tir.simplify import assuming
 
@@ -39,33 +40,18 @@ class _Narrower:
     def expr(self, node: tir.Expr) -> tir.Expr:
         """Rewrite `node` with the same dtype, narrowed inside where possible."""
         match node:
-            case tir.Var(name, dtype):
-                return tir.Cast(dtype, tir.Var(name, INT32)) if name in self.narrow else node
-            case tir.Binary(op, a, b):
-                pair = self.pair(a, b) if op in tir.COMPARISONS else (self.expr(a), self.expr(b))
-                return node if pair[0] is a and pair[1] is b else tir.Binary(op, *pair)
-            case tir.Not(a):
-                new = self.expr(a)
-                return node if new is a else tir.Not(new)
+            case tir.Var(name, dtype) if name in self.narrow:
+                return tir.Cast(dtype, tir.Var(name, INT32))
+            case tir.Binary(op, a, b) if op in tir.COMPARISONS:
+                return with_children(node, self.pair(a, b))
             case tir.Cast(dtype, value):
                 new = self.index(value)
-                if new is value:
-                    return node
-                return new if new.dtype == dtype else tir.Cast(dtype, new)
-            case tir.Select(cond, a, b):
-                news = self.expr(cond), self.expr(a), self.expr(b)
-                same = news[0] is cond and news[1] is a and news[2] is b
-                return node if same else tir.Select(*news)
-            case tir.BufferLoad(buffer, indices):
-                new_indices = self.all(indices)
-                return node if new_indices is indices else tir.BufferLoad(buffer, new_indices)
-            case tir.AccessPtr():
-                return self.pointer(node)
-            case tir.IntrinsicCall(name, args, dtype):
-                new_args = self.same(args)
-                return node if new_args is args else tir.IntrinsicCall(name, new_args, dtype)
+                is_exact = new is not value and new.dtype == dtype
+                return new if is_exact else with_children(node, (new,))
+            case tir.BufferLoad() | tir.AccessPtr():
+                return map_children(node, self.index)
             case _:
-                return node
+                return map_children(node, self.expr)
 
     def index(self, node: tir.Expr) -> tir.Expr:
         """Rewrite `node` in 32 bits if it is a fitting 64-bit integer, else with its dtype."""
@@ -82,20 +68,6 @@ class _Narrower:
             if left is not None and right is not None:
                 return left, right
         return self.expr(a), self.expr(b)
-
-    def all(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
-        """Rewrite indices, narrowing each where possible."""
-        news = tuple(self.index(node) for node in nodes)
-        return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
-
-    def same(self, nodes: tuple[tir.Expr, ...]) -> tuple[tir.Expr, ...]:
-        """Rewrite arguments with their dtypes."""
-        news = tuple(self.expr(node) for node in nodes)
-        return nodes if all(x is y for x, y in zip(news, nodes, strict=True)) else news
-
-    def pointer(self, node: tir.AccessPtr) -> tir.AccessPtr:
-        offset = self.index(node.offset)
-        return node if offset is node.offset else replace(node, offset=offset)
 
     def narrowed(self, node: tir.Expr) -> tir.Expr | None:
         """Return the 64-bit `node` computed in 32 bits, or None if a step may not fit."""
@@ -129,52 +101,23 @@ class _Narrower:
                 return self._for(node)
             case tir.Let():
                 return self._let(node)
-            case tir.BufferStore(buffer, indices, value):
-                news, new = self.all(indices), self.expr(value)
-                same = news is indices and new is value
-                return node if same else tir.BufferStore(buffer, news, new)
             case tir.If():
                 return self._if(node)
-            case tir.While(cond, body):
-                new, new_body = self.expr(cond), self.stmt(body)
-                return node if new is cond and new_body is body else tir.While(new, new_body)
-            case tir.Seq(stmts):
-                new_stmts = tuple(self.stmt(stmt) for stmt in stmts)
-                same = all(x is y for x, y in zip(new_stmts, stmts, strict=True))
-                return node if same else tir.Seq(new_stmts)
+            case tir.BufferStore(_, indices, value):
+                return with_children(node, (*map(self.index, indices), self.expr(value)))
             case _:
-                return self._memory(node)
+                return map_children(node, self._child)
 
-    def _memory(self, node: tir.Stmt) -> tir.Stmt:
-        match node:
-            case tir.Allocate(body=body) | tir.AllocateConst(body=body):
-                new_body = self.stmt(body)
-                return node if new_body is body else replace(node, body=new_body)
-            case tir.DeclBuffer(buffer, source, body):
-                new_source, new_body = self.pointer(source), self.stmt(body)
-                same = new_source is source and new_body is body
-                return node if same else tir.DeclBuffer(buffer, new_source, new_body)
-            case tir.Evaluate(call):
-                args = self.same(call.args)
-                return (
-                    node
-                    if args is call.args
-                    else tir.Evaluate(tir.IntrinsicCall(call.name, args, call.dtype))
-                )
-            case tir.PrimFuncCall(args=args):
-                news = self.same(args)
-                return node if news is args else replace(node, args=news)
-            case _:
-                return node
+    def _child(self, node: Node) -> Node:
+        return self.stmt(node) if isinstance(node, tir.Stmt) else self.expr(node)
 
     def _if(self, node: tir.If) -> tir.Stmt:
-        cond = self.expr(node.cond)
-        then = replace(self, bounds=assuming(self.bounds, node.cond)).stmt(node.then)
-        orelse = node.orelse
-        if orelse is not None:
-            orelse = replace(self, bounds=assuming(self.bounds, node.cond, False)).stmt(orelse)
-        same = cond is node.cond and then is node.then and orelse is node.orelse
-        return node if same else tir.If(cond, then, orelse)
+        new: list[Node] = [self.expr(node.cond)]
+        for branch, holds in ((node.then, True), (node.orelse, False)):
+            if branch is not None:
+                bounds = assuming(self.bounds, node.cond, holds)
+                new.append(replace(self, bounds=bounds).stmt(branch))
+        return with_children(node, tuple(new))
 
     def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
@@ -185,10 +128,8 @@ class _Narrower:
                 within = _Narrower(self.narrow | {node.var.name}, inner)
                 body = within.stmt(node.body)
                 return tir.For(tir.Var(node.var.name, INT32), start, extent, body, node.kind)
-        start, extent = self.expr(node.start), self.expr(node.extent)
         body = _Narrower(self.narrow, inner).stmt(node.body)
-        same = start is node.start and extent is node.extent and body is node.body
-        return node if same else tir.For(node.var, start, extent, body, node.kind)
+        return with_children(node, (self.expr(node.start), self.expr(node.extent), body))
 
     def _let(self, node: tir.Let) -> tir.Stmt:
         inner = self.bounds.with_let(node.var, node.value)
@@ -196,9 +137,8 @@ class _Narrower:
         if value is not None:
             within = _Narrower(self.narrow | {node.var.name}, inner)
             return tir.Let(tir.Var(node.var.name, INT32), value, within.stmt(node.body))
-        value, body = self.expr(node.value), _Narrower(self.narrow, inner).stmt(node.body)
-        same = value is node.value and body is node.body
-        return node if same else tir.Let(node.var, value, body)
+        body = _Narrower(self.narrow, inner).stmt(node.body)
+        return with_children(node, (self.expr(node.value), body))
 
 
 def run(module: IRModule) -> IRModule:

@@ -20,7 +20,6 @@ from firmwright.ir.tir.flat_index import flat_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, children
-from firmwright.ir.tir.verify_exprs import span_elements
 
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
 _SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
@@ -245,4 +244,4 @@ def _has_axes(buffer: tir.Buffer) -> bool:
 
 
 def _flat(buffer: tir.Buffer) -> tir.Buffer:
-    return replace(buffer, shape=(span_elements(buffer),), strides=None)
+    return replace(buffer, shape=(buffer.span_elements,), strides=None)

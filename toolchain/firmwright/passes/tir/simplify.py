@@ -9,14 +9,13 @@ Branch conditions on memory are not assumed, since the branch may change that me
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening
 from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, substitute, with_body
-from firmwright.ir.tir.traversal import walk
+from firmwright.ir.tir.traversal import N, Node, map_children, walk, with_children
 from firmwright.passes.map_functions import map_prim_funcs
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -26,33 +25,18 @@ _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", 
 
 def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
     """Simplify `node` under the given bounds."""
-    match node:
-        case tir.Binary(op, a, b):
-            new_a, new_b = simplify_expr(a, bounds), simplify_expr(b, bounds)
-            same = new_a is a and new_b is b
-            return _binary(node if same else tir.Binary(op, new_a, new_b), bounds)
-        case tir.Not(a):
-            return _not(node, simplify_expr(a, bounds))
-        case tir.Cast(_, value):
-            return _cast(node, simplify_expr(value, bounds), bounds)
-        case tir.Select():
-            return _select(node, bounds)
-        case tir.BufferLoad(buffer, indices):
-            news = _all(indices, bounds)
-            return node if news is indices else tir.BufferLoad(buffer, news)
-        case tir.AccessPtr(_, offset, _, _):
-            new = simplify_expr(offset, bounds)
-            return node if new is offset else replace(node, offset=new)
-        case tir.IntrinsicCall(name, args, dtype):
-            news = _all(args, bounds)
-            return node if news is args else tir.IntrinsicCall(name, news, dtype)
+    if isinstance(node, tir.Select):
+        return _select(node, bounds)
+    new = map_children(node, lambda child: simplify_expr(child, bounds))
+    match new:
+        case tir.Binary():
+            return _binary(new, bounds)
+        case tir.Not():
+            return _not(new)
+        case tir.Cast():
+            return _cast(new)
         case _:
-            return node
-
-
-def _all(nodes: tuple[tir.Expr, ...], bounds: Bounds) -> tuple[tir.Expr, ...]:
-    news = tuple(simplify_expr(node, bounds) for node in nodes)
-    return nodes if all(new is old for new, old in zip(news, nodes, strict=True)) else news
+            return new
 
 
 # ---- expressions -----------------------------------------------------------------------------
@@ -95,7 +79,7 @@ def _logical(node: tir.Binary) -> tir.Expr:
             case "or":
                 return _bool(True) if holds else node.a
             case "xor" | "ne":
-                return _not(tir.Not(node.a), node.a) if holds else node.a
+                return _not(tir.Not(node.a)) if holds else node.a
     if node.op in ("and", "or") and node.a == node.b:
         return node.a
     return node
@@ -213,8 +197,8 @@ def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
     return None
 
 
-def _not(node: tir.Not, a: tir.Expr) -> tir.Expr:
-    match a:
+def _not(node: tir.Not) -> tir.Expr:
+    match node.a:
         case tir.IntImm(value, _):
             return _bool(not value)
         case tir.Not(inner):
@@ -223,19 +207,19 @@ def _not(node: tir.Not, a: tir.Expr) -> tir.Expr:
             opposite: dict[str, str] = _OPPOSITE
             return tir.Binary(opposite[op], left, right)  # type: ignore[arg-type]  # a BinaryOp
         case _:
-            return node if a is node.a else tir.Not(a)
+            return node
 
 
-def _cast(node: tir.Cast, value: tir.Expr, bounds: Bounds) -> tir.Expr:
-    dtype = node.dtype
+def _cast(node: tir.Cast) -> tir.Expr:
+    dtype, value = node.dtype, node.value
     if value.dtype == dtype:
         return value
     if isinstance(value, tir.IntImm) and dtype.is_int and _holds(dtype, value.value):
         return tir.IntImm(value.value, dtype)
-    # A detour over a type that holds every value on the way is no detour.
+    # Skip an intermediate type that represents every value of the inner type.
     if isinstance(value, tir.Cast) and dtype.is_int and is_widening(value.value.dtype, value.dtype):
-        return _cast(tir.Cast(dtype, value.value), value.value, bounds)
-    return node if value is node.value else tir.Cast(dtype, value)
+        return _cast(tir.Cast(dtype, value.value))
+    return node
 
 
 def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
@@ -245,8 +229,7 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
     a, b = simplify_expr(node.a, bounds), simplify_expr(node.b, bounds)
     if a == b:
         return a
-    same = cond is node.cond and a is node.a and b is node.b
-    return node if same else tir.Select(cond, a, b)
+    return with_children(node, (cond, a, b))
 
 
 # ---- statements ------------------------------------------------------------------------------
@@ -272,51 +255,28 @@ def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
             return _let(node, bounds)
         case tir.If():
             return _if(node, bounds)
-        case tir.While(cond, body):
-            new_cond, new_body = simplify_expr(cond, bounds), simplify_stmt(body, bounds)
-            if isinstance(new_cond, tir.IntImm) and not new_cond.value:
-                return EMPTY_STMT
-            same = new_cond is cond and new_body is body
-            return node if same else tir.While(new_cond, new_body)
+        case tir.While():
+            new = _map_children(node, bounds)
+            is_dead = isinstance(new.cond, tir.IntImm) and not new.cond.value
+            return EMPTY_STMT if is_dead else new
         case tir.Seq(stmts):
-            news = [simplify_stmt(stmt, bounds) for stmt in stmts]
-            same = all(new is old for new, old in zip(news, stmts, strict=True))
+            new_stmts = _map_children(node, bounds).stmts
             nested = any(isinstance(stmt, tir.Seq) for stmt in stmts) or len(stmts) == 1
-            return node if same and not nested else make_sequence(news)
-        case tir.Allocate(body=body) | tir.AllocateConst(body=body):
-            new_body = simplify_stmt(body, bounds)
-            if new_body == EMPTY_STMT:
-                return EMPTY_STMT
-            return node if new_body is body else replace(node, body=new_body)
+            return node if new_stmts is stmts and not nested else make_sequence(list(new_stmts))
+        case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer():
+            scope = _map_children(node, bounds)
+            return EMPTY_STMT if scope.body == EMPTY_STMT else scope
         case _:
-            return _leaf(node, bounds)
+            return _map_children(node, bounds)
 
 
-def _leaf(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
-    match node:
-        case tir.BufferStore(buffer, indices, value):
-            news, new = _all(indices, bounds), simplify_expr(value, bounds)
-            same = news is indices and new is value
-            return node if same else tir.BufferStore(buffer, news, new)
-        case tir.DeclBuffer(source=source, body=body):
-            new_source, new_body = simplify_expr(source, bounds), simplify_stmt(body, bounds)
-            assert isinstance(new_source, tir.AccessPtr)
-            if new_body == EMPTY_STMT:
-                return EMPTY_STMT
-            same = new_source is source and new_body is body
-            return node if same else replace(node, source=new_source, body=new_body)
-        case tir.Evaluate(call):
-            news = _all(call.args, bounds)
-            return (
-                node
-                if news is call.args
-                else tir.Evaluate(tir.IntrinsicCall(call.name, news, call.dtype))
-            )
-        case tir.PrimFuncCall(args=args):
-            news = _all(args, bounds)
-            return node if news is args else replace(node, args=news)
-        case _:
-            return node
+def _map_children(node: N, bounds: Bounds) -> N:
+    def change(child: Node) -> Node:
+        if isinstance(child, tir.Stmt):
+            return simplify_stmt(child, bounds)
+        return simplify_expr(child, bounds)
+
+    return map_children(node, change)
 
 
 def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
@@ -329,8 +289,7 @@ def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
     body = simplify_stmt(node.body, bounds.with_loop(node.var, start, extent))
     if body == EMPTY_STMT:
         return EMPTY_STMT
-    same = start is node.start and extent is node.extent and body is node.body
-    return node if same else tir.For(node.var, start, extent, body, node.kind)
+    return with_children(node, (start, extent, body))
 
 
 def _let(node: tir.Let, bounds: Bounds) -> tir.Stmt:
@@ -340,7 +299,7 @@ def _let(node: tir.Let, bounds: Bounds) -> tir.Stmt:
     body = simplify_stmt(node.body, bounds.with_let(node.var, value))
     if not any(part == node.var for part in walk(body)):
         return body
-    return node if value is node.value and body is node.body else tir.Let(node.var, value, body)
+    return with_children(node, (value, body))
 
 
 def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
@@ -351,7 +310,7 @@ def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
     then = simplify_stmt(node.then, assuming(bounds, cond))
     other = simplify_stmt(orelse, assuming(bounds, cond, False))
     if then == EMPTY_STMT:
-        return EMPTY_STMT if other == EMPTY_STMT else tir.If(_not(tir.Not(cond), cond), other)
+        return EMPTY_STMT if other == EMPTY_STMT else tir.If(_not(tir.Not(cond)), other)
     new_else = None if other == EMPTY_STMT else other
     same = cond is node.cond and then is node.then and new_else is node.orelse
     return node if same else tir.If(cond, then, new_else)

@@ -34,7 +34,7 @@ from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute
 from firmwright.ir.tir.traversal import Node, callees, local_names, statements, used_buffers
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
-from firmwright.passes.tir.dce import referenced_constants
+from firmwright.passes.tir.dce import drop_unreferenced_constants
 from firmwright.passes.tir.externalize_constants import externalize
 
 
@@ -97,9 +97,7 @@ def run(module: IRModule) -> IRModule:
     loader = _ConstantStager(module, main, pools)
     module = replace(module, constants={**module.constants, **loader.constants()})
     module = module.with_function(replace(main, body=loader.body()))
-    named = referenced_constants(module)
-    constants = {name: value for name, value in module.constants.items() if name in named}
-    module = replace(module, constants=constants)
+    module = drop_unreferenced_constants(module)
     _check_sizes(module, list(pools.values()))
     return module
 
