@@ -69,7 +69,7 @@ def test_past_failures_stay_fixed(seed: int) -> None:
 def test_missing_offset_constraints_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a mutation, no input and output of a call have an offset constraint."""
 
-    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[OffsetConstraint, ...]:
+    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[OffsetConstraint[str], ...]:
         return ()
 
     seeds = range(8)

@@ -222,7 +222,7 @@ def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
 
 
 def judge_conflicts(
-    subject: Subject, plan: Plan, conflicts: tuple[OffsetConstraint, ...]
+    subject: Subject, plan: Plan, conflicts: tuple[OffsetConstraint[str], ...]
 ) -> Outcome:
     """Judge with a planner and a validator that both lack one conflict."""
     pools = subject.compiled.module.pools
@@ -234,13 +234,13 @@ def judge_conflicts(
     return _harmless(made)
 
 
-def _careless(plan: Plan, conflicts: tuple[OffsetConstraint, ...]) -> Plan:
+def _careless(plan: Plan, conflicts: tuple[OffsetConstraint[str], ...]) -> Plan:
     """Return the plan with the two buffers of the missing conflict in one place."""
     (missing,) = [each for each in plan.conflicts if each not in conflicts]
     return _placed(plan, missing.b, plan.placements[missing.a])
 
 
-def _dropped(plan: Plan) -> Iterator[tuple[str, tuple[OffsetConstraint, ...]]]:
+def _dropped(plan: Plan) -> Iterator[tuple[str, tuple[OffsetConstraint[str], ...]]]:
     for number, conflict in enumerate(plan.conflicts):
         rest = plan.conflicts[:number] + plan.conflicts[number + 1 :]
         if conflict.hi - conflict.lo >= 2 and not any(

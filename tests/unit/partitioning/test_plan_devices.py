@@ -135,49 +135,51 @@ def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "said"),
+    ("device_assignments", "message"),
     [
         (
             (("b", "cpu0", ""),),
-            "toy: the tensor b cannot be in two places: --assign-device b=cpu0 puts it on cpu0, and the "
-            "partition @adder_add_0, which makes b, puts it on npu0. "
-            "Try: leave out one of the two.",
+            "toy: the tensor b has two contradictory assignments: --assign-device b=cpu0 assigns it to "
+            "cpu0, and the partition @adder_add_0, which computes b, assigns it to npu0. "
+            "Try: omit one of the two.",
         ),
         (
             (("b", "npu0", "sram"),),
-            "toy: the tensor b cannot lie in sram: who makes it sees npu_sram. "
+            "toy: the tensor b cannot be in sram: the device that computes it can access npu_sram. "
             "Try: another scope for --assign-device, or a --pool of that name.",
         ),
         (
             (("b", "npu0", ""), ("b", "npu1", "")),
-            "toy: --assign-device b=npu1 cannot be: --assign-device b=npu0 says otherwise.",
+            "toy: --assign-device b=npu1 is invalid: it contradicts --assign-device b=npu0.",
         ),
         (
             (("bb", "npu0", ""),),
-            "toy: --assign-device bb=npu0 cannot be: the model has no such tensor. Try: b.",
+            "toy: --assign-device bb=npu0 is invalid: the model has no such tensor. Try: b.",
         ),
         (
             (("b", "npu2", ""),),
-            "toy: --assign-device b=npu2 cannot be: there is no device npu2. Try: one of cpu0, npu0, npu1.",
+            "toy: --assign-device b=npu2 is invalid: there is no device npu2. "
+            "Try: one of cpu0, npu0, npu1.",
         ),
         (
             (("b", "npu0", "dtcm"),),
-            "toy: --assign-device b=npu0:dtcm cannot be: there is no pool dtcm to write to. "
+            "toy: --assign-device b=npu0:dtcm is invalid: there is no pool dtcm to write to. "
             "Try: one of sram, npu_sram.",
         ),
     ],
 )
-def test_what_contradicts_is_one_paragraph_that_names_both(
-    device_assignments: tuple[tuple[str, str, str], ...], said: str
+def test_contradictory_assignments_are_reported_with_both_origins(
+    device_assignments: tuple[tuple[str, str, str], ...], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         compiled(device_assignments=device_assignments)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
-def test_a_pool_that_the_board_lacks_is_named() -> None:
+def test_missing_pool_is_reported() -> None:
     with pytest.raises(
-        UsageError, match=r"no pool can hold the tensor .: who .* it sees none of sram"
+        UsageError,
+        match=r"no pool can hold the tensor .: the device that .* it cannot access any of sram",
     ):
         compiled(pools=(PoolInfo("sram"),))
 

@@ -192,7 +192,7 @@ def kernels(call: OpCall) -> Iterator[Kernel]:
                 yield kernel
 
 
-def allows(spans: tuple[OffsetConstraint, ...], difference: int) -> bool:
+def allows(spans: tuple[OffsetConstraint[str], ...], difference: int) -> bool:
     return all(
         not span.lo < difference < span.hi or (span.modulus > 1 and difference % span.modulus == 0)
         for span in spans
@@ -260,7 +260,7 @@ def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.n
     return shared_y.copy(), apart
 
 
-def closest(spans: tuple[OffsetConstraint, ...], x_size: int, y_size: int) -> list[int]:
+def closest(spans: tuple[OffsetConstraint[str], ...], x_size: int, y_size: int) -> list[int]:
     """Return the allowed differences at the ends of the forbidden interval and nearest to zero."""
     allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
     middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
@@ -324,7 +324,7 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
 
 def built_by(
     name: str, call: OpCall
-) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint, ...]]]:
+) -> Iterator[tuple[tir.PrimFunc, tuple[OffsetConstraint[str], ...]]]:
     """Yield the kernels of one schedule and their offset constraints."""
     for schedule in SCHEDULES:
         if schedule.name == name:

@@ -15,7 +15,7 @@ from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
 from firmwright.usmp.interference import build_interference
 
 UNLIMITED = (PoolInfo("sram"),)
-Problem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint, ...], tuple[PoolInfo, ...]]
+Problem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]]
 
 
 def a_buffer(
@@ -82,7 +82,7 @@ def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> Bu
     return a_buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
 
 
-def _relaxed(rng: random.Random, conflict: OffsetConstraint) -> OffsetConstraint:
+def _relaxed(rng: random.Random, conflict: OffsetConstraint[str]) -> OffsetConstraint[str]:
     """One conflict in five loses a part: overlap from one side, or at multiples of a period."""
     match rng.randrange(20):
         case 0 | 1:

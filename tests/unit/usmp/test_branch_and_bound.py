@@ -14,9 +14,9 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
 from firmwright.usmp.branch_and_bound import branch_and_bound, exact_planner
 from firmwright.usmp.default_planner import search_planner
-from firmwright.usmp.difference_bounds import DifferenceBounds, Gap
+from firmwright.usmp.difference_bounds import DifferenceBounds
 from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.greedy import size_order
+from firmwright.usmp.heuristics import size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import build_problem
@@ -25,13 +25,13 @@ POOLS = (PoolInfo("sram"),)
 CASES = 60
 CASES_DEEP = 3000
 
-SmallProblem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint, ...]]
+SmallProblem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]
 
 
-def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]) -> int:
+def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint[str]]) -> int:
     """The least height of any layout, offset by offset."""
     number = {buffer.name: index for index, buffer in enumerate(buffers)}
-    between: list[list[tuple[OffsetConstraint, int]]] = [[] for _ in buffers]
+    between: list[list[tuple[OffsetConstraint[str], int]]] = [[] for _ in buffers]
     for conflict in conflicts:
         a, b = number[conflict.a], number[conflict.b]
         between[max(a, b)].append((conflict, min(a, b)))
@@ -189,12 +189,15 @@ def test_the_next_allowed_difference_is_the_one_found_by_trying() -> None:
     for _ in range(2000):
         modulus = rng.choice([0, 0, 2, 3, 7])
         residue = rng.randrange(modulus) if modulus else 0
-        gap = Gap(0, 1, rng.randrange(-20, 1), rng.randrange(1, 20), modulus, residue)
-        relation = OffsetConstraint("a", "b", gap.lo, gap.hi, modulus, residue)
+        constraint = OffsetConstraint(
+            0, 1, rng.randrange(-20, 1), rng.randrange(1, 20), modulus, residue
+        )
         start = rng.randrange(-25, 25)
-        assert gap.least(start) == next(d for d in range(start, 60) if relation.allows(0, d))
-        assert gap.greatest(start) == next(
-            d for d in range(start, -60, -1) if relation.allows(0, d)
+        assert constraint.least_allowed(start) == next(
+            d for d in range(start, 60) if constraint.allows(0, d)
+        )
+        assert constraint.greatest_allowed(start) == next(
+            d for d in range(start, -60, -1) if constraint.allows(0, d)
         )
 
 

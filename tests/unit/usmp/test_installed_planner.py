@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 300
 PLANNER = '''
-from firmwright.usmp.greedy import greedy_by_size
+from firmwright.usmp.heuristics import greedy_by_size
 from dataclasses import replace
 
 def last_first(buffers, conflicts, pools):

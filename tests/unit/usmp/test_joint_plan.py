@@ -22,7 +22,7 @@ from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.plan import LiveRange
 from firmwright.ir.tir.traversal import walk
 from firmwright.ir.tir.verify import verify_module
-from firmwright.usmp.greedy import greedy_by_size
+from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.joint_plan import best_run_order, check_concurrent_fit, plan_jointly
 from firmwright.usmp.memory_planning import plan_memory
@@ -187,7 +187,7 @@ def test_models_that_do_not_fit_beside_each_other_are_refused() -> None:
     pools = (PoolInfo("sram", 1000),)
     models = [chain("a", 64, 640, 16, pools=pools), chain("b", 32, 640, 16, pools=pools)]
     assert plan_jointly(models).plan.workspace_bytes <= 1000
-    with pytest.raises(DoesNotFitError, match="do not fit beside each other: pool sram") as caught:
+    with pytest.raises(DoesNotFitError, match="do not fit at the same time: pool sram") as caught:
         check_concurrent_fit(models)
     assert caught.value.lowest_bytes == sum(workspace(module) for module in models)
     check_concurrent_fit(models[:1])

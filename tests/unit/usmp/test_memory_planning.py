@@ -14,7 +14,7 @@ from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
 from firmwright.ir.tir.traversal import walk
-from firmwright.usmp.greedy import greedy_by_size
+from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.inplace_analysis import InplaceCache
 from firmwright.usmp.memory_planning import plan_memory
 
@@ -212,13 +212,13 @@ def test_an_input_that_the_next_round_reads_again_is_not_overwritten() -> None:
 
 
 def test_what_is_known_of_a_kernel_serves_the_next_plan() -> None:
-    known = InplaceCache()
+    cache = InplaceCache()
     module = module_of(copy_kernel("copy", times=1))
-    first = plan_memory(module, known=known)
-    entries = dict(known.entries)
+    first = plan_memory(module, cache=cache)
+    entries = dict(cache.entries)
     assert len(entries) == 1
-    assert plan_memory(module, known=known).plan == first.plan
-    assert known.entries == entries
+    assert plan_memory(module, cache=cache).plan == first.plan
+    assert cache.entries == entries
 
 
 def test_a_buffer_goes_where_every_target_that_touches_it_can_reach() -> None:

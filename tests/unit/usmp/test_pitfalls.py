@@ -10,13 +10,13 @@ from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import Plan
 from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.greedy import size_order
+from firmwright.usmp.heuristics import size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import BUILTIN_PLANNERS
 from firmwright.usmp.planning_problem import build_problem
 
-PLANNERS = [name for name in BUILTIN_PLANNERS if name != "cpsat"]
+PLANNERS = list(BUILTIN_PLANNERS)
 pytestmark = pytest.mark.parametrize("name", PLANNERS)
 
 

@@ -28,7 +28,9 @@ def plan_of(a: int, b: int, pool_bytes: int, *, pool: str = "sram", bound: int =
     return Plan("test", placements, {"sram": pool_bytes}, bound)
 
 
-def complaint(plan: Plan, buffers: tuple[BufferInfo, ...], *conflicts: OffsetConstraint) -> str:
+def complaint(
+    plan: Plan, buffers: tuple[BufferInfo, ...], *conflicts: OffsetConstraint[str]
+) -> str:
     with pytest.raises(InternalError) as caught:
         check_plan(plan, buffers, conflicts, POOLS)
     return str(caught.value).removeprefix("planner test made a wrong plan: ")

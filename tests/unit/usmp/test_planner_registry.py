@@ -6,12 +6,12 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.usmp import planner_registry
-from firmwright.usmp.greedy import greedy_by_size
+from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.planner_registry import find_planner, planner_names, planner_summaries
 
 
 def test_the_six_planners_have_their_names_and_a_summary_each() -> None:
-    names = ("greedy_by_size", "greedy_by_conflicts", "hill_climb", "search", "exact", "cpsat")
+    names = ("greedy_by_size", "greedy_by_conflicts", "hill_climb", "search", "exact")
     assert planner_names()[:6] == names
     assert all(planner_summaries()[name].endswith(".") for name in names)
 
@@ -21,16 +21,16 @@ def test_an_unknown_planner_is_an_error_that_lists_the_known_ones() -> None:
         find_planner("magic")
     assert str(caught.value) == (
         "there is no memory planner 'magic'. Try: one of greedy_by_size, greedy_by_conflicts, "
-        "hill_climb, search, exact, cpsat."
+        "hill_climb, search, exact."
     )
 
 
 def test_an_installed_package_may_offer_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint(
-        "theirs", "firmwright.usmp.greedy:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
+        "theirs", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
     )
     taken = EntryPoint(
-        "search", "firmwright.usmp.greedy:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
+        "search", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
     )
     monkeypatch.setattr(planner_registry, "entry_points", lambda group: EntryPoints([point, taken]))
     assert planner_names()[-1] == "theirs"

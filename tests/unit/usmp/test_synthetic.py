@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from synthetic_graphs import FAMILIES, PLAIN_SEEDS, large_graphs, small_graph
 
-from firmwright.usmp import first_fit, heuristics, local_search
+from firmwright.usmp import first_fit, heuristics
 from firmwright.usmp.default_planner import search_planner
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import Layout
@@ -37,7 +37,6 @@ def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return first_fit.place_first_fit(problem, order)
 
     monkeypatch.setattr(heuristics, "place_first_fit", counted)
-    monkeypatch.setattr(local_search, "place_first_fit", counted)
 
     def so_far() -> int:
         total = sum(counts)

@@ -1,1 +1,1 @@
-"""The benchmark: models x boards, measured here, beside what others reached."""
+"""Benchmarks: models on boards, measured here and compared with figures of other systems."""

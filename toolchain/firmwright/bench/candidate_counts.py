@@ -1,9 +1,8 @@
-"""Every way to lower a layer, counted: many kernels in one firmware, each called once.
+"""Count every kernel candidate of a layer: many kernels in one image, each called once.
 
-In: operator calls and a board in QEMU. Out: for each call and schedule what the cost model predicts
-and what ran. Nothing is chosen, so schedules are seen that no choice would take. All kernels work
-on the same two buffers for each type of elements, on whatever lies there: counts hardly depend on
-data. No kernel shares its code with another.
+All candidates are counted, including those that selection would never choose. Kernels of one
+element type share two buffers with arbitrary contents, as counts hardly depend on data. Kernels do
+not share code.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 
 _CARRIED: Mapping[DType, str] = {INT8: "", INT16: "_wide", FLOAT32: "_real"}
-"""What kernels may read and write, and how their buffers' names end."""
+"""Element types that kernels may read and write, and the suffixes of their buffers."""
 
 log = logging.getLogger(__name__)
 KERNELS_PER_IMAGE = 64
 _ALIGNMENT = 16
 _APART = "speed"
-"""The goal whose kernels share no code, which would cost each a little: they are counted alone."""
+"""The goal under which kernels are not merged, so that each is counted alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCandidate:
-    """One kernel for one layer; `layer` counts the layers that were asked for."""
+    """One kernel for one layer; `layer` is the index of the requested layer."""
 
     layer: int
     call: OpCall
@@ -52,30 +51,30 @@ class KernelCandidate:
 
     @property
     def schedule(self) -> str:
-        """The rule and its configuration."""
+        """Return the schedule and its configuration."""
         return str(self.alternative.function.attrs["schedule"])
 
 
 def enumerate_candidates(
     calls: Iterable[OpCall], board: str, goal: str = "balanced"
 ) -> Iterator[KernelCandidate]:
-    """Each call in every schedule that lowering offers for it, under names of their own."""
+    """Yield every candidate that lowering offers for each call, with unique names."""
     for layer, call in enumerate(calls):
         options = Options(board=board, optimize=goal)
         module = configure_module(layer_module(call), load_board(board), options)
-        (found,) = lower_module(
+        (lowered_call,) = lower_module(
             module, op_table(), SCHEDULES, INTRINSICS, target_features, weights=cost_weights_for
         )
-        for number, alternative in enumerate(found.candidates):
+        for number, alternative in enumerate(lowered_call.candidates):
             yield KernelCandidate(layer, call, rename_kernel(alternative, f"_{layer}_{number}"))
 
 
 def count_candidates(
     items: Iterable[KernelCandidate], board: str
 ) -> Iterator[tuple[KernelCandidate, InstructionShare]]:
-    """What one call of each candidate's kernel executes on `board`.
+    """Yield the executed instructions of each candidate's kernel on `board`.
 
-    A kernel that the compiler refuses is left out with a warning that says so.
+    A kernel that the compiler rejects is skipped with a warning.
     """
     rest = iter(items)
     while batch := tuple(islice(rest, KERNELS_PER_IMAGE)):
@@ -83,7 +82,7 @@ def count_candidates(
 
 
 def compile_candidates(batch: Sequence[KernelCandidate], board: str) -> Compilation:
-    """One model that calls the kernel of each candidate, in order."""
+    """Compile one model that calls the kernel of each candidate, in order."""
     return compile_for(_module(batch, board), board)
 
 
@@ -104,7 +103,7 @@ def _counted_together(
 
 
 def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
-    """A lowered module whose main calls the kernel of each candidate, in order."""
+    """Return a lowered module whose main calls the kernel of each candidate, in order."""
     read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
     written = _buffers("y", [item.call.output for item in batch])
     calls = tuple(
@@ -133,7 +132,7 @@ def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
 
 
 def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, tir.Buffer]:
-    """One for each type of elements, large enough for all; int8 alone bears the plain name."""
+    """Return one buffer per element type, large enough for all layers."""
     most: dict[DType, int] = {}
     for kind in kinds:
         if kind is not None and kind.dtype in _CARRIED:

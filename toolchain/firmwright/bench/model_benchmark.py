@@ -1,9 +1,7 @@
-"""Measures every model on every board: instructions, memory, flash, compile time.
+"""Benchmark every model on every board: instructions, memory, flash, and compile time.
 
-In: model files and board names. Out: one `BenchmarkRow` each, with the rival's figures where
-known. A model
-that does not fit a board, or is not supported, gives a row that says so; everything else that goes
-wrong is raised.
+A model that does not fit a board or is not supported gives a row with the problem; other errors are
+raised.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ log = logging.getLogger(__name__)
 MODEL_SUFFIXES = (".tflite", ".onnx")
 BALANCED = "balanced"
 STREAM_INPUT_SUFFIX = "+rows"
-"""Behind a goal: the input comes row by row."""
+"""Suffix of a mode in which the input is streamed row by row."""
 MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """The rival's figures for the same model and core; None where there is none."""
+    """The peer's figures for the same model and core; None where there is none."""
 
     instructions: int | None
     workspace_bytes: int | None
@@ -46,7 +44,7 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow:
-    """One model on one board, compiled in one mode. With `problem` set nothing was measured.
+    """One model on one board in one mode. If `problem` is set, nothing was measured.
 
     `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
     model's share.
@@ -110,7 +108,7 @@ def _row(
     seconds = time.perf_counter() - start
     image = build_image(compiled)
     unit, count = _count(compiled, image)
-    known = compiled.metadata
+    metadata = compiled.metadata
     return BenchmarkRow(
         model=path.name,
         board=board,
@@ -118,8 +116,8 @@ def _row(
         mode=mode,
         unit=unit,
         count=count,
-        workspace_bytes=known["workspace_bytes"],
-        lower_bound_bytes=known["lower_bound_bytes"],
+        workspace_bytes=metadata["workspace_bytes"],
+        lower_bound_bytes=metadata["lower_bound_bytes"],
         flash_bytes=image.model_flash_bytes,
         stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),

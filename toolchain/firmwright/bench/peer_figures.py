@@ -1,7 +1,4 @@
-"""What other systems reached, from benchmarks/peers.csv: each figure with how it was obtained.
-
-In: the file. Out: figures by peer, core, model file and metric. Nothing is computed here.
-"""
+"""Figures of other systems from benchmarks/peers.csv, each with the way it was obtained."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from firmwright.base.errors import UsageError
 from firmwright.base.resources import benchmarks_dir
 
 REFERENCE_PEER = "TFLM + CMSIS-NN"
-"""The peer that the table stands beside: what most firmware with a network in it runs today."""
+"""The peer in the benchmark table: the usual way to run a network in firmware."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerFigure:
-    """One figure of a peer; `core` "any" is a figure that no core changes."""
+    """One figure of a peer; `core` is "any" if the figure does not depend on the core."""
 
     peer: str
     core: str
@@ -31,7 +28,7 @@ class PeerFigure:
 
 
 def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
-    """Every figure of the file (default: the project's own)."""
+    """Read every figure of the file (default: the project's own)."""
     file = path or benchmarks_dir() / "peers.csv"
     try:
         with file.open(encoding="utf-8", newline="") as text:
@@ -55,9 +52,9 @@ def _figure(row: dict[str, str]) -> PeerFigure:
 def find_figure(
     figures: Sequence[PeerFigure], *, model: str, core: str, metric: str, peer: str = REFERENCE_PEER
 ) -> int | None:
-    """A peer's figure for a model file on a core, if it is known."""
-    wanted = (peer, core, model, metric)
+    """Return a peer's figure for a model file on a core, or None."""
+    key = (peer, core, model, metric)
     for figure in figures:
-        if (figure.peer, figure.core, figure.model, figure.metric) == wanted:
+        if (figure.peer, figure.core, figure.model, figure.metric) == key:
             return round(figure.value)
     return None

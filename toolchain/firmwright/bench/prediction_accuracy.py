@@ -1,7 +1,6 @@
-"""The cost model against exact counts: every layer of every model on every board.
+"""Accuracy of the cost model: predicted and exact counts of every layer on every board.
 
-In: model files and boards in QEMU. Out: one `Prediction` a layer. A model that does not fit a board
-or has an operator that is not supported there gives none.
+Models that do not fit a board or have an unsupported operator there are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One layer: what the cost model said when it chose the schedule, and what then ran."""
+    """Predicted and executed instructions of one layer with the chosen schedule."""
 
     model: str
     board: str
@@ -35,14 +34,14 @@ class Prediction:
 
     @property
     def error(self) -> float:
-        """Relative; positive where too much was predicted."""
+        """Return the relative error; positive if too much was predicted."""
         return self.predicted / self.counted - 1
 
 
 def compare_predictions(
     models: Sequence[Path], boards: Sequence[str], optimize: str = "balanced"
 ) -> Iterator[Prediction]:
-    """Every layer of each model on each board, in that order."""
+    """Yield a comparison for every layer of each model on each board, in that order."""
     for path in models:
         model = load_model(path)
         for board in boards:
@@ -52,7 +51,7 @@ def compare_predictions(
             except (DoesNotFitError, UnsupportedError) as error:
                 log.warning("%s on %s: %s", path.name, board, error)
                 continue
-            said = predict_instructions(compiled)
+            predictions = predict_instructions(compiled)
             for row in compiled.metadata["operators"]:
                 index = int(row["index"])
                 yield Prediction(
@@ -61,16 +60,16 @@ def compare_predictions(
                     index,
                     str(row["kind"]),
                     str(row["schedule"]),
-                    said[index],
+                    predictions[index],
                     exact.operators[index].instructions,
                 )
 
 
 def median_error(rows: Sequence[Prediction]) -> float:
-    """The median of the errors' magnitudes."""
+    """Return the median magnitude of the errors."""
     return statistics.median(abs(row.error) for row in rows)
 
 
 def worst_error(rows: Sequence[Prediction]) -> float:
-    """The largest of the errors' magnitudes."""
+    """Return the largest magnitude of the errors."""
     return max(abs(row.error) for row in rows)

@@ -1,8 +1,7 @@
-"""Layers drawn by a seed, as small networks have them, and as row-streamed segments cut them.
+"""Random layers, as small networks and row-streamed segments have them.
 
-In: a seed. Out: operator calls with constants, one after the other without end. No benchmark model
-is looked at: what is fitted to those can be held against these. Shapes stay small enough that many
-layers in all their schedules are one firmware.
+The layers are independent of the benchmark models, so results fitted to those can be tested against
+them. Shapes are small enough that many layers with all their schedules fit one image.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.conv_window import same_padding
 
 MAX_ELEMENTS = 12_000
-"""Of a drawn layer's input and of its output."""
+"""Limit of the elements of a layer's input and of its output."""
 _CHANNELS = (3, 4, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 
 _Maker: TypeAlias = Callable[[np.random.Generator], OpCall]
 
 
 def generate_layers(seed: int) -> Iterator[OpCall]:
-    """Endless; every prefix is the same from run to run."""
+    """Yield operator calls endlessly; equal seeds give equal sequences."""
     rng = np.random.Generator(np.random.PCG64(seed))
     makers: tuple[_Maker, ...] = (
         _pointwise,
@@ -60,13 +59,13 @@ def _scale(rng: np.random.Generator, low: float, high: float) -> float:
 def _tensor(
     rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float
 ) -> TensorType:
-    """Half of all activations come out of a ReLU: their zero point is the least value."""
+    """Return an int8 tensor type; half have the zero point of a ReLU's output."""
     point = -128 if rng.random() < 0.5 else int(rng.integers(-100, 100))
     return TensorType(shape, INT8, Quantization((_scale(rng, low, high),), (point,)))
 
 
 def _image(rng: np.random.Generator, channels: int, most: int) -> tuple[int, int]:
-    """Rows and columns such that the tensor stays small."""
+    """Return rows and columns such that the tensor stays small."""
     limit = min(most, int((MAX_ELEMENTS / channels) ** 0.5))
     return int(rng.integers(3, limit + 1)), int(rng.integers(3, limit + 1))
 
@@ -90,7 +89,7 @@ def _convolution(rng: np.random.Generator) -> OpCall:
 
 
 def _convolution_row(rng: np.random.Generator) -> OpCall:
-    """One row of output: the rows are there in full, the columns are padded."""
+    """Return a convolution with one output row, of which only the columns are padded."""
     channels, outputs = _pick(rng, _CHANNELS[:8]), _pick(rng, _CHANNELS[:9])
     window = (3, 3) if rng.random() < 0.7 else (5, 5)
     columns = int(rng.integers(6, 49))
@@ -98,7 +97,7 @@ def _convolution_row(rng: np.random.Generator) -> OpCall:
 
 
 def _first(rng: np.random.Generator) -> OpCall:
-    """The first layer of a network: few channels, a stride."""
+    """Return a typical first layer of a network: few channels and a stride."""
     window = ((3, 3), (5, 5), (10, 4), (4, 4))[int(rng.integers(4))]
     channels, outputs = _pick(rng, (1, 1, 3, 3, 2)), _pick(rng, (8, 16, 24, 32, 64))
     size = int(rng.integers(12, 25)), int(rng.integers(10, 25))
@@ -136,7 +135,7 @@ def _conv(
     *,
     depthwise: bool = False,
 ) -> OpCall:
-    """`padding` is same in both directions, or for `row` in columns alone."""
+    """Return a convolution; `padding` is `same`, or `row` for columns only."""
     outputs = outputs or channels
     pads = [same_padding(n, k, s, 1) for n, k, s in zip(size, window, stride, strict=True)]
     pads[0] = (0, 0) if padding == "row" else pads[0]

@@ -76,7 +76,6 @@ _PACKAGES: Final = (
     ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
     ("onnx", "read ONNX models", "'firmwright[onnx]'"),
     ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
-    ("ortools", "--planner cpsat", "'firmwright[exact]'"),
     ("distributed", "tune on a cluster", "'firmwright[dask]'"),
 )
 

@@ -271,7 +271,7 @@ class _ModuleParser(SyntaxParser):
         pool_bytes: dict[str, int] = {}
         buffers: list[BufferInfo] = []
         placements: dict[str, Placement] = {}
-        conflicts: list[OffsetConstraint] = []
+        conflicts: list[OffsetConstraint[str]] = []
         self.tokens.expect("{")
         while not self.tokens.accept("}"):
             match self.one_of(("pool", "buffer", "place", "conflict")):
@@ -314,7 +314,7 @@ class _ModuleParser(SyntaxParser):
         self.tokens.expect("+")
         placements[name] = Placement(pool, self.tokens.int_())
 
-    def _conflict(self) -> OffsetConstraint:
+    def _conflict(self) -> OffsetConstraint[str]:
         a, b = self.tokens.local(), self.tokens.local()
         low, high = self._pair()
         modulus, residue = self._pair() if self.tokens.accept("mod") else (0, 0)

@@ -1,8 +1,7 @@
-"""The C that is not generated: what kernels may call of it, and the files that it is made of.
+"""Hand-written C of backends and users: callable functions and their source files.
 
-In: a module whose kernels call functions of backends or of the user. Out: a table of intrinsics
-that has those functions too, and the module with the backends' own C files among its `files`. A
-function that is in no backend's table is declared by the kernel that calls it (attribute `extern`).
+Functions in a backend's table become intrinsics. Other functions are declared by the kernel that
+calls them (attribute `extern`).
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from firmwright.targets.registry import backend_of
 
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILD_FLAGS_FILE = "build.json"
-"""In a backend's folder: the flags that its files are compiled with."""
+"""File in a backend's folder with the compiler flags of its sources."""
 
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
-    """`base` with the functions of the module's backends, and those that its kernels declare."""
-    found: dict[str, Intrinsic] = {}
+    """Return `base` with the functions of the backends and those that kernels declare."""
+    intrinsics: dict[str, Intrinsic] = {}
     for _, backend in module_backends(module):
-        found |= {item.name: item for item in backend.intrinsics}
+        intrinsics |= {item.name: item for item in backend.intrinsics}
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
-            found |= _declared(function)
-    return {**base, **found} if found else base
+            intrinsics |= _declared(function)
+    return {**base, **intrinsics} if intrinsics else base
 
 
 def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
-    """Names of the module's targets that are backends, with those."""
+    """Yield the names of the module's targets that are backends, with the backends."""
     for name, target in module.targets.items():
         backend = backend_of(target)
         if backend is not None:
@@ -48,11 +47,11 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
 
 
 def _declared(kernel: tir.PrimFunc) -> dict[str, Intrinsic]:
-    """The C functions that a kernel declares by calling them."""
+    """Return the C functions that a kernel declares by calling them."""
     names = kernel.attrs["extern"]
-    wanted = set(names) if isinstance(names, tuple) else {names}
+    extern_names = set(names) if isinstance(names, tuple) else {names}
     calls = [part.call for part in statements(kernel.body) if isinstance(part, tir.Evaluate)]
-    return {call.name: _extern(call) for call in calls if call.name in wanted}
+    return {call.name: _extern(call) for call in calls if call.name in extern_names}
 
 
 def _extern(call: tir.IntrinsicCall) -> Intrinsic:
@@ -65,7 +64,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 
     def meaning(*values: Any) -> NoReturn:
         raise ModelError(
-            f"what the C function {call.name} computes is not known here.",
+            f"the C function {call.name} cannot be evaluated here.",
             hint="verify against the model file (--reference-model), or with --expect OUT.npz.",
         )
 
@@ -84,20 +83,21 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 
 
 def add_library_files(module: IRModule) -> IRModule:
-    """The module with what its backends' kernels call among its files.
+    """Return the module with the sources that its backends' kernels call among its files.
 
-    The attribute `backend_checks` says what a run asks backends first: "function version", each.
+    The attribute `backend_checks` lists the library versions that a run checks first, as "function
+    version".
     """
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     checks: dict[str, None] = {}
     for name, backend in module_backends(module):
         kernels = [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
         if kernels:
-            found |= _library(module, name, backend, kernels)
+            files |= _library(module, name, backend, kernels)
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
     module = module.with_attrs(backend_checks=tuple(checks)) if checks else module
-    return replace(module, files={**found, **module.files}) if found else module
+    return replace(module, files={**files, **module.files}) if files else module
 
 
 def _library(

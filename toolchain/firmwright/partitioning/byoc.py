@@ -1,12 +1,9 @@
-"""Gives operators to backends: what they get becomes functions that carry a target.
+"""BYOC partitioning: turn groups of calls into functions with the target of a backend.
 
-In: a module with graph functions, the backends that take part, in order of preference, and who says
-what each gets (`matching.eager`, or a choice made before). Out: the same program, in which every
-such part is a function with the attributes `target` (a name in the module's table), `symbol` (a C
-name), and `composite` where it is one entry of the backend's table; the function it was cut out of
-calls it. Functions that carry a target are left alone, and so are calls that carry another one's.
-Names do not depend on what else there is: they count the parts of one backend that consist of the
-same operators.
+Each group becomes a function with the attributes `target` (a name in the module's table), `symbol`
+(a C name), and `composite` if it is a single entry of the backend's pattern table. Functions and
+calls that already carry a target are not changed. Names count the groups of one backend with equal
+operators, so they do not depend on other parts of the model.
 """
 
 from __future__ import annotations
@@ -28,13 +25,13 @@ from firmwright.partitioning.pattern_matching import (
 from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
 
 _NAMED_OPS = 4
-"""Operators that a symbol names before it says `more`."""
+"""Operators that a symbol names before it ends in `more`."""
 
 
 def partition_by_patterns(
     module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """`module` with functions for what the backends get."""
+    """Return `module` with functions for the groups that `choose` selects."""
     for function in module.functions.values():
         if isinstance(function, Function) and not target_of(function):
             groups = choose(function, module, active)
@@ -45,7 +42,7 @@ def partition_by_patterns(
 
 @dataclass
 class _Partition:
-    """The partition of one graph function."""
+    """Partitioning of one graph function."""
 
     module: IRModule
     function: Function
@@ -72,7 +69,7 @@ class _Partition:
         return [self.function.body[index] for index in group.calls]
 
     def _region(self, group: CallGroup) -> Call:
-        """Several entries as one function, each a composite that it calls."""
+        """Cut out a function of several entries, each a composite function that it calls."""
         inside = {index: entry for entry in group.entries for index in entry[1]}
         units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
         units += [CallGroup((index,)) for index in group.calls if index not in inside]
@@ -91,7 +88,7 @@ class _Partition:
         return self._cut(group.target, calls, group.calls, "")
 
     def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
-        """A function of `calls`, which stand for the operators `covered`; the call of it."""
+        """Create a function of `calls` for the operators `covered`, and return its call."""
         params, results = self._boundary(calls, covered)
         name = self._name(target, [self.function.body[index].op for index in covered])
         attrs: dict[str, Attr] = {
@@ -100,16 +97,16 @@ class _Partition:
             **({"composite": entry} if entry else {}),
         }
         body = tuple(replace(call, target="") for call in calls)
-        made = Function(name, params, body, results, attrs)
-        self.module = self.module.with_function(made)
+        region = Function(name, params, body, results, attrs)
+        self.module = self.module.with_function(region)
         return Call(f"@{name}", params, results, {}, calls[-1].span, target)
 
     def _boundary(
         self, calls: Sequence[Call], covered: Sequence[int]
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """What comes in from outside, and what is made here and read there."""
-        made = {value.name for call in calls for value in call.outputs}
-        params = {v.name: v for call in calls for v in call.variables if v.name not in made}
+        """Return the values that come from outside, and those defined inside and read outside."""
+        defined = {value.name for call in calls for value in call.outputs}
+        params = {v.name: v for call in calls for v in call.variables if v.name not in defined}
         inside = set(covered)
         outside = {value.name for value in self.function.sinks}
         outside |= {

@@ -1,17 +1,13 @@
-"""The search for the partition that costs least, given what each part costs.
+"""Collage: find the partition with the least cost, given the cost of each candidate region.
 
-In: a graph function, parts that it could consist of (`PartitionCandidate`: calls, who runs them,
-what that
-costs) and what it costs to move a tensor between two targets. Out: programs, each a cover of all
-calls, none worse than another in both time and memory, the fastest first. Nothing is rewritten
-here and nothing measured: a result is applied by `parts.py`.
+The results are programs, each a cover of all calls, on the Pareto front of cost and memory,
+cheapest first. `partition_result` applies them.
 
-Source of the method: a shortest path over sets of calls that are covered, where each step adds a
-part that covers the first call which is not. A part may be computed in one piece in the place of
-its last call (ir/graph/patterns.py), so any cover by disjoint parts is a program. Of two beginnings
-that cover the same calls, with the same targets at the border, nothing else counts later.
-Memory is what is alive at a part in the order of the file, and its workspace: an estimate, since
-the planner may do better.
+Method: a shortest path over sets of covered calls. Each step adds a region that covers the first
+uncovered call. A region may be computed in one piece at its last call (ir/graph/patterns.py), so
+any disjoint cover is a program. Two partial programs that cover the same calls with the same
+targets at the border are interchangeable. Memory is an estimate: live bytes at a region in the
+order of the file plus its workspace; the planner may do better.
 """
 
 from __future__ import annotations
@@ -26,18 +22,18 @@ from firmwright.partitioning.regions import CallGroup
 
 CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
 TransferCost = Callable[[str, str, int], int]
-"""What it costs to bring so many bytes from one target to another; "" is the core."""
+"""Cost to transfer that many bytes from one target to another; "" is the core."""
 _BEGINNINGS_MAX = 2048
-"""Beginnings that are pursued at a call; of more those of least time."""
+"""Partial programs kept per call; if there are more, the cheapest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionCost:
-    """What one run of a part takes; nothing of it is known unless the status is ok.
+    """Cost of one run of a region; the figures are valid only with the status ok.
 
-    `how` says where `count` is from: measured, modelled (the backend's or the core's cost model),
-    or free (a view, or what no choice can change). `scratch` is workspace and inner tensors by
-    pool. `reason` says why a part failed.
+    `how` is the origin of `count`: measured, modelled (the backend's or the core's cost model), or
+    free (a view, or a part that no choice can change). `scratch` is workspace and inner tensors by
+    pool.
     """
 
     status: CostStatus
@@ -50,7 +46,7 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """A part of a function, run by its group's owner ("" is the core)."""
+    """A region of a function, executed by its group's target ("" is the core)."""
 
     group: CallGroup
     cost: RegionCost
@@ -58,7 +54,7 @@ class PartitionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedProgram:
-    """A cover of all calls, in the order of their first ones."""
+    """A cover of all calls, in the order of their first calls."""
 
     parts: tuple[PartitionCandidate, ...]
     count: int
@@ -66,16 +62,16 @@ class PartitionedProgram:
 
     @property
     def groups(self) -> list[CallGroup]:
-        """What backends get."""
+        """Return the groups of backends."""
         return [part.group for part in self.parts if part.group.target]
 
 
 def restrict_to_known_costs(
     candidates: Sequence[PartitionCandidate], eager: Sequence[CallGroup]
 ) -> list[PartitionCandidate]:
-    """Candidates to choose from: where a cost is unknown, what the order of preference takes.
+    """Return the usable candidates; where a cost is unknown, use the groups of `eager`.
 
-    `eager` covers all calls. What failed is out.
+    `eager` covers all calls. Failed candidates are dropped.
     """
     forced: set[int] = set()
     for candidate in candidates:
@@ -83,7 +79,7 @@ def restrict_to_known_costs(
             calls = set(candidate.group.calls)
             forced |= {i for group in eager if calls & set(group.calls) for i in group.calls}
     fixed = [group for group in eager if forced & set(group.calls)]
-    # What nobody compares costs nothing.
+    # A region without alternatives does not affect the comparison.
     return [PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed] + [
         candidate
         for candidate in candidates
@@ -94,13 +90,13 @@ def restrict_to_known_costs(
 def search_partitions(
     function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
 ) -> tuple[PartitionedProgram, ...]:
-    """The programs, the fastest first; UsageError if some call is in no candidate."""
+    """Return the programs, cheapest first; raise UsageError if a call is in no candidate."""
     return _PartitionSearch(function, candidates, transfer).programs()
 
 
 @dataclass(frozen=True, slots=True)
 class _PartialProgram:
-    """A beginning of a program."""
+    """A partial program as a linked list of regions."""
 
     count: int
     peak_bytes: int
@@ -115,7 +111,7 @@ class _PartialProgram:
 
 
 _Border: TypeAlias = "tuple[int, tuple[tuple[int, str], ...]]"
-"""The calls that are covered, as bits, and the targets of those with a neighbour that is not."""
+"""Covered calls as bits, and the targets of those with an uncovered neighbor."""
 
 
 class _PartitionSearch:
@@ -125,7 +121,7 @@ class _PartitionSearch:
         self.function = function
         self.transfer = transfer
         self.makers = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
-        self.neighbours = self._neighbours()
+        self.neighbors = self._neighbors()
         self.live_bytes = _live_bytes(function)
         self.with_call: list[list[PartitionCandidate]] = [[] for _ in function.body]
         for candidate in candidates:
@@ -143,17 +139,17 @@ class _PartitionSearch:
         waiting: list[dict[_Border, list[_PartialProgram]]] = [{} for _ in range(total + 1)]
         waiting[0][0, ()] = [_PartialProgram(0, 0)]
         for first in range(total):
-            for border, labels in _fewest(waiting[first]).items():
+            for border, labels in _cheapest_borders(waiting[first]).items():
                 for candidate in self.with_call[first]:
                     self._add(candidate, border, labels, waiting)
             waiting[first] = {}
-        kept: list[_PartialProgram] = []
-        for label in (label for found in waiting[total].values() for label in found):
-            _keep(kept, label)
-        if not kept:
+        complete: list[_PartialProgram] = []
+        for label in (label for labels_at in waiting[total].values() for label in labels_at):
+            _add_unless_dominated(complete, label)
+        if not complete:
             raise UsageError("no parts cover the model.", where=self.function.name)
-        kept.sort(key=lambda label: (label.count, label.peak_bytes))
-        return tuple(PartitionedProgram(tuple(k.parts()), k.count, k.peak_bytes) for k in kept)
+        complete.sort(key=lambda label: (label.count, label.peak_bytes))
+        return tuple(PartitionedProgram(tuple(k.parts()), k.count, k.peak_bytes) for k in complete)
 
     def _add(
         self,
@@ -162,17 +158,17 @@ class _PartitionSearch:
         labels: Sequence[_PartialProgram],
         waiting: list[dict[_Border, list[_PartialProgram]]],
     ) -> None:
-        """Beginnings that go on with `candidate`, where it covers nothing twice."""
+        """Extend partial programs by `candidate` unless it covers a call twice."""
         covered, owners = border[0], dict(border[1])
         bits = sum(1 << i for i in candidate.group.calls)
         if covered & bits:
             return
-        moved = self._moved(candidate.group, owners)
+        moved = self._transfer_cost(candidate.group, owners)
         owners |= dict.fromkeys(candidate.group.calls, candidate.group.target)
         after = covered | bits
         place = waiting[_first_zero(after)].setdefault((after, self._border(after, owners)), [])
         for label in labels:
-            _keep(place, self._extended(label, candidate, moved))
+            _add_unless_dominated(place, self._extended(label, candidate, moved))
 
     def _extended(
         self, label: _PartialProgram, candidate: PartitionCandidate, moved: int
@@ -182,8 +178,8 @@ class _PartitionSearch:
         count = label.count + candidate.cost.count + moved
         return _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
 
-    def _moved(self, group: CallGroup, owners: Mapping[int, str]) -> int:
-        """Transfers between this part, what is outside the function, and parts chosen before."""
+    def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
+        """Return the cost of transfers between this region, earlier regions, and the interface."""
         total, inside = 0, set(group.calls)
         sources = {value.name for value in self.function.sources}
         sinks = {value.name for value in self.function.sinks}
@@ -191,36 +187,40 @@ class _PartitionSearch:
             call = self.function.body[index]
             for value in call.variables:
                 maker = self.makers.get(value.name, -1)
-                whose = "" if value.name in sources else owners.get(maker)
-                if maker not in inside and whose is not None and whose != group.target:
-                    total += self.transfer(whose, group.target, value.type.size_bytes)
+                other_target = "" if value.name in sources else owners.get(maker)
+                if (
+                    maker not in inside
+                    and other_target is not None
+                    and other_target != group.target
+                ):
+                    total += self.transfer(other_target, group.target, value.type.size_bytes)
             for value in call.outputs:
                 readers = {owners[i] for i in self._readers(value.name) if i in owners}
                 readers |= {""} if value.name in sinks else set()
-                for whose in sorted(readers - {group.target}):
-                    total += self.transfer(group.target, whose, value.type.size_bytes)
+                for other_target in sorted(readers - {group.target}):
+                    total += self.transfer(group.target, other_target, value.type.size_bytes)
         return total
 
     def _readers(self, name: str) -> Iterator[int]:
-        for index in self.neighbours[self.makers[name]]:
+        for index in self.neighbors[self.makers[name]]:
             if any(value.name == name for value in self.function.body[index].variables):
                 yield index
 
-    def _neighbours(self) -> list[set[int]]:
-        found: list[set[int]] = [set() for _ in self.function.body]
+    def _neighbors(self) -> list[set[int]]:
+        neighbors: list[set[int]] = [set() for _ in self.function.body]
         for index, call in enumerate(self.function.body):
             for value in call.variables:
                 maker = self.makers.get(value.name)
                 if maker is not None:
-                    found[maker].add(index)
-                    found[index].add(maker)
-        return found
+                    neighbors[maker].add(index)
+                    neighbors[index].add(maker)
+        return neighbors
 
     def _border(self, covered: int, owners: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
         return tuple(
             (index, owner)
             for index, owner in sorted(owners.items())
-            if any(not covered >> other & 1 for other in self.neighbours[index])
+            if any(not covered >> other & 1 for other in self.neighbors[index])
         )
 
 
@@ -228,30 +228,36 @@ def _first_zero(bits: int) -> int:
     return (~bits & (bits + 1)).bit_length() - 1
 
 
-def _keep(labels: list[_PartialProgram], new: _PartialProgram) -> None:
-    """Adds a beginning unless another is no worse in both; takes out those it beats."""
+def _add_unless_dominated(labels: list[_PartialProgram], new: _PartialProgram) -> None:
+    """Add a partial program unless another dominates it; remove those that it dominates."""
     if any(k.count <= new.count and k.peak_bytes <= new.peak_bytes for k in labels):
         return
     labels[:] = [k for k in labels if k.count < new.count or k.peak_bytes < new.peak_bytes]
     labels.append(new)
 
 
-def _fewest(found: dict[_Border, list[_PartialProgram]]) -> dict[_Border, list[_PartialProgram]]:
-    if len(found) <= _BEGINNINGS_MAX:
-        return found
-    best = sorted(found, key=lambda border: (min(k.count for k in found[border]), border))
-    return {border: found[border] for border in best[:_BEGINNINGS_MAX]}
+def _cheapest_borders(
+    borders: dict[_Border, list[_PartialProgram]],
+) -> dict[_Border, list[_PartialProgram]]:
+    if len(borders) <= _BEGINNINGS_MAX:
+        return borders
+    best = sorted(borders, key=lambda border: (min(k.count for k in borders[border]), border))
+    return {border: borders[border] for border in best[:_BEGINNINGS_MAX]}
 
 
 def _live_bytes(function: Function) -> list[int]:
-    """At each call the bytes of its inputs and outputs, and of what is read after it."""
-    made = {value.name: (-1, value.type.size_bytes) for value in function.sources}
+    """Return the bytes live at each call: inputs, outputs, and values read later."""
+    definitions = {value.name: (-1, value.type.size_bytes) for value in function.sources}
     last = {value.name: len(function.body) for value in function.sinks}
     for index, call in enumerate(function.body):
-        made |= {value.name: (index, value.type.size_bytes) for value in call.outputs}
+        definitions |= {value.name: (index, value.type.size_bytes) for value in call.outputs}
         for value in call.variables:
             last[value.name] = max(index, last.get(value.name, index))
     return [
-        sum(size for name, (first, size) in made.items() if first <= at <= last.get(name, first))
-        for at in range(len(function.body))
+        sum(
+            size
+            for name, (first, size) in definitions.items()
+            if first <= call_index <= last.get(name, first)
+        )
+        for call_index in range(len(function.body))
     ]

@@ -1,8 +1,8 @@
-"""Custom operators: who claims one, and the kernels that call the user's C.
+"""Custom operators: their registration, and the kernels that call the user's C functions.
 
-In: a module with calls of `custom`, partitioned, so that backends have taken theirs. Out: the
-module in which each call that a `CustomOp` claims calls a PrimFunc that calls the user's function;
-its sources are files of the module, which so compiles elsewhere without the user's file.
+`lower_custom_ops` runs after partitioning, so backends take precedence. It turns each call of a
+registered custom operator into a call of a PrimFunc. The user's C sources are stored among the
+module's files, so that the module compiles elsewhere without them.
 """
 
 from __future__ import annotations
@@ -28,62 +28,62 @@ from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.kernel_builder import BackendKernel
 
 CUSTOM_FILES_DIR = f"{BACKEND_FILES_DIR}/custom"
-"""Where the users' C files are in a project."""
+"""Folder of the users' C files in a project."""
 CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
-"""What a file with custom operators calls its list of them."""
+"""Name of the list in a file that defines custom operators."""
 
 
 def is_registered(domain: str, name: str) -> bool:
-    """Whether a custom operator, or a pattern of a backend, speaks of that operator."""
+    """Return whether a custom operator or a pattern of a backend covers that operator."""
     if CUSTOM_OPS.find(domain, name) is not None:
         return True
     return any(
-        _speaks_of(part, domain, name)
+        _matches_op(part, domain, name)
         for backend in BACKENDS.all().values()
         for entry in backend.table
         for part in call_patterns(entry.pattern)
     )
 
 
-def _speaks_of(part: OpPattern, domain: str, name: str) -> bool:
+def _matches_op(part: OpPattern, domain: str, name: str) -> bool:
     return part.op == "custom" and part.takes({"domain": domain, "name": name})
 
 
 def load_custom_ops(path: Path) -> None:
-    """Registers what a Python file of the user's lists; it runs, as any plug-in does."""
+    """Register the custom operators of a Python file; the file is executed like any plug-in."""
     try:
-        found = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
+        ops = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
     except (OSError, ImportError, SyntaxError, NameError) as error:
         raise UsageError(
             f"the custom operators cannot be read: {error}.", where=str(path)
         ) from error
-    if not isinstance(found, Iterable) or not all(isinstance(op, CustomOp) for op in found):
+    if not isinstance(ops, Iterable) or not all(isinstance(op, CustomOp) for op in ops):
         raise UsageError(
             f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp.",
             where=str(path),
             hint=f"{CUSTOM_OPS_VARIABLE} = [CustomOp(name=..., ...)].",
         )
-    for op in found:
+    for op in ops:
         CUSTOM_OPS.register(op)
 
 
 def lower_custom_ops(module: IRModule) -> IRModule:
-    """The module with kernels for the custom operators that the user brings."""
+    """Return the module with kernels for the registered custom operators."""
     for function in tuple(module.functions.values()):
         if not isinstance(function, Function) or target_of(function):
             continue
         body: list[Call] = []
         for call in function.body:
-            claimed = CUSTOM_OPS.of(make_op_call(call, module)) if call.op == "custom" else None
-            if claimed is not None:
-                module, call = _claimed(module, call, claimed)
+            custom_op = CUSTOM_OPS.of(make_op_call(call, module)) if call.op == "custom" else None
+            if custom_op is not None:
+                module, call = _lower_call(module, call, custom_op)
             body.append(call)
         if tuple(body) != function.body:
             module = module.with_function(replace(function, body=tuple(body)))
     return module
 
 
-def _claimed(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
+def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
     stem = to_c_identifier(f"custom_{op.name}")
     count = sum(name.startswith(f"{stem}_") for name in module.functions)
     name = f"{stem}_{count}"
@@ -91,12 +91,12 @@ def _claimed(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call
     kernel = BackendKernel(region, module, Target("custom"))
     described = make_op_call(call, module)
     kernel.extern(op.function, _arguments(kernel, described, op))
-    made = kernel.lowered()
-    function = replace(made.function, attrs={**made.function.attrs, "schedule": op.function})
+    lowered = kernel.lowered()
+    function = replace(lowered.function, attrs={**lowered.function.attrs, "schedule": op.function})
     files = {f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()}
     module = replace(
         module.with_function(function),
-        constants={**module.constants, **made.constants},
+        constants={**module.constants, **lowered.constants},
         files={**module.files, **files},
     )
     return module, replace(call, op=f"@{name}", inputs=call.variables, attrs={})

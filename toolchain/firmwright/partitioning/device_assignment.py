@@ -1,8 +1,6 @@
-"""Who does a call of a graph, and which pools that one sees.
+"""Map each graph call to its executing device and the memory pools visible to that device.
 
-In: a module with its targets, pools and who copies. Out: answers about calls. A pool that names
-targets is theirs alone: a backend with a device works there and nowhere else, and everybody but
-who copies does without it.
+A pool with targets is private: only the devices of those targets, and the copy device, may use it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _PLAIN_SCOPES = ("global", "const")
 
 @dataclass(frozen=True, slots=True)
 class ExecutionDevice:
-    """Who does a call, and the pools that it sees."""
+    """A device and the pools that it can access."""
 
     device: str
     visible_pools: frozenset[str]
@@ -31,53 +29,57 @@ class ExecutionDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMap:
-    """Asked about the calls of one module."""
+    """Devices and visible pools of the calls of one module."""
 
     module: IRModule
 
     @property
     def pools(self) -> tuple[str, ...]:
-        found = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
-        return found or ("sram",)
+        writable = tuple(pool.name for pool in self.module.pools if pool.access == "rw")
+        return writable or ("sram",)
 
     @property
     def copy_device(self) -> str:
-        """Who copies from memory to memory."""
+        """Return the device that copies between memories."""
         return str(self.module.attrs.get(COPY_DEVICE_ATTR, MAIN_DEVICE))
 
     @property
-    def common(self) -> frozenset[str]:
-        """The pools that the main core sees: all but those that are an engine's own."""
+    def shared_pools(self) -> frozenset[str]:
+        """Return the pools that the main core can access: all that are not private to an engine."""
         default = next(iter(self.module.targets), "")
-        own = {p.name for p in self.module.pools if p.targets and default not in p.targets}
-        return frozenset(self.pools) - own
+        private = {p.name for p in self.module.pools if p.targets and default not in p.targets}
+        return frozenset(self.pools) - private
 
     def of(self, call: Call) -> ExecutionDevice:
-        """Who does `call` as far as targets say: a backend's device, or the main core."""
+        """Return the device that the targets assign to `call`; the main core by default."""
         if call.op == COPY_OP:
             return ExecutionDevice(self.copy_device, frozenset(self.pools))
-        found = self.backend(call)
-        if found is None:
-            return ExecutionDevice(MAIN_DEVICE, self.common)
-        target, backend = found
-        own = self.own_pools(target)
-        sees = frozenset(backend.visible_pools) or (backend.device and own) or self.common | own
+        match = self.backend(call)
+        if match is None:
+            return ExecutionDevice(MAIN_DEVICE, self.shared_pools)
+        target, backend = match
+        private = self.private_pools(target)
+        sees = (
+            frozenset(backend.visible_pools)
+            or (backend.device and private)
+            or self.shared_pools | private
+        )
         return ExecutionDevice(backend.device or MAIN_DEVICE, sees)
 
     def backend(self, call: Call) -> tuple[str, Backend] | None:
-        """The backend that does `call` with its target's name; None for what cores do."""
+        """Return the target name and backend that execute `call`; None if a core does."""
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
         target = self.module.targets.get(name)
         backend = backend_of(target) if target is not None else None
         return None if backend is None else (name, backend)
 
-    def own_pools(self, target: str) -> frozenset[str]:
-        """The pools that are kept for that target."""
+    def private_pools(self, target: str) -> frozenset[str]:
+        """Return the pools that are private to that target."""
         return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
 
     def scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """The scopes that a kernel's parameters name, with the values that they are given."""
+        """Yield the memory scopes of the kernel's parameters with the values passed for them."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return
@@ -87,6 +89,6 @@ class DeviceMap:
                 yield value, param.value.scope
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
-        """The pools in which `value` may lie for `call`."""
-        named = {scope for given, scope in self.scopes(call) if given.name == value.name}
-        return self.of(call).visible_pools & named if named else self.of(call).visible_pools
+        """Return the pools in which `value` may be for `call`."""
+        scopes = {scope for given, scope in self.scopes(call) if given.name == value.name}
+        return self.of(call).visible_pools & scopes if scopes else self.of(call).visible_pools

@@ -1,8 +1,8 @@
-"""The devices that a compilation may use, from the user's words to attributes of the module.
+"""Apply the user's device options to a module.
 
-In: what the user named, and the board. Out: attributes `devices`, `fallback` and `places` of the
-module, none where nothing was named, and values that carry what was said of them. UsageError for
-what the board does not have, and for what does not go together with devices.
+Sets the module attributes `devices`, `fallback`, and `places`, and the virtual devices of assigned
+values. Raises UsageError for devices that the board does not have and for options that exclude
+further devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from firmwright.partitioning.target_resolution import active_backends
 from firmwright.passes.graph.assign_pools import map_values, suggest_nearest
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
-"""Tensors, each with the device that makes or holds it and its pool ("" where not said)."""
+"""Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
 
 
 def apply_device_options(
@@ -39,12 +39,12 @@ def apply_device_options(
     *,
     fallback: bool,
 ) -> IRModule:
-    """`module` that may use those devices, and those of its backends, besides the main core."""
+    """Return `module` with permission to use those devices, and those of its backends."""
     engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
     if devices:
         _check_names(devices, board)
     elif fallback and not engines:
-        raise UsageError("--fallback is for what other devices do.", hint="--devices cpu0,cpu1.")
+        raise UsageError("--fallback requires other devices.", hint="--devices cpu0,cpu1.")
     if not devices and not engines and not places:
         return module
     _check_interface(module)
@@ -52,21 +52,23 @@ def apply_device_options(
     if fallback:
         attrs["fallback"] = True
     if engines and board.cores is not None and "cpu1" not in devices:
-        attrs["engine_core"] = engines[0]  # the spare core plays it
+        attrs["engine_core"] = engines[0]  # the spare core emulates it
     if DMA in devices or (engines and board.dma is not None):
         attrs[COPY_DEVICE_ATTR] = DMA
     if places:
         attrs["device_assignments"] = tuple(places)
     module = module.with_attrs(**attrs)
     return (
-        _placed(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
+        _assign_values(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
         if places
         else module
     )
 
 
-def _placed(module: IRModule, places: DeviceAssignments, known: Collection[str]) -> IRModule:
-    """The values that were spoken of carry device and pool."""
+def _assign_values(
+    module: IRModule, places: DeviceAssignments, device_names: Collection[str]
+) -> IRModule:
+    """Set the virtual devices of the assigned values."""
     entry = module.entry
     if not isinstance(entry, Function):
         raise UsageError(
@@ -74,47 +76,46 @@ def _placed(module: IRModule, places: DeviceAssignments, known: Collection[str])
             where=module.name,
             hint="place them when the model itself is compiled.",
         )
-    wanted = _checked_places(module, entry, places, known)
+    assignments = _check_assignments(module, entry, places, device_names)
 
     def change(value: Value) -> Value:
-        if value.name not in wanted:
+        if value.name not in assignments:
             return value
-        device, pool = wanted[value.name]
-        found = value if value.constant is not None else with_device(value, device)
-        scope = pool or found.virtual_device.memory_scope
-        return with_memory_scope(found, scope)
+        device, pool = assignments[value.name]
+        device_value = value if value.constant is not None else with_device(value, device)
+        scope = pool or device_value.virtual_device.memory_scope
+        return with_memory_scope(device_value, scope)
 
     return module.with_function(map_values(entry, change))
 
 
-def _checked_places(
-    module: IRModule, entry: Function, places: DeviceAssignments, known: Collection[str]
+def _check_assignments(
+    module: IRModule, entry: Function, places: DeviceAssignments, device_names: Collection[str]
 ) -> dict[str, tuple[str, str]]:
     values = [v for call in entry.body for v in (*call.inputs, *call.outputs) if v is not None]
     constants = {value.name for value in values if value.constant is not None}
     tensors = {value.name for value in (*entry.sources, *values)}
     pools = [pool.name for pool in module.pools if pool.access == "rw"]
-    found: dict[str, tuple[str, str]] = {}
+    assignments: dict[str, tuple[str, str]] = {}
     for tensor, device, pool in places:
-        wrong, hint = "", ""
+        problem, hint = "", ""
         if tensor not in tensors:
-            wrong, hint = "the model has no such tensor", suggest_nearest(tensor, tensors)
-        elif device not in known:
-            wrong, hint = f"there is no device {device}", f"one of {', '.join(known)}."
+            problem, hint = "the model has no such tensor", suggest_nearest(tensor, tensors)
+        elif device not in device_names:
+            problem, hint = f"there is no device {device}", f"one of {', '.join(device_names)}."
         elif pool and pool not in pools:
-            wrong, hint = f"there is no pool {pool} to write to", f"one of {', '.join(pools)}."
+            problem, hint = f"there is no pool {pool} to write to", f"one of {', '.join(pools)}."
         elif tensor in constants and not pool:
-            wrong, hint = "a constant is placed in a pool", f"{tensor}={device}:{pools[0]}."
-        elif found.get(tensor, (device, pool)) != (device, pool):
-            wrong = (
-                f"--assign-device {tensor}={':'.join(filter(None, found[tensor]))} says otherwise"
-            )
-        if wrong:
+            problem, hint = "a constant is placed in a pool", f"{tensor}={device}:{pools[0]}."
+        elif assignments.get(tensor, (device, pool)) != (device, pool):
+            other = ":".join(filter(None, assignments[tensor]))
+            problem = f"it contradicts --assign-device {tensor}={other}"
+        if problem:
             place = ":".join(filter(None, (device, pool)))
-            what = f"--assign-device {tensor}={place} cannot be: {wrong}."
+            what = f"--assign-device {tensor}={place} is invalid: {problem}."
             raise UsageError(what, where=module.name, hint=hint)
-        found[tensor] = device, pool
-    return found
+        assignments[tensor] = device, pool
+    return assignments
 
 
 def _check_names(devices: Sequence[str], board: Board) -> None:
@@ -136,12 +137,12 @@ def _check_names(devices: Sequence[str], board: Board) -> None:
         raise UsageError(
             f"the devices are {', '.join(devices)}; the first must be {MAIN_DEVICE}, "
             "which runs the model.",
-            hint=f"--devices {','.join([MAIN_DEVICE, *(name for name in devices if name != MAIN_DEVICE)])}.",
+            hint=f"--devices {','.join(dict.fromkeys([MAIN_DEVICE, *devices]))}.",
         )
 
 
 def _check_interface(module: IRModule) -> None:
-    """Other devices know the pools alone: what they work on lies there or is linked."""
+    """Raise UsageError for I/O options that other devices do not support."""
     wrong = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
@@ -153,7 +154,8 @@ def _check_interface(module: IRModule) -> None:
     for what, is_so in wrong.items():
         if is_so:
             raise UsageError(
-                f"{what} and further devices do not go together: these see the pools alone.",
+                f"{what} and further devices cannot be combined: "
+                "other devices can access only the pools.",
                 where=module.name,
-                hint="leave one of them out.",
+                hint="omit one of them.",
             )

@@ -1,7 +1,6 @@
-"""Whose a function is, and the proof that nobody else's was touched.
+"""The target of each function, and a check that a target's pass changed only its own functions.
 
-In: a module before and after something that belongs to one target. Out: nothing, or one UsageError
-that names what was changed and by whom: plug-ins are other people's code.
+The check protects against defects of plug-ins; its error names the change and the pass.
 """
 
 from __future__ import annotations
@@ -11,27 +10,31 @@ from firmwright.ir.module import AnyFunction, IRModule
 
 
 def target_of(function: AnyFunction) -> str:
-    """The name, in the module's table, of the target that the function carries; "" if none."""
+    """Return the name of the function's target in the module's table; "" if it has none."""
     return str(function.attrs.get("target", ""))
 
 
 def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
-    """The functions of that target, in the module's order."""
+    """Return the functions of that target in the module's order."""
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
 def check_only_modified(before: IRModule, after: IRModule, target: str, what: str) -> None:
-    """UsageError if `what`, which works for `target`, changed more than that one's functions.
+    """Raise UsageError if `what`, a pass for `target`, changed functions of other targets.
 
-    New functions and constants are its own too.
+    New functions and constants are permitted.
     """
     for name, function in before.functions.items():
-        found = after.functions.get(name)
-        if target_of(function) != target and found is not function and found != function:
-            whose = target_of(function)
+        function_after = after.functions.get(name)
+        if (
+            target_of(function) != target
+            and function_after is not function
+            and function_after != function
+        ):
+            other_target = target_of(function)
             raise UsageError(
                 f"{what} changed the function @{name}, which is "
-                f"{f'of target {whose}' if whose else 'of no target yet'}.",
+                f"{f'of target {other_target}' if other_target else 'of no target yet'}.",
                 where=before.name,
                 hint=f"a pass that rebuilds functions with the attribute target={target!r} alone.",
             )
@@ -42,10 +45,10 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, what: st
                 where=before.name,
                 hint="a new constant under another name.",
             )
-    for fact in ("name", "targets", "pools", "io", "attrs"):
-        if getattr(before, fact) != getattr(after, fact):
+    for field in ("name", "targets", "pools", "io", "attrs"):
+        if getattr(before, field) != getattr(after, field):
             raise UsageError(
-                f"{what} changed the {fact} of the module.",
+                f"{what} changed the {field} of the module.",
                 where=before.name,
                 hint="a pass that changes functions, constants and files alone.",
             )

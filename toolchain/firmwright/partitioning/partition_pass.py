@@ -1,9 +1,8 @@
-"""The pass `partition_module`: every operator gets the target that is to run it.
+"""Pass `partition`: assign every operator to the target that executes it.
 
-In: a module as it was imported, with its table of targets. Out: the same program with a function
-for each part that a backend takes, and `partitioned` among its attributes: it is done once. A
-module without backends or custom operators is returned as it is. The passes that backends add
-before and after it run here, in the order of the table.
+Each part that a backend takes becomes a function; the attribute `partitioned` marks the result.
+Modules without backends or custom operators are returned unchanged. The passes that backends add
+before and after partitioning run here, in the order of the module's target table.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ log = logging.getLogger(__name__)
 def partition_module(
     module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """The partitioned module; see the module docstring."""
+    """Return the partitioned module."""
     if not active_backends(module) or module.attrs.get("partitioned"):
         return lower_custom_ops(module)
     return run_partition(run_pre_partition(module, watch), watch, choose)
 
 
 def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
-    """The module as patterns are to see it: after what backends do before partitioning."""
+    """Run the passes of backends that precede partitioning, so that patterns see their result."""
     return run_phase(module, "pre_partition", target_kind_of, watch)
 
 
 def run_partition(
     module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """A prepared module, partitioned."""
+    """Partition a module on which `run_pre_partition` has run."""
     active = active_backends(module)
     module = partition_by_patterns(module, active, choose)
     for name, count in count_functions_by_target(module).items():

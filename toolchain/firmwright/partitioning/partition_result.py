@@ -1,11 +1,8 @@
-"""A partition as a result: who runs which calls, what that costs, what else there was.
+"""Partition of a model as a result: regions, their targets and costs, and the alternatives.
 
-In: programs of the search, or a file that a person edited. Out: a `PartitionResult`, its JSON
-form, and
-the choice that it is (`make_strategy`), for `assign` to apply. Calls are known by the tensors that
-they
-make, which is what a person reads in the model. What is applied is matched again: a part goes to a
-target only where that one's table says so.
+A result comes from a search or from a JSON file that a user edited. Calls are identified by the
+tensors that they define, as a user sees them in the model. `make_strategy` applies a result; every
+region is matched again, so a target gets only regions that its pattern table covers.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ PARTITION_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class RegionAlternative:
-    """Another target for all calls of a part, or some of them with others."""
+    """Another target for all calls of a region, or a different grouping of some of them."""
 
     target: str
     makes: tuple[str, ...]
@@ -39,7 +36,10 @@ class RegionAlternative:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRegion:
-    """Calls that one target runs together, by the tensors that they make, and the other ways."""
+    """Calls that one target executes together, with the alternatives to it.
+
+    The calls are identified by the tensors that they define.
+    """
 
     target: str
     makes: tuple[str, ...]
@@ -51,7 +51,7 @@ class PartitionedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """A whole program. `count` is None where it did not build, or nobody could run it."""
+    """Cost of a whole program. `count` is None if it did not build or could not be run."""
 
     count: int | None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ProgramCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What a search found. `totals` are of whole programs, by how they were partitioned."""
+    """Result of a search. `totals` has the costs of whole programs by partition method."""
 
     model: str
     board: str
@@ -81,7 +81,7 @@ class PartitionResult:
         return {"schema": PARTITION_SCHEMA, **asdict(self)}
 
     def text(self) -> str:
-        """The file that a person may edit."""
+        """Return the JSON text for a file that users may edit."""
         return json.dumps(self.as_json(), indent=2) + "\n"
 
 
@@ -90,7 +90,7 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    """The parts with, for each, every other candidate that would take one of its calls."""
+    """Return the regions of a program, each with all candidates that share one of its calls."""
     return tuple(
         PartitionedRegion(
             part.group.target or CORE_TARGET_NAME,
@@ -121,44 +121,44 @@ def _makes(function: Function, group: CallGroup) -> tuple[str, ...]:
 # ---- a result that is applied --------------------------------------------------------------------
 
 
-def make_strategy(found: Sequence[PartitionedRegion], where: str) -> PartitionStrategy:
-    """The choice that a result is. UsageError for a part that its target does not take."""
+def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> PartitionStrategy:
+    """Return a strategy that applies these regions; it raises UsageError if one has no match."""
 
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
     ) -> list[CallGroup]:
         places = {call.outputs[0].name: i for i, call in enumerate(function.body)}
-        offered = {(g.target, g.calls): g for g in all_matches(function, module, active)}
+        matches = {(g.target, g.calls): g for g in all_matches(function, module, active)}
         groups: list[CallGroup] = []
-        for part in found:
-            if part.target == CORE_TARGET_NAME or part.makes[0] not in places:
+        for region in regions:
+            if region.target == CORE_TARGET_NAME or region.makes[0] not in places:
                 continue
-            calls = tuple(sorted(places[name] for name in part.makes if name in places))
-            group = offered.get((part.target, calls))
-            if group is None or len(calls) < len(part.makes):
+            calls = tuple(sorted(places[name] for name in region.makes if name in places))
+            group = matches.get((region.target, calls))
+            if group is None or len(calls) < len(region.makes):
                 raise UsageError(
-                    f"{part.target} does not take {', '.join(part.makes)} as one part.",
+                    f"{region.target} does not take {', '.join(region.makes)} as one part.",
                     where=where,
                     hint=f"a target of the part's alternatives, or {CORE_TARGET_NAME}.",
                 )
             groups.append(group)
-        _check_apart(groups, function, where)
+        _check_disjoint(groups, function, where)
         return groups
 
     return choose
 
 
-def check_tensors(found: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
-    """UsageError for a part that names a tensor which no call of the module makes."""
-    made = {
+def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
+    """Raise UsageError for a region with a tensor that no call of the module defines."""
+    defined = {
         call.outputs[0].name
         for function in module.functions.values()
         if isinstance(function, Function)
         for call in function.body
     }
-    for part in found:
-        for name in part.makes:
-            if name not in made:
+    for region in regions:
+        for name in region.makes:
+            if name not in defined:
                 raise UsageError(
                     f"no operator of the model makes the tensor {name}.",
                     where=where,
@@ -166,18 +166,18 @@ def check_tensors(found: Sequence[PartitionedRegion], module: IRModule, where: s
                 )
 
 
-def _check_apart(groups: Sequence[CallGroup], function: Function, where: str) -> None:
-    taken: set[int] = set()
+def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str) -> None:
+    covered: set[int] = set()
     for group in groups:
-        for index in sorted(taken & set(group.calls)):
+        for index in sorted(covered & set(group.calls)):
             raise UsageError(
                 f"two parts have the tensor {function.body[index].outputs[0].name}.", where=where
             )
-        taken |= set(group.calls)
+        covered |= set(group.calls)
 
 
 def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
-    """The parts that a result's text says; UsageError where it is none."""
+    """Read the regions of a result's text; raise UsageError if it is not a result."""
     try:
         data = parse_json(text)
         if data["schema"] != PARTITION_SCHEMA:
@@ -195,5 +195,5 @@ def _part(row: Mapping[str, Any]) -> PartitionedRegion:
     texts = (row["makes"], row.get("ops", []), row.get("entries", []))
     makes, ops, entries = (tuple(map(str, words)) for words in texts)
     if not makes or not isinstance(row["target"], str):
-        raise ValueError("a part wants a target, and the tensors that its calls make")
+        raise ValueError("a part needs a target and the tensors that its calls define")
     return PartitionedRegion(row["target"], makes, ops, entries, RegionCost("unknown"))

@@ -1,10 +1,7 @@
-"""What the backends of a module could take, and what they take in order of preference.
+"""Match the patterns of backends against a graph function.
 
-In: a graph function, and the backends that take part. Out: groups of its calls, each with the name
-of the target that would run it and the entry of that one's table. `greedy_cover` gives each call
-to the
-first that takes it; `all_matches` lists everything that any of them would take, overlapping or not.
-Calls that carry a target are that one's alone.
+`greedy_cover` assigns each call to the first backend that matches it. `all_matches` lists all
+matches of all backends, overlapping or not. Calls that carry a target belong to that target only.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from firmwright.targets.backend import Backend, PatternEntry
 
 @dataclass(frozen=True, slots=True)
 class ActiveBackend:
-    """A backend that takes part: its instance, and the name of that in the module's table."""
+    """A backend that takes part, with its target and the target's name in the module."""
 
     name: str
     target: Target
@@ -30,30 +27,30 @@ class ActiveBackend:
 
 
 PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]]
-"""Which parts of a function the backends get; what is in no group stays."""
+"""Selects the groups of a function's calls for the backends; other calls stay on the core."""
 
 
 def greedy_cover(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """What patterns cover, the first target's first, then calls that a pass gave to a backend."""
+    """Return each backend's matches in order of preference, then annotated calls."""
     groups: list[CallGroup] = []
     for item in active:
         free = _free(function, item) - {index for group in groups for index in group.calls}
         for entry in item.backend.table:
             for index in reversed(range(len(function.body))):
-                found = _match(entry, index, item, function, module, free)
-                if found is not None:
-                    groups.append(found)
-                    free -= set(found.calls)
-    taken = {index for group in groups for index in group.calls}
+                group = _match(entry, index, item, function, module, free)
+                if group is not None:
+                    groups.append(group)
+                    free -= set(group.calls)
+    covered = {index for group in groups for index in group.calls}
     return groups + [
-        group for group in annotated_calls(function, active) if group.calls[0] not in taken
+        group for group in annotated_calls(function, active) if group.calls[0] not in covered
     ]
 
 
 def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iterator[CallGroup]:
-    """Single calls that a pass gave to a backend."""
+    """Yield single calls that a pass annotated with a backend."""
     names = {item.name for item in active}
     for index, call in enumerate(function.body):
         if call.target in names and not call.op.startswith("@"):
@@ -63,27 +60,29 @@ def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iter
 def all_matches(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Everything that one of them would take; for those that merge regions, whole regions too."""
-    found: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
+    """Return every match of every backend; for backends that merge regions, whole regions too."""
+    matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
-        own: list[CallGroup] = []
+        groups: list[CallGroup] = []
         for entry in item.backend.table:
             for index in range(len(function.body)):
                 group = _match(entry, index, item, function, module, _free(function, item))
                 if group is not None:
-                    own.append(group)
-        own += [group for group in annotated_calls(function, active) if group.target == item.name]
+                    groups.append(group)
+        groups += [
+            group for group in annotated_calls(function, active) if group.target == item.name
+        ]
         if item.backend.merge_regions:
-            own += _regions(function, greedy_cover(function, module, [item]), item.name)
-        for group in own:
-            found.setdefault((group.target, group.calls), group)
-    return list(found.values())
+            groups += _regions(function, greedy_cover(function, module, [item]), item.name)
+        for group in groups:
+            matches.setdefault((group.target, group.calls), group)
+    return list(matches.values())
 
 
 def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
-    """The groups, and each call that is in none as one that stays."""
-    taken = {index for group in groups for index in group.calls}
-    rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in taken)
+    """Return the groups, and each call that is in none as a group without a target."""
+    covered = {index for group in groups for index in group.calls}
+    rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
     return (*groups, *rest)
 
 
@@ -109,7 +108,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """What the entry covers when it ends in that call, and its predicate takes."""
+    """Match an entry that ends in that call and whose predicate accepts the calls."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None or not entry.predicate(make_match(calls, item, function, module)):
         return None
@@ -119,6 +118,6 @@ def _match(
 def make_match(
     calls: Sequence[int], item: ActiveBackend, function: Function, module: IRModule
 ) -> Match:
-    """Those calls as predicates see them."""
+    """Return those calls in the form that predicates receive."""
     covered = tuple(function.body[i] for i in calls)
     return Match(covered, module, item.target, item.backend.version)

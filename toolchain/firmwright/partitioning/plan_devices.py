@@ -1,19 +1,17 @@
-"""PlanDevices: where every value lies, who does every call, and the fewest copies in between.
+"""PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
 
-In: a module whose entry is a graph function, with what is known: devices and memory scopes that
-values carry (the user's `--assign-device`, the module's text), the backends of partitions, the
-scopes that
-parameters of kernels name. Out: the same program in which every value has its device, those that
-not everybody sees have the pool they lie in, and `device_copy` stands where a reader sees no pool
-that the maker sees. It runs before lowering and again when backends have made their kernels.
+Inputs are the devices and memory scopes of values (the user's options or the module's text), the
+backends of partitions, and the scopes of kernel parameters. In the result every value has its
+device, values that not every device can access have a pool, and `device_copy` is inserted where a
+reader cannot access the pool. The pass runs before lowering and again after backends made their
+kernels. A module without devices or scopes is returned unchanged.
 
-Method: values that are made by one call have one device; values that share memory (a view and its
-source, parts and their whole, a state and what becomes of it) have one scope. What is known of one
-is known of all of its class, and two that contradict each other are one error that names both. What
-nobody speaks of is the main core's. A value lies in the pool that most of those see who touch it,
-and each pool that others need gets one copy. A pool that both see needs none: who waits for a call
-finds what it wrote. Invariant: a module in which nobody speaks of devices or scopes is returned as
-it is.
+Method: values defined by one call share a device; values that share memory (a view and its source,
+parts and their whole, a state and its next value) share a scope. Requirements hold for all values
+of a class, and two contradictory ones are an error. Calls without a requirement run on the main
+core. A value goes to the pool that most of its users can access, and each other pool that users
+need gets one copy. A pool that both can access needs no copy, as waiting for a call makes its
+writes visible.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from firmwright.partitioning.device_assignment import DeviceMap
 from firmwright.passes.graph.assign_pools import map_values
 
 PlacementClaims = list[tuple[str, str]]
-"""What is said of a class, a device or a scope, each with who says so."""
+"""Requirements of a class: a device or a scope, each with its origin."""
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
-    """The module with devices, scopes and copies; UsageError for a conflict."""
+    """Return the module with devices, scopes and copies; raise UsageError for a conflict."""
     entry = module.entry
     if not isinstance(entry, Function):
         return module
@@ -63,7 +61,7 @@ class _DevicePlanner:
     scopes: dict[str, PlacementClaims] = field(default_factory=dict)
 
     def is_needed(self) -> bool:
-        """Whether anybody speaks of devices or scopes."""
+        """Return whether any value or call requires a device or scope."""
         values = (*self.entry.sources, *(v for call in self.entry.body for v in call.outputs))
         spoken = any(value.virtual_device != UNCONSTRAINED for value in values)
         return spoken or any(self._is_special(call) for call in self.entry.body)
@@ -72,15 +70,17 @@ class _DevicePlanner:
         doer = self.device_map.of(call)
         named = any(scope for _, scope in self.device_map.scopes(call))
         return (
-            doer.device != MAIN_DEVICE or not self.device_map.common <= doer.visible_pools or named
+            doer.device != MAIN_DEVICE
+            or not self.device_map.shared_pools <= doer.visible_pools
+            or named
         )
 
     def planned(self) -> IRModule:
         self._unite()
         self._claim()
-        devices = {name: self._one(name, said) for name, said in self.devices.items()}
+        devices = {name: self._one(name, claims) for name, claims in self.devices.items()}
         moves = _CopyPlanner(
-            self, devices, {r: self._one(r, said) for r, said in self.scopes.items()}
+            self, devices, {r: self._one(r, claims) for r, claims in self.scopes.items()}
         )
         for root in dict.fromkeys(self.root(value.name) for value in self._values()):
             moves.place(root)
@@ -90,7 +90,7 @@ class _DevicePlanner:
     # ---- classes -------------------------------------------------------------------------------
 
     def root(self, name: str) -> str:
-        """The value that stands for the class of `name`."""
+        """Return the representative of the class of `name`."""
         while name in self.parents:
             name = self.parents[name]
         return name
@@ -101,7 +101,7 @@ class _DevicePlanner:
             self.parents[y] = x
 
     def shares(self, call: Call) -> bool:
-        """Whether `call` moves nothing: its values lie in one another."""
+        """Return whether `call` moves nothing because its values share memory."""
         if SUBVIEWS_OF in call.attrs:
             return True
         return call.op in self.ops and self.ops[call.op].is_view
@@ -139,7 +139,7 @@ class _DevicePlanner:
         for call in self.entry.body:
             doer = self.device_map.of(call)
             for value in call.outputs if doer.device != MAIN_DEVICE else ():
-                why = f"the partition {call.op}, which makes {value.name},"
+                why = f"the partition {call.op}, which computes {value.name},"
                 self.devices.setdefault(call.outputs[0].name, []).append((doer.device, why))
             for value, scope in self.device_map.scopes(call):
                 if value in call.outputs:
@@ -147,29 +147,29 @@ class _DevicePlanner:
                     self.scopes.setdefault(self.root(value.name), []).append((scope, why))
 
     def _places(self) -> Sequence[tuple[str, ...]]:
-        found = self.module.attrs.get("device_assignments", ())
-        return found if isinstance(found, tuple) else ()  # type: ignore[return-value]  # as written
+        places = self.module.attrs.get("device_assignments", ())
+        return places if isinstance(places, tuple) else ()  # type: ignore[return-value]  # as written
 
-    def _one(self, root: str, said: PlacementClaims) -> str:
-        """What all say; UsageError names the first who says otherwise than the first."""
-        for place, why in said[1:]:
-            if place != said[0][0]:
+    def _one(self, root: str, claims: PlacementClaims) -> str:
+        """Return the common requirement of a class; raise UsageError if two contradict."""
+        for place, why in claims[1:]:
+            if place != claims[0][0]:
                 raise UsageError(
-                    f"the tensor {root} cannot be in two places: {said[0][1]} puts it on "
-                    f"{said[0][0]}, and {why} puts it on {place}.",
+                    f"the tensor {root} has two contradictory assignments: {claims[0][1]} assigns it to "
+                    f"{claims[0][0]}, and {why} assigns it to {place}.",
                     where=self.module.name,
-                    hint="leave out one of the two.",
+                    hint="omit one of the two.",
                 )
-        return said[0][0]
+        return claims[0][0]
 
     def _with_residents(self, module: IRModule) -> IRModule:
-        """Kernels that do not see the program's memory have their constants in a pool of theirs."""
+        """Assign constants of kernels that cannot access the program's memory to a pool."""
         for call in self.entry.body:
             callee = module.callee(call.op)
             doer = self.device_map.of(call)
             if (
                 isinstance(callee, tir.PrimFunc)
-                and not self.device_map.common <= doer.visible_pools
+                and not self.device_map.shared_pools <= doer.visible_pools
             ):
                 pool = next(name for name in self.device_map.pools if name in doer.visible_pools)
                 attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
@@ -178,7 +178,7 @@ class _DevicePlanner:
 
 
 def _with_scopes(module: IRModule, entry: Function) -> IRModule:
-    """The module whose regions know where their tensors lie, as far as all their calls agree."""
+    """Set the scopes of a region's tensors if all its calls agree on them."""
     calls: dict[str, list[Call]] = {}
     for call in entry.body:
         if isinstance(module.callee(call.op), Function):
@@ -187,7 +187,7 @@ def _with_scopes(module: IRModule, entry: Function) -> IRModule:
         region = module.callee(op)
         assert isinstance(region, Function)
         lies = [_scopes_of((*call.inputs, *call.outputs)) for call in users]
-        if any(lies[0]) and all(found == lies[0] for found in lies):
+        if any(lies[0]) and all(scopes == lies[0] for scopes in lies):
             names = [value.name for value in (*region.params, *region.results)]
             module = module.with_function(_lying(region, dict(zip(names, lies[0], strict=True))))
     return module
@@ -203,7 +203,7 @@ def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
 
 @dataclass
 class _CopyPlanner:
-    """Pools for classes, and the copies that their readers need."""
+    """Assigns pools to classes, and copies to readers that need another pool."""
 
     planner: _DevicePlanner
     devices: Mapping[str, str]
@@ -212,42 +212,42 @@ class _CopyPlanner:
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[tuple[int, str], str] = field(default_factory=dict)
     unseen: dict[str, str] = field(default_factory=dict)
-    """Results that are made where the caller does not look, by what they are called there."""
+    """Results computed where the caller cannot read them, by the caller's name."""
     names: UniqueNamer = field(init=False)
     made_with: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         body = self.planner.entry.body
         self.made_with = {v.name: call.outputs[0].name for call in body for v in call.outputs}
-        taken = (value.name for value in self.planner._values())
-        self.names = UniqueNamer((*taken, *self.planner.module.constants))
+        names = (value.name for value in self.planner._values())
+        self.names = UniqueNamer((*names, *self.planner.module.constants))
 
     def place(self, root: str) -> None:
-        """The pool of a class, where it matters, and which of its readers need another one."""
+        """Assign the pool of a class if it matters, and find the readers that need another one."""
         planner, doers = self.planner, self.planner.device_map
         every = frozenset(doers.pools)
         scope = self.scopes.get(root, "")
         makers, readers = self._users(root)
         if any(self._is_in(value, root) for value in planner.entry.params):
-            every &= doers.common
+            every &= doers.shared_pools
         for number, value in makers:
             every &= doers.visible_pools(planner.entry.body[number], value)
         if scope and scope not in every:
             raise UsageError(
-                f"the tensor {root} cannot lie in {scope}: who makes it sees "
+                f"the tensor {root} cannot be in {scope}: the device that computes it can access "
                 f"{', '.join(sorted(every)) or 'no pool of this board'}.",
                 where=planner.module.name,
                 hint="another scope for --assign-device, or a --pool of that name.",
             )
         candidates = [p for p in doers.pools if p in every and scope in ("", p)]
         if not candidates:
-            raise self._unseen(root, "makes")
+            raise self._unseen(root, "computes")
         seen = {use: doers.visible_pools(planner.entry.body[use[0]], use[1]) for use in readers}
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
-        if scope or any(not doers.common <= pools for pools in (every, *seen.values())):
+        if scope or any(not doers.shared_pools <= pools for pools in (every, *seen.values())):
             self.pools[root] = best
-        for value in planner.entry.results if best not in doers.common else ():
+        for value in planner.entry.results if best not in doers.shared_pools else ():
             if self._is_in(value, root):
                 self.unseen[value.name] = self.names.unique(f"{value.name}_in_{best}")
         left = {use: pools for use, pools in seen.items() if best not in pools}
@@ -262,13 +262,14 @@ class _CopyPlanner:
     def _unseen(self, root: str, does: str) -> UsageError:
         pools = ", ".join(self.planner.device_map.pools)
         return UsageError(
-            f"no pool can hold the tensor {root}: who {does} it sees none of {pools}.",
+            f"no pool can hold the tensor {root}: the device that {does} it cannot access any of "
+            f"{pools}.",
             where=self.planner.module.name,
             hint="--pool with the memory that the device needs.",
         )
 
     def _users(self, root: str) -> tuple[list[tuple[int, Value]], list[tuple[int, Value]]]:
-        """Calls that write or read values of the class, with those; what moves nothing is none."""
+        """Return the calls that write or read the class, except calls that move nothing."""
         makers: list[tuple[int, Value]] = []
         readers: list[tuple[int, Value]] = []
         for number, call in enumerate(self.planner.entry.body):
@@ -281,19 +282,21 @@ class _CopyPlanner:
         return self.planner.root(value.name) == root
 
     def at(self, value: Value) -> Value:
-        """`value` with its device and, where it matters, its pool."""
+        """Return `value` with its device and, if it matters, its pool."""
         if value.constant is not None:
             return value
-        found = with_device(
+        device_value = with_device(
             value, self.devices.get(self.made_with.get(value.name, value.name), MAIN_DEVICE)
         )
-        scope = self.pools.get(self.planner.root(value.name), found.virtual_device.memory_scope)
+        scope = self.pools.get(
+            self.planner.root(value.name), device_value.virtual_device.memory_scope
+        )
         return with_memory_scope(
-            replace(found, name=self.unseen.get(value.name, value.name)), scope
+            replace(device_value, name=self.unseen.get(value.name, value.name)), scope
         )
 
     def rebuilt(self) -> Function:
-        """The entry with every value where it lies, and the copies before their first reader."""
+        """Return the entry with placed values and with copies before their first reader."""
         body: list[Call] = []
         for number, call in enumerate(self.planner.entry.body):
             inputs: list[Value | None] = []
@@ -319,7 +322,7 @@ class _CopyPlanner:
         )
 
     def _seen(self, value: Value) -> Value:
-        """A result, where the caller can look at it."""
+        """Return a result in memory that the caller can read."""
         is_unseen = value.name in self.unseen
         return (
             with_device(with_memory_scope(value, ""), self.planner.device_map.copy_device)
@@ -328,7 +331,7 @@ class _CopyPlanner:
         )
 
     def _copied(self, value: Value, pool: str, span: Span) -> list[Call]:
-        """The call that copies `value` to a pool: none where it is there already."""
+        """Return the call that copies `value` to a pool, or nothing if there is a copy."""
         if (value.name, pool) in self.copies:
             return []
         source = self.at(value)

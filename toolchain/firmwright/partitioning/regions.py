@@ -1,12 +1,9 @@
-"""Groups of calls of one target become regions that can each run in one piece.
+"""Merge groups of calls with the same target into convex regions.
 
-In: for a graph function the calls in groups, each with its owner ("" for what stays), and the
-owners whose groups may be merged. Out: the groups after merging. Invariants: a group is convex (no
-way leads from it through a call outside back into it), and so are all of them together: some order
-runs each in one piece. Only groups between which a tensor passes are merged, so each merge removes
-a boundary; the earliest pair goes first, until none is left that may be merged. Where that leaves
-several regions of few groups that compete for a call, all ways are looked at, and the one with the
-fewest parameters and results is taken.
+A group is convex if no path leads from it through an outside call back into it. All groups together
+stay convex too: some order executes each in one piece. Only groups connected by a tensor are
+merged, earliest pair first, until no merge is possible. If several small regions compete for a
+call, all ways to merge are tried and the one with the fewest parameters and results is used.
 """
 
 from __future__ import annotations
@@ -18,15 +15,14 @@ from dataclasses import dataclass
 from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
-"""Groups that hang together of which all ways to merge are looked at: there are 4140."""
+"""Connected groups of which all ways to merge are tried: 4140 ways for 8 groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallGroup:
-    """Calls by index, sorted, that one target runs together.
+    """Sorted indices of calls that one target executes together.
 
-    `entries` are the pattern's entries by the calls that each covers; a call that a pass annotated
-    is in none.
+    `entries` are the pattern entries with the calls that each covers; annotated calls are in none.
     """
 
     calls: tuple[int, ...]
@@ -42,57 +38,57 @@ class CallGroup:
 def merge_regions(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> tuple[CallGroup, ...]:
-    """Merges groups of each of `owners` as far as they stay convex."""
-    found = _earliest_first(function, groups, owners)
-    for together in _hanging_together(function, groups, owners):
-        found = _fewest_boundaries(function, together, found)
-    return tuple(sorted(found, key=lambda group: group.calls))
+    """Merge the groups of each of `owners` as far as they stay convex."""
+    merged = _earliest_first(function, groups, owners)
+    for together in _connected_groups(function, groups, owners):
+        merged = _fewest_boundaries(function, together, merged)
+    return tuple(sorted(merged, key=lambda group: group.calls))
 
 
 def _earliest_first(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[CallGroup]:
-    found = sorted(groups, key=lambda group: group.calls)
+    current = sorted(groups, key=lambda group: group.calls)
     merged = True
     while merged:
         merged = False
-        follows = _followers(function, found)
-        for a, group in enumerate(found):
+        follows = _followers(function, current)
+        for a, group in enumerate(current):
             for b in sorted(follows[a]):
-                mine = group.target in owners and found[b].target == group.target
-                if mine and not _leads_round(a, b, follows):
-                    both = group.merged(found[b])
-                    found = [item for i, item in enumerate(found) if i not in (a, b)]
-                    found = sorted([*found, both], key=lambda item: item.calls)
+                mine = group.target in owners and current[b].target == group.target
+                if mine and not _has_other_path(a, b, follows):
+                    both = group.merged(current[b])
+                    current = [item for i, item in enumerate(current) if i not in (a, b)]
+                    current = sorted([*current, both], key=lambda item: item.calls)
                     merged = True
                     break
             if merged:
                 break
-    return found
+    return current
 
 
 # ---- all ways ------------------------------------------------------------------------------------
 
 
-def _hanging_together(
+def _connected_groups(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[list[CallGroup]]:
-    """Groups of one owner between which tensors pass, three or more."""
+    """Return sets of three or more groups of one target that are connected by tensors."""
     follows = _followers(function, groups)
-    found: list[set[int]] = []
+    components: list[set[int]] = []
     for a, group in enumerate(groups):
         if group.target not in owners:
             continue
         near = {b for b in follows[a] if groups[b].target == group.target} | {a}
-        joined = [part for part in found if part & near]
-        found = [part for part in found if not part & near] + [near.union(*joined)]
-    return [[groups[i] for i in sorted(part)] for part in found if len(part) > 2]
+        joined = [part for part in components if part & near]
+        components = [part for part in components if not part & near] + [near.union(*joined)]
+    return [[groups[i] for i in sorted(part)] for part in components if len(part) > 2]
 
 
 def _fewest_boundaries(
     function: Function, together: Sequence[CallGroup], merged: list[CallGroup]
 ) -> list[CallGroup]:
-    """`merged`, with the groups `together` in it merged another way where that is better."""
+    """Return `merged` with the groups `together` merged in another way if that is better."""
     calls = {call for group in together for call in group.calls}
     inside = [group for group in merged if calls & set(group.calls)]
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
@@ -100,18 +96,18 @@ def _fewest_boundaries(
     rest = [group for group in merged if not calls & set(group.calls)]
     best, least = inside, _boundaries(function, inside)
     for way in _ways(together):
-        found = _boundaries(function, way)
+        boundaries = _boundaries(function, way)
         if (
-            found < least
-            and _in_one_piece(function, way)
+            boundaries < least
+            and _are_connected(function, way)
             and len(sort_topologically(function, [*rest, *way])) == len(rest) + len(way)
         ):
-            best, least = way, found
+            best, least = way, boundaries
     return [*rest, *best]
 
 
 def _ways(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
-    """Every division of groups into regions."""
+    """Yield every partition of the groups into regions."""
     if not groups:
         yield []
         return
@@ -121,8 +117,8 @@ def _ways(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
             yield [*way[:index], groups[0].merged(region), *way[index + 1 :]]
 
 
-def _in_one_piece(function: Function, regions: Sequence[CallGroup]) -> bool:
-    """Whether tensors lead from each call of a region to each other, either way along them."""
+def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
+    """Return whether the calls of each region are connected by tensors."""
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     for region in regions:
         parts = [{index} for index in region.calls]
@@ -137,12 +133,14 @@ def _in_one_piece(function: Function, regions: Sequence[CallGroup]) -> bool:
 
 
 def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
-    """Parameters and results of all regions; how many regions there are."""
-    made = [{v.name for i in region.calls for v in function.body[i].outputs} for region in regions]
+    """Return the number of parameters and results of all regions, and the number of regions."""
+    outputs = [
+        {v.name for i in region.calls for v in function.body[i].outputs} for region in regions
+    ]
     read = [{v.name for i in r.calls for v in function.body[i].variables} for r in regions]
     sinks = {value.name for value in function.sinks}
     total = 0
-    for region, own, inner in zip(regions, made, read, strict=True):
+    for region, own, inner in zip(regions, outputs, read, strict=True):
         outside = {
             value.name
             for index, call in enumerate(function.body)
@@ -154,7 +152,7 @@ def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, 
 
 
 def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[CallGroup]:
-    """The groups so that each comes after what it reads, else as near to the file's order."""
+    """Return the groups with each after those it reads, otherwise close to the file's order."""
     follows = _followers(function, groups)
     waits = [0] * len(groups)
     for readers in follows:
@@ -174,20 +172,20 @@ def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[
 
 
 def _followers(function: Function, groups: Sequence[CallGroup]) -> list[set[int]]:
-    """For each group the groups that read what it makes."""
+    """Return for each group the groups that read its outputs."""
     place = {call: i for i, group in enumerate(groups) for call in group.calls}
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     follows: list[set[int]] = [set() for _ in groups]
     for index, call in enumerate(function.body):
         for value in call.inputs:
-            made = None if value is None else maker.get(value.name)
-            if made is not None and place[made] != place[index]:
-                follows[place[made]].add(place[index])
+            producer = None if value is None else maker.get(value.name)
+            if producer is not None and place[producer] != place[index]:
+                follows[place[producer]].add(place[index])
     return follows
 
 
-def _leads_round(a: int, b: int, follows: Sequence[set[int]]) -> bool:
-    """Whether another way leads from `a` to its follower `b`: through calls of others."""
+def _has_other_path(a: int, b: int, follows: Sequence[set[int]]) -> bool:
+    """Return whether another path leads from `a` to its follower `b`."""
     queue = [group for group in follows[a] if group != b]
     seen = set(queue)
     while queue:

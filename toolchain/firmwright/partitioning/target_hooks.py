@@ -1,9 +1,9 @@
-"""Calls the hooks of targets, each at one place of the pipeline, and judges what they return.
+"""Call the hooks of targets and validate their results.
 
-In: a module with functions that carry targets. Out: the module in which each such function is a
-PrimFunc of the same name, so that calls of it need no change; the constants and files that came
-with it; or one UsageError. Functions that are equal but for names are handed to a hook once. What
-is a PrimFunc already is left alone, and so is what belongs to another target.
+After a hook has run, each function of its target that another function calls is a PrimFunc of the
+same name; its constants and files are added to the module. Functions that are equal except for
+names are passed to a hook once. PrimFuncs and functions of other targets are not changed. Raises
+UsageError for invalid results.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from firmwright.partitioning.function_targets import check_only_modified, functi
 from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction, TargetKind
 
 BACKEND_FILES_DIR = "backend"
-"""The folder of a project that backends' C files are in, each backend's in one of its own."""
+"""Project folder with one subfolder of C files per backend."""
 
 TargetKindLookup = Callable[[Target], TargetKind]
 
 
 def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRModule:
-    """Calls that hook of every target that has it, in the order of the module's table."""
+    """Call that hook of every target that has it, in the order of the module's target table."""
     for name, target in module.targets.items():
-        found: Hook | None = getattr(kind_of(target).hooks, hook)
-        if found is None or not functions_for(module, name):
+        hook_impl: Hook | None = getattr(kind_of(target).hooks, hook)
+        if hook_impl is None or not functions_for(module, name):
             continue
         what = f"the hook {hook} of target {name}"
-        if isinstance(found, Pass | tuple):
-            passes = found if isinstance(found, tuple) else (found,)
+        if isinstance(hook_impl, Pass | tuple):
+            passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
             for step in passes:
                 after = step(module)
                 check_only_modified(module, after, name, f"{what} ({step.name})")
                 module = after
         else:
-            module = _each_function(module, name, found, what)
+            module = _each_function(module, name, hook_impl, what)
     return module
 
 
 def check_lowered(module: IRModule) -> IRModule:
-    """The module without functions that were parts of others; UsageError if one is left over."""
+    """Remove functions that were inlined into others; raise UsageError if one was not lowered."""
     roots = {name for name, func in module.functions.items() if not target_of(func)}
-    needed = _reached(module, roots)
+    needed = _reachable(module, roots)
     for name in needed:
         function = module.functions[name]
         if isinstance(function, Function) and target_of(function):
@@ -57,33 +57,35 @@ def check_lowered(module: IRModule) -> IRModule:
                 where=module.name,
                 hint="a backend with `lower` or `generate`, or another --target.",
             )
-    kept = {
+    remaining = {
         name: func
         for name, func in module.functions.items()
         if name in needed or not isinstance(func, Function) or not target_of(func)
     }
-    return module if len(kept) == len(module.functions) else replace(module, functions=kept)
+    return (
+        module if len(remaining) == len(module.functions) else replace(module, functions=remaining)
+    )
 
 
-def _reached(module: IRModule, roots: set[str]) -> set[str]:
-    found: set[str] = set()
+def _reachable(module: IRModule, roots: set[str]) -> set[str]:
+    reached: set[str] = set()
     queue = sorted(roots)
     while queue:
         name = queue.pop()
         function = module.functions.get(name)
-        if name in found or function is None:
+        if name in reached or function is None:
             continue
-        found.add(name)
+        reached.add(name)
         if isinstance(function, Function):
             queue += [called for call in function.body for called in called_functions(call)]
-    return found
+    return reached
 
 
 # ---- Function -> PrimFunc ------------------------------------------------------------------------
 
 
 def _each_function(module: IRModule, name: str, hook: FunctionHook, what: str) -> IRModule:
-    """`hook` on every graph function of the target that another one calls."""
+    """Call `hook` for every graph function of the target that another function calls."""
     target = module.targets[name]
     roots = {key for key, func in module.functions.items() if target_of(func) != name}
     called = {
@@ -93,33 +95,35 @@ def _each_function(module: IRModule, name: str, hook: FunctionHook, what: str) -
         for call in func.body
         for callee in called_functions(call)
     }
-    known: dict[Hashable, LoweredFunction] = {}
+    lowered: dict[Hashable, LoweredFunction] = {}
     for function in functions_for(module, name):
         if not isinstance(function, Function) or function.name not in called:
             continue
         key = structural_key(function, module)
-        if key not in known:
-            known[key] = hook(function, module, target)
-        module = _replaced(module, function, known[key], what)
+        if key not in lowered:
+            lowered[key] = hook(function, module, target)
+        module = _replaced(module, function, lowered[key], what)
     return module
 
 
-def _replaced(module: IRModule, function: Function, made: LoweredFunction, what: str) -> IRModule:
-    """The module with the kernel in the place of `function`."""
-    _check_params(function, made.function, what)
+def _replaced(
+    module: IRModule, function: Function, lowered: LoweredFunction, what: str
+) -> IRModule:
+    """Return the module with the kernel instead of `function`."""
+    _check_params(function, lowered.function, what)
     target = target_of(function)
-    attrs = {**made.function.attrs, "target": target}
-    kernel = replace(made.function, name=function.name, attrs=attrs, span=function.body[-1].span)
-    for name, constant in made.constants.items():
+    attrs = {**lowered.function.attrs, "target": target}
+    kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
+    for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
             raise UsageError(
                 f"{what} made the constant @{name} twice, with other bytes.", where=module.name
             )
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
-    files = {f"{folder}/{name}": data for name, data in made.files.items()}
+    files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
     return replace(
         module.with_function(kernel),
-        constants={**module.constants, **made.constants},
+        constants={**module.constants, **lowered.constants},
         files={**module.files, **files},
     )
 
@@ -128,32 +132,32 @@ def _check_params(function: Function, kernel: tir.PrimFunc, what: str) -> None:
     def listed(values: tuple[Value, ...], role: str) -> list[tuple[str, str, int]]:
         return [(role, value.type.dtype.name, value.type.elements) for value in values]
 
-    wanted = listed(function.params, "in") + listed(function.results, "out")
-    given = [_shown(param) for param in kernel.params]
-    if given != wanted:
+    expected = listed(function.params, "in") + listed(function.results, "out")
+    actual = [_describe_param(param) for param in kernel.params]
+    if actual != expected:
         raise UsageError(
-            f"{what} made a kernel of @{function.name} with the parameters {_list(given)}, "
-            f"where the function has {_list(wanted)}.",
+            f"{what} made a kernel of @{function.name} with the parameters "
+            f"{_format_params(actual)}, where the function has {_format_params(expected)}.",
             hint="the function's parameters, then its results; constants and workspace are "
             "allocated in the body.",
         )
 
 
-def _shown(param: tir.Param) -> tuple[str, str, int]:
+def _describe_param(param: tir.Param) -> tuple[str, str, int]:
     if isinstance(param.value, tir.Buffer):
         return param.role, param.value.dtype.name, param.value.elements
     return param.role, param.value.dtype.name, 0
 
 
-def _list(found: list[tuple[str, str, int]]) -> str:
-    return ", ".join(f"{role} {dtype}[{count}]" for role, dtype, count in found) or "none"
+def _format_params(params: list[tuple[str, str, int]]) -> str:
+    return ", ".join(f"{role} {dtype}[{count}]" for role, dtype, count in params) or "none"
 
 
 # ---- which functions are equal -------------------------------------------------------------------
 
 
 def structural_key(function: Function, module: IRModule) -> Hashable:
-    """What tells functions apart but for names: equal ones can have one kernel."""
+    """Return a key that is equal for functions that differ only in names and can share a kernel."""
     numbers: dict[str, int] = {}
 
     def value(item: Value | None) -> Hashable:
@@ -183,7 +187,7 @@ def _type(kind: TensorType) -> Hashable:
 
 
 def rename_intrinsics(target: str, names: Mapping[str, str]) -> Pass:
-    """A pass for `tir_to_runtime`: kernels of `target` call other intrinsics by these names."""
+    """Return a `tir_to_runtime` pass that renames intrinsics in kernels of `target`."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.IntrinsicCall) and node.name in names:

@@ -1,10 +1,8 @@
-"""Runs passes for the targets that take them, and the passes that targets add.
+"""Run a pass once per target that opted in, and the passes that targets add around it.
 
-In: a module with functions of several targets, and a default pass. Out: the module after it; of
-each target only the functions changed that it takes the pass for. A module whose functions are all
-of the core's own (every module without a backend) goes through the pass as a whole. With several
-owners the pass runs once for each of them, the others' functions being empty meanwhile: what is
-not taken costs nothing, and what each costs is known.
+While a pass runs for one target, the functions of the others are replaced by stubs, so that it
+changes only that target's functions and its time is attributed per target. A module whose functions
+all belong to the core goes through the pass as a whole.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
@@ -24,12 +23,12 @@ from firmwright.targets.target_kind import CHOICE, Phase, TargetKind
 
 TargetKindLookup = Callable[[Target], TargetKind]
 ALL_TARGETS = "all"
-"""What a pass that works on the module as a whole is timed under."""
+"""Target name under which the time of whole-module passes is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """What a pass took for one target, or for `all` at once."""
+    """Seconds that a pass took for one target, or for `all` at once."""
 
     name: str
     target: str
@@ -38,12 +37,12 @@ class PassTiming:
 
 @dataclass
 class PassTimer:
-    """Passes as they ran, with their times: no part of a compilation's result."""
+    """Records the times of passes; it is not part of a compilation's result."""
 
     rows: list[PassTiming] = field(default_factory=list)
 
     def timed(self, name: str, target: str, step: Callable[[], IRModule]) -> IRModule:
-        """What `step` returns; its time is written down."""
+        """Run `step` and record its time."""
         start = time.perf_counter()
         module = step()
         self.rows.append(PassTiming(name, target, time.perf_counter() - start))
@@ -53,17 +52,17 @@ class PassTimer:
 def make_per_target_pass(
     step: Pass, names: Collection[str], kind_of: TargetKindLookup, watch: PassTimer
 ) -> Pass:
-    """`step`, one of the passes `names`, as the targets of a module want it."""
+    """Wrap `step`, one of the passes `names`, so that it runs for each target that selects it."""
 
     def run(module: IRModule) -> IRModule:
         _check_choices(module, names, kind_of)
-        module = _added(module, step.name, "before", kind_of, watch)
+        module = _run_added_passes(module, step.name, "before", kind_of, watch)
         if step.name in CHOICE:
-            module = _for_each_owner(step, module, kind_of, watch)
+            module = _run_for_each_target(step, module, kind_of, watch)
         else:
-            given = module
-            module = watch.timed(step.name, ALL_TARGETS, lambda: step(given))
-        return _added(module, step.name, "after", kind_of, watch)
+            module_before = module
+            module = watch.timed(step.name, ALL_TARGETS, lambda: step(module_before))
+        return _run_added_passes(module, step.name, "after", kind_of, watch)
 
     return Pass(step.name, run)
 
@@ -71,42 +70,47 @@ def make_per_target_pass(
 def run_phase(
     module: IRModule, phase: Phase, kind_of: TargetKindLookup, watch: PassTimer
 ) -> IRModule:
-    """The passes that targets have for `phase`, target by target."""
+    """Run the passes that targets registered for `phase`, target by target."""
     for name, target in module.targets.items():
         for step in kind_of(target).phases.get(phase, ()):
-            module = _own(step, module, name, f"the {phase} pass {step.name}", phase, watch)
+            module = _run_own_pass(
+                step, module, name, f"the {phase} pass {step.name}", phase, watch
+            )
     return module
 
 
 def _check_choices(module: IRModule, names: Collection[str], kind_of: TargetKindLookup) -> None:
-    """UsageError for a target that speaks of a pass which there is not, or which all must take."""
+    """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
     for name, target in module.targets.items():
         choice = kind_of(target).passes
-        wrong = sorted({*choice.skip, *(choice.only or ())} - CHOICE)
-        known: Collection[str] = CHOICE
-        if not wrong:
-            wrong, known = sorted({*choice.before, *choice.after} - {*names}), names
-        if wrong:
+        invalid = sorted({*choice.skip, *(choice.only or ())} - CHOICE)
+        valid: Collection[str] = CHOICE
+        if not invalid:
+            invalid, valid = sorted({*choice.before, *choice.after} - {*names}), names
+        if invalid:
             raise UsageError(
-                f"target {name} chooses the pass {wrong[0]!r}, which is none that it can choose.",
-                hint=f"one of {', '.join(sorted(known))}.",
+                f"target {name} cannot select pass {invalid[0]!r}.",
+                hint=f"one of {', '.join(sorted(valid))}.",
             )
 
 
-def _added(
+def _run_added_passes(
     module: IRModule, name: str, where: str, kind_of: TargetKindLookup, watch: PassTimer
 ) -> IRModule:
     for owner_name, target in module.targets.items():
         for step in getattr(kind_of(target).passes, where).get(name, ()):
             what = f"the pass {step.name} {where} {name}"
-            module = _own(step, module, owner_name, what, name, watch)
+            module = _run_own_pass(step, module, owner_name, what, name, watch)
     return module
 
 
-def _own(
+def _run_own_pass(
     step: Pass, module: IRModule, name: str, what: str, place: str, watch: PassTimer
 ) -> IRModule:
-    """A target's own pass: before partitioning all that is nobody's yet may change."""
+    """Run a target's own pass.
+
+    Before partitioning it may also change functions without a target.
+    """
     after = watch.timed(f"{place}:{step.name}", name, lambda: step(module))
     if place == "pre_partition":
         free = {k: func for k, func in module.functions.items() if not target_of(func)}
@@ -121,7 +125,7 @@ def _own(
 # ---- one owner at a time -------------------------------------------------------------------------
 
 
-def _for_each_owner(
+def _run_for_each_target(
     step: Pass, module: IRModule, kind_of: TargetKindLookup, watch: PassTimer
 ) -> IRModule:
     default = next(iter(module.targets), "")
@@ -134,14 +138,15 @@ def _for_each_owner(
         return watch.timed(step.name, next(iter(owners)), lambda: step(module))
     for name in owners:
         if takes[name]:
-            module = watch.timed(step.name, name, lambda: _only(step, module, name, default))  # noqa: B023 - called at once
+            run = partial(_run_with_stubs, step, module, name, default)
+            module = watch.timed(step.name, name, run)
     return module
 
 
-def _only(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
-    """`step` with every function of others empty, which are put back afterwards."""
+def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
+    """Run `step` with stubs for the functions of other targets, and restore these afterwards."""
     others = {k: f for k, f in module.functions.items() if (target_of(f) or default) != name}
-    hidden = {k: _empty(f) for k, f in others.items()}
+    hidden = {k: _stub(f) for k, f in others.items()}
     after = step(replace(module, functions={**module.functions, **hidden}))
     functions = {k: others.get(k, func) for k, func in after.functions.items()}
     back = replace(after, functions={**functions, **{k: others[k] for k in others}})
@@ -153,7 +158,7 @@ def _only(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
     return replace(back, constants=constants)
 
 
-def _empty(function: AnyFunction) -> AnyFunction:
+def _stub(function: AnyFunction) -> AnyFunction:
     match function:
         case Function():
             return replace(function, body=())
@@ -162,5 +167,5 @@ def _empty(function: AnyFunction) -> AnyFunction:
 
 
 def count_functions_by_target(module: IRModule) -> dict[str, int]:
-    """How many functions each target of the module's table has."""
+    """Return the number of functions of each target of the module."""
     return {name: len(functions_for(module, name)) for name in module.targets}

@@ -1,12 +1,10 @@
-"""Cuts the work of an engine with memory of its own into rows, so that transfers overlap with it.
+"""Tile the calls of engines with private memory, so that transfers overlap with computation.
 
-In: a module that is partitioned, whose entry is a graph function. Out: the same results; a call of
-an engine (`Backend.tiles` above 1, a pool that it has to itself) whose tensors come from outside
-that memory and go outside again is several calls, each with a copy of the rows that it reads in
-front and one of the rows that it makes behind. They stand in the order of a pipeline with two
-buffers: a tile's result goes out behind the start of the next tile. Where the engine itself made
-the input, or reads the output, nothing goes over, and the call is left whole. Invariants: the last
-bit of every value is as before; what a user placed is left alone.
+This applies to calls of an engine (`Backend.tiles` above 1, a private pool) whose tensors come from
+and go to other memory. Each tile of rows has a copy of its input before it and a copy of its output
+after it. The calls are in the order of a double-buffered pipeline: a tile's result is copied after
+the start of the next tile. Calls are not tiled if the engine itself defines the input or reads the
+output, or if the user placed a tensor. Results are bit-identical.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from firmwright.partitioning.device_assignment import DeviceMap
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024
-"""What a tile moves at least, in and out: beginning a transfer costs too."""
+"""Least bytes that a tile transfers in and out, as starting a transfer has a cost."""
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    """The module with such calls cut; the same one where no engine has a pool to itself."""
+    """Return the module with such calls tiled; unchanged if no engine has a private pool."""
     entry = module.entry
     if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
         return module
@@ -40,7 +38,7 @@ def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    """Whose call it is: the target's name, the device, and into how many parts it may be cut."""
+    """The target that executes a call, its device, and the maximum number of tiles."""
 
     target: str
     device: str
@@ -58,32 +56,36 @@ class _TileTransferBuilder:
     def __post_init__(self) -> None:
         self.device_map = DeviceMap(self.module)
         values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
-        taken = (value.name for value in (*self.entry.sources, *values))
-        self.names = UniqueNamer((*taken, *self.module.constants))
+        names = (value.name for value in (*self.entry.sources, *values))
+        self.names = UniqueNamer((*names, *self.module.constants))
         self.functions = UniqueNamer(self.module.functions)
         self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
 
     def tiled(self, call: Call) -> Sequence[Call]:
-        """What stands in the place of `call`."""
+        """Return the replacement of `call`."""
         engine, region = self._engine(call), self.module.callee(call.op)
         if engine is None or not isinstance(region, Function) or len(region.body) != 1:
             return [call]
-        if len(call.inputs) != 1 or len(call.outputs) != 1 or not self._goes_over(call, engine):
+        if (
+            len(call.inputs) != 1
+            or len(call.outputs) != 1
+            or not self._crosses_memories(call, engine)
+        ):
             return [call]
         parts = self._parts(replace(region.body[0], span=call.span), call, engine)
         return [call] if parts is None else self._pipeline(call, region, parts)
 
     def _engine(self, call: Call) -> _Engine | None:
-        """The engine that does `call`, if it works in a pool that is its own."""
-        found = self.device_map.backend(call)
-        if found is None or not self.device_map.own_pools(found[0]):
+        """Return the engine that executes `call`, if it has a private pool."""
+        match = self.device_map.backend(call)
+        if match is None or not self.device_map.private_pools(match[0]):
             return None
-        name, backend = found
+        name, backend = match
         is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
         return _Engine(name, backend.device, backend.tiles) if is_one else None
 
-    def _goes_over(self, call: Call, engine: _Engine) -> bool:
-        """Whether what it reads and makes is to be in another memory, and nobody said where."""
+    def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
+        """Return whether input and output cross memories and the user placed neither."""
         (x,), (y,) = call.inputs, call.outputs
         if x is None or {x.virtual_device, y.virtual_device} != {UNCONSTRAINED}:
             return False
@@ -92,7 +94,7 @@ class _TileTransferBuilder:
         return not any(self._engine(other) == engine for other in others)
 
     def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:
-        """The operator of the region in rows, with the values of the entry."""
+        """Return row slices of the region's operator on the values of the entry."""
         (x,), (y,) = call.inputs, call.outputs
         assert x is not None
         if inner.op not in self.ops or len(inner.variables) != 1:
@@ -106,7 +108,7 @@ class _TileTransferBuilder:
         return slice_rows(inner, rows, (engine.device,) * count, self.names)
 
     def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
-        """Copies in, calls, copies out; each result behind the call of the next tile."""
+        """Return the copies in, calls, and copies out in the order of the pipeline."""
         copier = self.device_map.copy_device
         body: list[Call] = []
         late: list[Call] = []
@@ -125,7 +127,7 @@ class _TileTransferBuilder:
         return [*body, *late, concatenate_parts(call, seen, 1)]
 
     def _call_of(self, part: RowSlice, region: Function, inside: Value) -> Call:
-        """The call of a function like `region`, which makes that part."""
+        """Return the call of a function like `region` that computes that slice."""
         name = self.functions.unique(region.name)
         x = replace(inside, virtual_device=UNCONSTRAINED)
         y = replace(part.output, virtual_device=UNCONSTRAINED)

@@ -1,10 +1,9 @@
-"""The AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels in order.
+"""Build the AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels.
 
-In: the graph function and the kernel chosen for each call. Out: the module with the kernels and
-`run`, the graph function gone. What calls without a kernel join or part becomes windows of the
-whole. With I/O in the workspace the model's inputs and outputs are allocated like any tensor (kinds
-`input`, `output`), else they are parameters. State is allocated as such; what it becomes is made
-there if nobody reads it afterwards, and copied at the end if somebody does.
+Calls without a kernel become views. With I/O in the workspace the model's inputs and outputs are
+allocated like other tensors (kinds `input`, `output`); otherwise they are parameters. State is
+allocated as such. Its next value is computed in place if the state is not read afterwards, else it
+is copied at the end.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
 def build_main(
     module: IRModule, chosen: ChosenCandidates, segments: Sequence[FusedSegment] = ()
 ) -> IRModule:
-    """The module with kernels and AOT main in the place of its entry function.
+    """Return the module with kernels and AOT main instead of its entry function.
 
-    Calls that lie in one of the `segments` are computed there; what is chosen for them is not used.
+    Calls inside of `segments` are computed there; their entries in `chosen` are ignored.
     """
     entry = module.entry
     assert isinstance(entry, Function)
@@ -64,7 +63,7 @@ class _AotMainBuilder:
         buffers = self._buffers(self._in_place(viewing), placed)
         inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
         stmts, functions, constants = self._steps(chosen, buffers, inliner)
-        stmts += self._handed_on(inliner, buffers)
+        stmts += self._copy_next_states(inliner, buffers)
         functions.update(inliner.kernels)
         body: tir.Stmt = tir.Seq(tuple(stmts))
         for window in (*reversed(inliner.windows), *reversed(self._windows(placed, buffers))):
@@ -81,7 +80,7 @@ class _AotMainBuilder:
             params += [tir.Param(buffers[value.name], "in") for value in self.entry.params]
         if not self.module.io.outputs_in_pools:
             params += [tir.Param(buffers[value.name], "out") for value in self.entry.results]
-        attrs = {"aot_main": True, **self._pins(buffers), **self._residents()}
+        attrs = {"aot_main": True, **self._pins(buffers), **self._constant_pools()}
         functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
@@ -97,7 +96,7 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
     ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:
-        """What each call or segment does, with the functions and constants that it needs."""
+        """Return the statements of each call or segment, with their functions and constants."""
         stmts: list[tir.Stmt] = []
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
@@ -125,16 +124,16 @@ class _AotMainBuilder:
         return stmts, functions, constants
 
     def _streamed(self) -> set[int]:
-        """The calls that are done in segments."""
+        """Return the calls inside of segments."""
         return {index for s in self.segments for index in range(s.first, s.end)}
 
     def _without_kernels(self, chosen: ChosenCandidates) -> list[Call]:
-        """The calls that only say where values lie."""
+        """Return the calls that only define aliases."""
         streamed = self._streamed()
         return [
             call
-            for index, (call, found) in enumerate(chosen)
-            if found is None and index not in streamed and not called_functions(call)
+            for index, (call, candidate) in enumerate(chosen)
+            if candidate is None and index not in streamed and not called_functions(call)
         ]
 
     def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
@@ -142,15 +141,15 @@ class _AotMainBuilder:
         spans = [(segment.first, segment.end) for segment in self.segments]
         return find_state_aliases(self.entry, views, spans)
 
-    def _handed_on(
+    def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
     ) -> Iterator[tir.Stmt]:
-        """Copies of what the state becomes, where that is not made in the state's own buffer."""
+        """Yield copies of next states that are not computed in the state's buffer."""
         for state in self.entry.state:
-            held, source = buffers[state.value.name], buffers[state.next.name]
-            if held != source:
-                made = inliner.copy(source, held)
-                yield replace(made, span=Span("", tensor=state.value.name))
+            state_buffer, source = buffers[state.value.name], buffers[state.next.name]
+            if state_buffer != source:
+                copy = inliner.copy(source, state_buffer)
+                yield replace(copy, span=Span("", tensor=state.value.name))
 
     def _check(self) -> None:
         sources = {value.name for value in self.entry.sources}
@@ -161,9 +160,9 @@ class _AotMainBuilder:
                     where=self.module.name,
                     hint="a model in which every output is computed.",
                 )
-        held = {state.value.name for state in self.entry.state}
+        state_names = {state.value.name for state in self.entry.state}
         for state in self.entry.state:
-            if state.next.name in held and state.next != state.value:
+            if state.next.name in state_names and state.next != state.value:
                 raise ModelError(
                     f"the state {state.value.name} becomes what {state.next.name} was.",
                     where=self.module.name,
@@ -173,9 +172,9 @@ class _AotMainBuilder:
     def _buffers(
         self, in_place: Mapping[str, str], placed: Mapping[str, Alias]
     ) -> dict[str, tir.Buffer]:
-        """A buffer for every value: I/O first, so that their names stay plainest.
+        """Return a buffer for every value; I/O comes first, so that its names stay unchanged.
 
-        Values `in_place` have that of the state they become.
+        Values in `in_place` share the buffer of their state.
         """
         values: dict[str, Value] = {}
         states = [state.value for state in self.entry.state]
@@ -202,30 +201,30 @@ class _AotMainBuilder:
         return own | {name: own[state] for name, state in in_place.items()}
 
     def _pins(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, Attr]:
-        """The buffers of values with a memory scope, and the pool that it names."""
+        """Return the buffers of values with a memory scope, and its pool."""
         values = (v for call in self.entry.body for v in call.outputs)
-        found = tuple(
+        pins = tuple(
             (buffers[value.name].name, value.virtual_device.memory_scope)
             for value in (*self.entry.sources, *values)
             if value.virtual_device.memory_scope and value.name in buffers
         )
-        return {"pool_assignments": found} if found else {}
+        return {"pool_assignments": pins} if pins else {}
 
-    def _residents(self) -> dict[str, Attr]:
-        """The calls whose constants are to lie in a pool: those with one that says so."""
-        found = tuple(
+    def _constant_pools(self) -> dict[str, Attr]:
+        """Return the calls whose constants have a memory scope, and its pool."""
+        pools_of_calls = tuple(
             (index, value.virtual_device.memory_scope)
             for index, call in enumerate(self.entry.body)
             for value in call.inputs
             if value is not None and value.constant is not None
             if value.virtual_device.memory_scope
         )
-        return {"resident": tuple(dict(found).items())} if found else {}
+        return {"resident": tuple(dict(pools_of_calls).items())} if pools_of_calls else {}
 
     def _invoke(
         self, kernel: tir.PrimFunc, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Arguments in the kernel's order: variable inputs, then outputs."""
+        """Call a kernel with its arguments in order: variable inputs, then outputs."""
         values = (*call.variables, *call.outputs)
         args = tuple(
             pointer(buffers[value.name], param.role)
@@ -236,7 +235,7 @@ class _AotMainBuilder:
     def _invoke_named(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """A call that names a PrimFunc of the module passes every value, constants too."""
+        """Call a PrimFunc of the module by name; every value is passed, constants too."""
         kernel = self.module.functions[call.op[1:]]
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):
@@ -252,43 +251,42 @@ class _AotMainBuilder:
     def _windows(
         self, placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer]
     ) -> list[tir.DeclBuffer]:
-        """Declarations of what lies in something else, wholes before parts.
-
-        The caller's inputs are only read.
-        """
+        """Declare the views, wholes before parts; views of the caller's inputs are read-only."""
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         reads = {value.name for value in outside}
-        found = []
+        views = []
         for name in sorted(placed, key=lambda name: len(alias_chain(placed, name))):
             place, buffer = placed[name], buffers[name]
             access: tir.AccessMode = "r" if alias_chain(placed, name)[-1].whole in reads else "rw"
             offset = tir.IntImm(place.offset, INDEX)
             source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
-            found.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
-        return found
+            views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
+        return views
 
     def _allocated(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        """Allocations around `body`: of constants used by name and of tensors that need memory."""
+        """Allocate constants that are used by name and tensors that need memory around `body`."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
-        used = {
+        named_constants = {
             value.name: value.constant
             for call in self.entry.body
             if called_functions(call)
             for value in call.inputs
             if value is not None and value.constant is not None
         }
-        used |= {s.next.name: s.next.constant for s in self.entry.state if s.next.constant}
+        named_constants |= {
+            s.next.name: s.next.constant for s in self.entry.state if s.next.constant
+        }
         state = {s.value.name for s in self.entry.state}
-        held = {buffers[name].name for name in state}
+        state_buffers = {buffers[name].name for name in state}
         for name, buffer in reversed(list(buffers.items())):
-            if name in windows or (buffer.name in held and name not in state):
+            if name in windows or (buffer.name in state_buffers and name not in state):
                 continue
             if buffer.scope == "const":
-                if name in used:
-                    body = tir.AllocateConst(buffer, used[name], body)
+                if name in named_constants:
+                    body = tir.AllocateConst(buffer, named_constants[name], body)
             elif name in state:
                 body = tir.Allocate(buffer, body, "state")
             elif name in inputs:

@@ -1,11 +1,9 @@
-"""The order of the calls of a graph: another than the file's where that takes fewer live bytes.
+"""Pass `order`: reorder the calls of a graph if that reduces the peak of live bytes.
 
-In: a module whose entry is a graph function, and the table of operators. Out: the same module, the
-body of its entry permuted or, mostly, as it was. A step is measured twice: with its inputs and
-outputs apart, and with outputs in the place of the inputs that die there. The plan lies between the
-two, so an order is taken only if the most of neither figure rises and one of them falls. Invariant:
-the result depends on the graph alone, on no name and no hash; calls that nothing tells apart stay
-in the file's order.
+Each step has two measures: with inputs and outputs disjoint, and with outputs in the place of
+inputs that die there. The plan is between the two, so an order is accepted only if neither peak
+rises and one of them falls. The result depends only on the graph, not on names or hashes; ties keep
+the file's order.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from firmwright.select.schedule_graph import (
 )
 
 BEAM_WIDTH = 32
-"""How many orders the greedy scheduling pursues at once."""
+"""Partial orders that the beam search keeps."""
 
 
 def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
-    """The module with the calls of its entry in the best order known."""
+    """Return the module with the calls of its entry in the best order."""
     entry = module.entry
     if not isinstance(entry, Function):
         return module
@@ -40,39 +38,44 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def find_min_peak_order(steps: ScheduleGraph, states_max: int = STATES_MAX) -> tuple[int, ...]:
-    """Of the file's order, a greedy one's and an exact search's, that with the least peak."""
-    kept = tuple(range(len(steps.calls)))
-    file = steps.peak(kept)
-    found = [(file, kept)]
-    listed = beam_search_order(steps)
-    peak = steps.peak(listed)
-    if peak.apart <= file.apart and peak.shared <= file.shared:
-        found.append((peak, listed))
-    searched = _searched(steps, min(found)[0], states_max)
+    """Return the best of the file's order, the beam search's, and the exact search's."""
+    file_order = tuple(range(len(steps.calls)))
+    file_peak = steps.peak(file_order)
+    orders = [(file_peak, file_order)]
+    beam_order = beam_search_order(steps)
+    peak = steps.peak(beam_order)
+    if peak.apart <= file_peak.apart and peak.shared <= file_peak.shared:
+        orders.append((peak, beam_order))
+    searched = _search_exactly(steps, min(orders)[0], states_max)
     if searched is not None:
-        found.append((steps.peak(searched), searched))
-    return min(found, key=lambda one: one[0])[1]
+        orders.append((steps.peak(searched), searched))
+    return min(orders, key=lambda one: one[0])[1]
 
 
-def _searched(steps: ScheduleGraph, known: PeakBytes, states_max: int) -> tuple[int, ...] | None:
-    """The least peak apart, of those the least shared; None where nothing beats `known`."""
-    best, left = min_peak_order(steps, PeakBytes(known.apart - 1, known.shared), 0, states_max)
+def _search_exactly(
+    steps: ScheduleGraph, peak: PeakBytes, states_max: int
+) -> tuple[int, ...] | None:
+    """Return an order with the least disjoint peak, then the least overlapped one.
+
+    The result is None if there is no order better than `peak`.
+    """
+    best, left = min_peak_order(steps, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
-        known = steps.peak(best)
-    again, _ = min_peak_order(steps, PeakBytes(known.apart, known.shared - 1), 1, left)
+        peak = steps.peak(best)
+    again, _ = min_peak_order(steps, PeakBytes(peak.apart, peak.shared - 1), 1, left)
     return again or best
 
 
 def beam_search_order(steps: ScheduleGraph, width: int = BEAM_WIDTH) -> tuple[int, ...]:
-    """One call after the other, with the `width` best beginnings of each length kept."""
+    """Build an order call by call, keeping the `width` best partial orders of each length."""
     beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (steps.start(), ())}
     for _ in steps.calls:
         longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
         for state, order in beginnings.values():
             for call in steps.ready(state):
                 move = steps.after(state, call)
-                known = longer.get(move.done)
-                if known is None or move.peak < known[0].peak:
+                previous = longer.get(move.done)
+                if previous is None or move.peak < previous[0].peak:
                     longer[move.done] = move, (*order, call)
         ranked = sorted(longer.values(), key=lambda one: _rank(one[0]))
         beginnings = {state.done: (state, order) for state, order in ranked[:width]}
@@ -85,12 +88,12 @@ def _rank(state: ScheduleState) -> tuple[PeakBytes, int, int]:
 
 
 def build_schedule_graph(module: IRModule, entry: Function, ops: OpTable) -> ScheduleGraph:
-    """What each call of `entry` reads and makes, in memory that a plan has to find."""
+    """Return the graph of what each call of `entry` reads and defines in planned memory."""
     return _ScheduleGraphBuilder(module, entry, ops).steps()
 
 
 class _ScheduleGraphBuilder:
-    """Numbers the tensors that need memory; a view is the tensor it looks at."""
+    """Numbers the tensors that need memory; a view has the number of its source."""
 
     def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
         self.entry = entry
@@ -120,20 +123,20 @@ class _ScheduleGraphBuilder:
         )
 
     def _call(self, index: int, call: Call) -> tuple[int, ...]:
-        """The tensors that the call reads; those that it makes get their numbers."""
+        """Return the tensors that the call reads, and number those that it defines."""
         for value in call.outputs:
             self.maker[value.name] = index
-        used = dict.fromkeys(v.name for v in call.variables)
-        reads = tuple(dict.fromkeys(self.number[name] for name in used))
-        if self._is_window(call):
+        names = dict.fromkeys(v.name for v in call.variables)
+        reads = tuple(dict.fromkeys(self.number[name] for name in names))
+        if self._is_view(call):
             self.number[call.outputs[0].name] = reads[0]
             return ()
         for value in call.outputs:
             self._add(value, index)
         return reads
 
-    def _is_window(self, call: Call) -> bool:
-        """Whether the call is a view that takes no memory: lowering copies the others."""
+    def _is_view(self, call: Call) -> bool:
+        """Return whether the call is a view, which lowering does not copy."""
         source = call.inputs[0] if call.inputs else None
         opdef = self.ops.get(call.op)
         is_view = opdef is not None and opdef.is_view and call.outputs[0].name not in self.own
@@ -148,7 +151,7 @@ class _ScheduleGraphBuilder:
         self.tensors.append(ScheduledTensor(size_bytes, maker, 0, value.name in self.kept))
 
     def _makers(self, call: Call) -> int:
-        """The calls that must be done before, as a mask."""
+        """Return the calls that must precede it, as a mask."""
         mask = 0
         for value in call.inputs:
             if value is not None and value.name in self.maker:

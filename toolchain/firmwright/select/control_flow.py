@@ -1,12 +1,9 @@
-"""Control flow of a graph as statements of the AOT main.
+"""Translate `if` and `while` of a graph into statements of the AOT main.
 
-In: a call of `if` or `while`, the functions that it names (lowered: calls of PrimFuncs, views,
-further control flow), and the buffers of its arguments. Out: TIR in which those functions' calls
-stand where they are run; what they need memory for is collected. Invariants:
-
-* A parameter of a function is the caller's buffer, which it only reads.
-* A branch makes its results where the call's outputs are. A loop carries its values there: they are
-  copied in before it, and what a round makes is copied over them at its end.
+The lowered functions that such a call names are inlined. Parameters of a function are the caller's
+buffers, which it only reads. A branch writes its results to the buffers of the call's outputs. A
+loop carries its values there: they are copied in before it, and each iteration's results are copied
+over them at its end.
 """
 
 from __future__ import annotations
@@ -26,15 +23,15 @@ _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "i
 
 
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
-    """All of `buffer`, as a parameter of that role is given it."""
+    """Return a pointer to all of `buffer` with the access mode of that parameter role."""
     return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
 
 
 @dataclass
 class ControlFlowInliner:
-    """Writes the statements; `first_op` is the first index that no operator has.
+    """Builds the statements; `first_op` is the first unused operator index.
 
-    `temporaries`, `windows` and `kernels` are what the statements need around them.
+    `temporaries`, `windows` and `kernels` are the buffers, views, and functions that they need.
     """
 
     module: IRModule
@@ -46,7 +43,7 @@ class ControlFlowInliner:
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        """What `call` does, between values that are in `buffers`."""
+        """Return the statement of `call`; `buffers` has the buffers of its values."""
         arguments = [buffers[value.name] for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
         if call.op == "if":
@@ -54,7 +51,7 @@ class ControlFlowInliner:
         return self._while(call, arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
-        """A call that copies one buffer to another of its size."""
+        """Return a call that copies one buffer to another of equal size."""
         default = next(iter(self.module.targets), "")
         kernel = copy_tensor_kernel(target.dtype, target.elements, default)
         self.kernels[kernel.name] = kernel
@@ -65,9 +62,9 @@ class ControlFlowInliner:
     def _if(
         self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
     ) -> tir.Stmt:
-        condition, *given = arguments
+        condition, *function_args = arguments
         then, orelse = (
-            self._body(self._named(call, name), given, results) for name in ("then", "else")
+            self._body(self._named(call, name), function_args, results) for name in ("then", "else")
         )
         return tir.If(_flag(condition), then, orelse if orelse != tir.Seq(()) else None)
 
@@ -77,25 +74,25 @@ class ControlFlowInliner:
         condition, body = self._named(call, "cond"), self._named(call, "body")
         flag = self._buffer(condition.results[0])
         test = self._body(condition, results, [flag])
-        made = [self._buffer(value) for value in body.results]
-        round_ = self._body(body, results, made)
+        new_values = [self._buffer(value) for value in body.results]
+        round_ = self._body(body, results, new_values)
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
-        carry = [self.copy(a, b) for a, b in zip(made, results, strict=True)]
+        carry = [self.copy(a, b) for a, b in zip(new_values, results, strict=True)]
         loop = tir.While(_flag(flag), tir.Seq((round_, *carry, test)))
         return tir.Seq((*enter, test, loop))
 
     def _named(self, call: Call, attr: str) -> Function:
-        found = self.module.functions.get(str(call.attrs.get(attr)))
-        if not isinstance(found, Function):
+        function = self.module.functions.get(str(call.attrs.get(attr)))
+        if not isinstance(function, Function):
             raise ModelError(f"{call.op} runs no graph function as {attr}.", where=str(call.span))
-        return found
+        return function
 
     # ---- a function ----------------------------------------------------------------------------
 
     def _body(
         self, function: Function, given: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
     ) -> tir.Stmt:
-        """The calls of `function`, whose results are made in `results`."""
+        """Return the calls of `function` with its results in `results`."""
         buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
         buffers.update({v.name: b for v, b in zip(function.results, results, strict=True)})
         stmts: list[tir.Stmt] = []
@@ -122,7 +119,7 @@ class ControlFlowInliner:
             for value, param in zip(values, kernel.params, strict=True)
         )
         self.first_op += 1
-        # Other subgraphs' tensors may have the names of the first one's.
+        # Tensor names are unique only within a subgraph.
         return tir.PrimFuncCall(kernel.name, args, replace(call.span, tensor=""), self.first_op - 1)
 
     def _view(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> None:
@@ -141,5 +138,5 @@ class ControlFlowInliner:
 
 
 def _flag(buffer: tir.Buffer) -> tir.Expr:
-    """Whether the only element of `buffer` is set."""
+    """Return the only element of `buffer`."""
     return tir.BufferLoad(buffer, tuple(tir.IntImm(0, INDEX) for _ in buffer.shape))

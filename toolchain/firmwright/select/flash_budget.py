@@ -1,9 +1,8 @@
-"""What the calls of a program may take of flash: a knapsack over calls.
+"""Flash budget of the kernels: a knapsack over calls with constants and predicted code bytes.
 
-In: the alternatives of every call and a budget of bytes, for constants and predicted code together.
-Out: the alternatives that each call may take, so that the fastest of them are the fastest program
-within the budget and no choice among them is outside of it. Kernels that can be one function share
-its code.
+The result limits the candidates of each call so that the fastest ones form the fastest program
+within the budget, and every combination of the remaining candidates fits. Kernels that can be
+deduplicated share their code bytes.
 """
 
 from __future__ import annotations
@@ -24,27 +23,23 @@ CallCandidates: TypeAlias = tuple[Call, tuple[LoweringCandidate, ...]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
 
 _OWN_PERCENT = 135
-"""Flash within which constants may buy time, in percent of those that the model file has."""
 _DEAR_TIMES, _DEAR_BYTES = 2, 2048
-"""Dear is what takes that many times the constants of a call's leanest, and so many bytes more."""
 _SLACK_BYTES = 32
 _CALL_BYTES = 20
-"""Code in the AOT main for a call."""
 _STATES_MAX = 2048
-"""Sums of sizes that the knapsack tells apart."""
 
 CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
 
 
 def dedupe_code_cost(
-    offers: CandidatesPerCall, key: Callable[[tir.PrimFunc], Hashable]
+    candidates_per_call: CandidatesPerCall, key: Callable[[tir.PrimFunc], Hashable]
 ) -> CandidatesPerCall:
-    """`offers` with the code of each kernel divided among the calls that can have it in common."""
-    keys = [[key(item.function) for item in found] for _, found in offers]
-    twins = Counter(one for own in keys for one in set(own))
+    """Divide the code bytes of each kernel among the calls that can share it."""
+    keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
+    sharers = Counter(one for own in keys for one in set(own))
     return [
-        (call, tuple(_share(item, twins[one]) for item, one in zip(found, own, strict=True)))
-        for (call, found), own in zip(offers, keys, strict=True)
+        (call, tuple(_share(item, sharers[one]) for item, one in zip(candidates, own, strict=True)))
+        for (call, candidates), own in zip(candidates_per_call, keys, strict=True)
     ]
 
 
@@ -52,59 +47,71 @@ def _share(item: LoweringCandidate, twins: int) -> LoweringCandidate:
     return replace(item, code_bytes=item.code_bytes // twins + _CALL_BYTES)
 
 
-def apply_default_flash_budget(module: IRModule, offers: CandidatesPerCall) -> CandidatesPerCall:
-    """What calls may take where nobody gave a budget: time is bought with constants within reason.
+def apply_default_flash_budget(
+    module: IRModule, candidates_per_call: CandidatesPerCall
+) -> CandidatesPerCall:
+    """Limit the candidates by the default budget, so that constants buy time within reason.
 
-    The budget is in percent of the constants that the model file has. Where kernels that are not
-    dear make a faster program, or nothing is within the budget, nothing is bought. A call may go
-    beyond its share by a few bytes, as its kernel in the other direction does.
+    The budget is a percentage of the constants in the model file. If inexpensive kernels make a
+    faster program or nothing fits the budget, expensive ones are dropped instead. A call may exceed
+    its share by a few bytes, as its kernel in the other direction does.
     """
     names = {
         value.constant
-        for call, _ in offers
+        for call, _ in candidates_per_call
         for value in call.inputs
         if value is not None and value.constant is not None
     }
-    own = sum(module.constants[name].size_bytes for name in names) * _OWN_PERCENT // 100
-    cheap = [(call, tuple(_cheap(found))) for call, found in offers]
+    budget_bytes = sum(module.constants[name].size_bytes for name in names) * _OWN_PERCENT // 100
+    cheap = [(call, tuple(_inexpensive(candidates))) for call, candidates in candidates_per_call]
     try:
-        bought = fit_flash_budget(offers, own, _SLACK_BYTES)
+        within_budget = fit_flash_budget(candidates_per_call, budget_bytes, _SLACK_BYTES)
     except DoesNotFitError:
         return cheap
-    return min(cheap, bought, key=fastest_time) if _size(cheap) > own else bought
+    return (
+        min(cheap, within_budget, key=fastest_time)
+        if _size(cheap) > budget_bytes
+        else within_budget
+    )
 
 
-def fastest_time(offers: CandidatesPerCall) -> int:
-    """The time of the fastest program."""
-    return sum(item.time for item in fastest_candidates(offers))
+def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
+    """Return the time of the fastest program."""
+    return sum(item.time for item in fastest_candidates(candidates_per_call))
 
 
-def _size(offers: CandidatesPerCall) -> int:
-    return sum(item.image_bytes for item in fastest_candidates(offers))
+def _size(candidates_per_call: CandidatesPerCall) -> int:
+    return sum(item.image_bytes for item in fastest_candidates(candidates_per_call))
 
 
-def fastest_candidates(offers: CandidatesPerCall) -> list[LoweringCandidate]:
-    """Of each call the fastest alternative."""
-    return [min(found, key=attrgetter("time")) for _, found in offers if found]
+def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:
+    """Return the fastest candidate of each call."""
+    return [
+        min(candidates, key=attrgetter("time"))
+        for _, candidates in candidates_per_call
+        if candidates
+    ]
 
 
-def _cheap(found: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
-    least = min((item.flash_bytes for item in found), default=0)
+def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
+    least = min((item.flash_bytes for item in candidates), default=0)
     limit = max(_DEAR_TIMES * least, least + _DEAR_BYTES)
-    return [item for item in found if item.flash_bytes <= limit]
+    return [item for item in candidates if item.flash_bytes <= limit]
 
 
 def fit_flash_budget(
-    offers: CandidatesPerCall, budget_bytes: int, slack_bytes: int = 0
+    candidates_per_call: CandidatesPerCall, budget_bytes: int, slack_bytes: int = 0
 ) -> CandidatesPerCall:
-    """What each call may take so that the fastest program within the budget is among it.
+    """Limit each call's candidates so that the fastest program within the budget is among them.
 
-    What that program leaves of the budget is for all calls alike, and `slack_bytes` beside it.
-    DoesNotFitError where there is no program within the budget.
+    Bytes that this program leaves are shared by all calls, plus `slack_bytes` each. Raises
+    DoesNotFitError if no program fits the budget.
     """
-    called = [found for _, found in offers if found]
-    sizes = [[item.image_bytes for item in found] for found in called]
-    picks = solve_knapsack([[item.time for item in found] for found in called], sizes, budget_bytes)
+    non_empty = [candidates for _, candidates in candidates_per_call if candidates]
+    sizes = [[item.image_bytes for item in candidates] for candidates in non_empty]
+    picks = solve_knapsack(
+        [[item.time for item in candidates] for candidates in non_empty], sizes, budget_bytes
+    )
     if picks is None:
         least = sum(min(own) for own in sizes)
         raise DoesNotFitError(
@@ -112,19 +119,19 @@ def fit_flash_budget(
             f"and may take {budget_bytes}.",
             hint=f"--flash {least}, or constants in other memory with --const-pool.",
         )
-    taken = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
-    left = (budget_bytes - sum(taken)) // max(len(taken), 1) + slack_bytes
-    limits = iter(taken)
+    chosen_sizes = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
+    spare_bytes = (budget_bytes - sum(chosen_sizes)) // max(len(chosen_sizes), 1) + slack_bytes
+    limits = iter(chosen_sizes)
     allowed = []
-    for call, found in offers:
-        limit = next(limits) + left if found else 0
-        allowed.append((call, tuple(item for item in found if item.image_bytes <= limit)))
+    for call, candidates in candidates_per_call:
+        limit = next(limits) + spare_bytes if candidates else 0
+        allowed.append((call, tuple(item for item in candidates if item.image_bytes <= limit)))
     return allowed
 
 
 @dataclass(frozen=True, slots=True)
 class _KnapsackState:
-    """Picks for the first calls: what they take, and the state before the last pick."""
+    """Choices for the first calls: their size and time, and the state before the last choice."""
 
     size: int
     time: int
@@ -135,10 +142,10 @@ class _KnapsackState:
 def solve_knapsack(
     times: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]], budget: int
 ) -> list[int] | None:
-    """Which of its alternatives each takes so that all fit and least time is spent, or None.
+    """Return the choices with the least total time within the budget, or None.
 
-    Sums that are nearly the same are one state of the search, which keeps the fastest: the answer
-    is within the budget always, and may miss what a two-thousandth of the budget would buy.
+    States with nearly equal size are merged and the fastest is kept: the result always fits the
+    budget, but may miss what a two-thousandth of it would buy.
     """
     least = [min(own) for own in sizes]
     states = [_KnapsackState(0, 0)]
@@ -150,23 +157,23 @@ def solve_knapsack(
             for pick, (time, size) in enumerate(zip(*options, strict=True))
             if state.size + size <= room
         ]
-        states = _unbeaten(grown, max(budget // _STATES_MAX, 1))
-    return _traced(min(states, key=lambda state: state.time)) if states else None
+        states = _prune_states(grown, max(budget // _STATES_MAX, 1))
+    return _backtrack(min(states, key=lambda state: state.time)) if states else None
 
 
-def _unbeaten(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
-    """Those that none of at most their size beats, and one of each step of sizes."""
-    kept: list[_KnapsackState] = []
+def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
+    """Drop states beaten by a smaller one, and keep one per step of sizes."""
+    states_kept: list[_KnapsackState] = []
     for state in sorted(states, key=lambda item: (item.size, item.time)):
-        if kept and state.time >= kept[-1].time:
+        if states_kept and state.time >= states_kept[-1].time:
             continue
-        if len(kept) > 1 and state.size // step == kept[-1].size // step:
-            kept.pop()
-        kept.append(state)
-    return kept
+        if len(states_kept) > 1 and state.size // step == states_kept[-1].size // step:
+            states_kept.pop()
+        states_kept.append(state)
+    return states_kept
 
 
-def _traced(state: _KnapsackState) -> list[int]:
+def _backtrack(state: _KnapsackState) -> list[int]:
     picks: list[int] = []
     while state.before is not None:
         picks.insert(0, state.pick)

@@ -1,8 +1,7 @@
-"""Which consecutive calls can be computed row by row together, and what that takes.
+"""Fused segments: consecutive calls that can be computed row by row together.
 
-In: the graph function and, for each call, its row kernels. Out: `FusedSegment`s. A segment has one
-tensor that flows in and one that comes out; what is between them is needed nowhere else and never
-lies in memory as a whole. Only the last call may be a fold (a mean of all rows).
+A segment has one input tensor and one output tensor. Tensors between them are not used elsewhere
+and are never in memory as a whole. Only the last call may be a row reduction (a mean of all rows).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.select.row_streaming_plan import RowStage, StreamedTensor, plan_row_streaming
 
 RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
-"""Kernels that make so many rows (the second number) of a call at a time."""
+"""Row kernels of a call (first number) that compute that many rows (second number) at a time."""
 
 _WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class SegmentBuilder:
-    """Makes segments of a function's body."""
+    """Builds segments of a function's body."""
 
     entry: Function
     rows_of: RowsOf
@@ -35,21 +34,21 @@ class SegmentBuilder:
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
     ) -> FusedSegment | None:
-        """Calls first.. end - 1 as one segment, `band` rows at a time; None where they cannot be.
+        """Return calls first..end - 1 as one segment, `band` rows at a time; None if impossible.
 
-        `feed`: the source is not in memory, its rows come from outside.
+        With `feed` the source is not in memory and its rows are supplied externally.
         """
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
             return None
         kernels = [self.kernels(index, band) for index in range(first, end)]
-        if any(found is None for found in kernels) or not self._is_closed(first, end):
+        if any(row_kernels is None for row_kernels in kernels) or not self._is_closed(first, end):
             return None
-        known = [found for found in kernels if found is not None]
-        if any(isinstance(found.rows, RowReduction) for found in known[:-1]):
+        all_kernels = [row_kernels for row_kernels in kernels if row_kernels is not None]
+        if any(isinstance(row_kernels.rows, RowReduction) for row_kernels in all_kernels[:-1]):
             return None
-        pairs = tuple(zip(calls, known, strict=True))
-        stages = [_stage(call, found, band) for call, found in pairs]
+        pairs = tuple(zip(calls, all_kernels, strict=True))
+        stages = [_stage(call, row_kernels, band) for call, row_kernels in pairs]
         if not all(stage.height for stage in stages):  # fewer rows than a band
             return None
         source = stages[0].sources[0]
@@ -67,11 +66,11 @@ class SegmentBuilder:
             for name, start in zip(stage.sources, firing.starts, strict=True)
         ):
             return None
-        picks = tuple(fastest_kernel(found.candidates) for found in known)
-        return FusedSegment(first, calls, tuple(known), picks, tuple(stages), plan)
+        picks = tuple(fastest_kernel(row_kernels.candidates) for row_kernels in all_kernels)
+        return FusedSegment(first, calls, tuple(all_kernels), picks, tuple(stages), plan)
 
     def kernels(self, index: int, band: int) -> RowKernels | None:
-        """The row kernels of call `index`, built when first asked for."""
+        """Return the row kernels of call `index`, built on first use."""
         if (index, band) not in self._known:
             self._known[index, band] = self.rows_of(index, band)
         return self._known[index, band]
@@ -81,7 +80,7 @@ class SegmentBuilder:
         return {}
 
     def _is_closed(self, first: int, end: int) -> bool:
-        """Whether what is between the first input and the last output is needed inside only."""
+        """Return whether intermediate values are used only inside the segment."""
         return all(
             first <= user < end
             for call in self.entry.body[first : end - 1]
@@ -91,7 +90,7 @@ class SegmentBuilder:
 
     @cached_property
     def _users(self) -> dict[str, list[int]]:
-        """The calls that need each value; -1 for the function's results and state."""
+        """The calls that use each value; -1 for the function's results and state."""
         users: dict[str, list[int]] = {}
         for index, call in enumerate(self.entry.body):
             for value in call.inputs:
@@ -103,7 +102,7 @@ class SegmentBuilder:
 
 
 def fastest_kernel(candidates: Sequence[LoweringCandidate]) -> LoweringCandidate:
-    """The fastest by prediction."""
+    """Return the candidate with the least predicted time."""
     return min(candidates, key=lambda item: (item.time, item.scratch_bytes))
 
 
@@ -118,7 +117,7 @@ def _stage(call: Call, kernels: RowKernels, band: int) -> RowStage:
 
 
 def _height(call: Call) -> int:
-    """Rows that the call's bands are made of: of its output, of a fold's input."""
+    """Return the rows that the call's bands divide: of its output, or of a reduction's input."""
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]
@@ -126,29 +125,29 @@ def _height(call: Call) -> int:
 
 
 def _whole_inputs(call: Call, rows: RowWindow | RowReduction) -> list[Value]:
-    """The inputs of which every row takes everything."""
+    """Return the inputs that every row reads completely."""
     indices = rows.whole_inputs if isinstance(rows, RowWindow) else ()
-    found = [value for index, value in enumerate(call.inputs) if index in indices]
-    return [value for value in found if value is not None]
+    values = [value for index, value in enumerate(call.inputs) if index in indices]
+    return [value for value in values if value is not None]
 
 
 def _tensors(
     calls: Sequence[Call], stages: Sequence[RowStage], inside: set[str], band: int
 ) -> dict[str, StreamedTensor]:
-    """Every tensor of four dimensions whose rows the calls read or write."""
+    """Return every 4-D tensor whose rows the calls read or write."""
     values = [
         value
         for call, stage in zip(calls, stages, strict=True)
         for value in (*call.variables, *call.outputs)
         if value.name in stage.sources or value in call.outputs
     ]
-    made = {value.name for call in calls for value in call.outputs}
+    outputs = {value.name for call in calls for value in call.outputs}
     return {
         value.name: StreamedTensor(
             value.type.shape[1],
             row_bytes(value.type),
             value.name not in inside,
-            band if value.name in made else 1,
+            band if value.name in outputs else 1,
         )
         for value in values
         if len(value.type.shape) == 4
@@ -156,5 +155,5 @@ def _tensors(
 
 
 def row_bytes(kind: TensorType) -> int:
-    """Bytes of one row (axis 1)."""
+    """Return the bytes of one row (axis 1)."""
     return kind.size_bytes // kind.shape[1]

@@ -1,18 +1,16 @@
-"""Selection: kernels for all calls and what is row-streamed, by asking the planner what it costs.
+"""Kernel selection: choose a kernel for every call, and which calls are row-streamed.
 
-In: the lowered calls, the row kernels of those that have some, `module.attrs["optimize"]`, and what
-the pipeline's planner says of a module. Out: the module with kernels and AOT main. Time is
-predicted cycles where a table gives the core's timing, else predicted instructions.
+Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
 
-* `speed` takes the fastest alternative everywhere, `size` the one with the least flash.
-* `balanced` takes, of alternatives nearly as fast as the fastest, the program for which time^2 x
-  flash^2 x workspace is least: a percent of time may cost a percent of flash or two of memory.
-  Where that or `speed` does not fit the pools, the fastest program that does is taken, calls and
-  row-streamed segments mixed.
-* `ram` takes the program with the lowest peak among those that are not much slower.
-* With `module.attrs["ram_bytes"]` it is the fastest program within those bytes.
-* Code and constants stay within `module.attrs["flash_bytes"]`. Where that is not said, `balanced`
-  and `ram` have a budget for what buys time with constants (select/flash_budget.py).
+* `speed`: the fastest candidate everywhere; `size`: the one with the least flash.
+* `balanced`: of candidates nearly as fast as the fastest, the program with the least time^2 x
+  flash^2 x workspace, so that a percent of time may cost a percent of flash or two of memory. If
+  this or `speed` does not fit the pools, the fastest program that does.
+* `ram`: the program with the lowest peak among those that are not much slower.
+* with `ram_bytes`: the fastest program within that many bytes.
+
+Code and constants keep within `flash_bytes`. Without that attribute, `balanced` and `ram` have a
+default budget (`flash_budget`). All constants of these trade-offs are in `policy`.
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ from firmwright.select.program_search import (
 
 @dataclass(frozen=True, slots=True)
 class SelectionOracle:
-    """The pipeline's answers: a quick estimate, and whether a module's plan fits its pools.
+    """Callbacks of the pipeline: a quick plan estimate, and whether a module's plan fits its pools.
 
-    Kernels of equal `key` can become one function.
+    Kernels with equal `key` can be deduplicated.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]
@@ -56,81 +54,96 @@ class SelectionOracle:
 
 
 _SLOWER_PERCENT = {"balanced": 105, "ram": 130}
-"""Most time of a program that takes least memory, in percent of the fastest.
-
-The fastest is one of whole calls: rows take more flash than these may, and time is bought with it.
-"""
 _NEAR_PERCENT = 104
-"""Most time of a call's alternative that `balanced` considers, in percent of its fastest."""
 _CALL_PERCENT = 300
-"""Alternatives that cost more than that of a call's fastest wait until nothing else fits."""
 _ANY_PERCENT = 1_000_000
 
 
 def select_module(
-    module: IRModule, offers: CandidatesPerCall, rows_of: RowsOf, planner: SelectionOracle
+    module: IRModule,
+    candidates_per_call: CandidatesPerCall,
+    rows_of: RowsOf,
+    oracle: SelectionOracle,
 ) -> IRModule:
-    """The module with a kernel for every call. `rows_of` gives a call's row kernels when wanted.
+    """Return the module with a kernel for every call.
 
-    DoesNotFitError where no choice is within the flash that may be taken.
+    `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no choice fits the
+    flash budget.
     """
     goal = str(module.attrs.get("optimize", "balanced"))
-    offers = _within_flash(module, dedupe_code_cost(offers, planner.key), goal)
+    candidates_per_call = _within_flash(
+        module, dedupe_code_cost(candidates_per_call, oracle.key), goal
+    )
     is_free, fed = "ram_bytes" not in module.attrs, module.io.stream_input_rows
-    alone = (_whole(module, offers, planner, goal),) if is_free and not fed else ()
-    if alone and goal != "ram" and planner.fits(alone[0].module):
-        return alone[0].module
-    found = _candidates(module, offers, rows_of, planner)
+    whole_calls = (
+        (_whole(module, candidates_per_call, oracle, goal),) if is_free and not fed else ()
+    )
+    if whole_calls and goal != "ram" and oracle.fits(whole_calls[0].module):
+        return whole_calls[0].module
+    programs = _candidates(module, candidates_per_call, rows_of, oracle)
     if is_free and goal in _SLOWER_PERCENT and (fed or goal == "ram"):
-        best_time = max(min(item.time for item in found), fastest_time(offers))
-        smallest = _smallest((*alone, *found), _SLOWER_PERCENT[goal] * best_time // 100)
-        if planner.fits(smallest.module):
+        best_time = max(min(item.time for item in programs), fastest_time(candidates_per_call))
+        smallest = _smallest((*whole_calls, *programs), _SLOWER_PERCENT[goal] * best_time // 100)
+        if oracle.fits(smallest.module):
             return smallest.module
-    fitting = _first_fitting(found, planner)
+    fitting = _first_fitting(programs, oracle)
     if fitting is None:
-        found = _candidates(module, offers, rows_of, planner, _ANY_PERCENT)
-        fitting = _first_fitting(found, planner)
-    return (fitting or min(found, key=lambda item: item.workspace_bytes)).module
+        programs = _candidates(module, candidates_per_call, rows_of, oracle, _ANY_PERCENT)
+        fitting = _first_fitting(programs, oracle)
+    return (fitting or min(programs, key=lambda item: item.workspace_bytes)).module
 
 
 def list_programs(
-    module: IRModule, offers: CandidatesPerCall, rows_of: RowsOf, planner: SelectionOracle
+    module: IRModule,
+    candidates_per_call: CandidatesPerCall,
+    rows_of: RowsOf,
+    oracle: SelectionOracle,
 ) -> tuple[ProgramCandidate, ...]:
-    """Programs from the fastest to the one that takes least."""
+    """Return the programs from the fastest to the one with the least memory."""
     goal = str(module.attrs.get("optimize", "balanced"))
-    offers = _within_flash(module, dedupe_code_cost(offers, planner.key), goal)
-    return _candidates(module, offers, rows_of, planner)
+    candidates_per_call = _within_flash(
+        module, dedupe_code_cost(candidates_per_call, oracle.key), goal
+    )
+    return _candidates(module, candidates_per_call, rows_of, oracle)
 
 
-def _within_flash(module: IRModule, offers: CandidatesPerCall, goal: str) -> CandidatesPerCall:
-    """The alternatives that calls may take of the flash that there is for them."""
+def _within_flash(
+    module: IRModule, candidates_per_call: CandidatesPerCall, goal: str
+) -> CandidatesPerCall:
+    """Limit the candidates of each call by the flash budget."""
     if "flash_bytes" in module.attrs:
-        return fit_flash_budget(offers, int(str(module.attrs["flash_bytes"])))
-    return apply_default_flash_budget(module, offers) if goal in _SLOWER_PERCENT else offers
+        return fit_flash_budget(candidates_per_call, int(str(module.attrs["flash_bytes"])))
+    return (
+        apply_default_flash_budget(module, candidates_per_call)
+        if goal in _SLOWER_PERCENT
+        else candidates_per_call
+    )
 
 
 def _candidates(
     module: IRModule,
-    offers: CandidatesPerCall,
+    candidates_per_call: CandidatesPerCall,
     rows_of: RowsOf,
-    planner: SelectionOracle,
+    oracle: SelectionOracle,
     call_percent: int = _CALL_PERCENT,
 ) -> tuple[ProgramCandidate, ...]:
-    ordered = _ordered(offers, "speed", attrgetter("time"))
-    found = ProgramSearch(module, ordered, rows_of, planner.estimate, call_percent).candidates()
+    ordered = _ordered(candidates_per_call, "speed", attrgetter("time"))
+    programs = ProgramSearch(module, ordered, rows_of, oracle.estimate, call_percent).candidates()
     limit = module.attrs.get("flash_bytes")
-    return tuple(c for c in found if limit is None or c.image_bytes <= int(str(limit))) or found
+    return (
+        tuple(c for c in programs if limit is None or c.image_bytes <= int(str(limit))) or programs
+    )
 
 
 def _first_fitting(
-    found: Sequence[ProgramCandidate], planner: SelectionOracle
+    programs: Sequence[ProgramCandidate], oracle: SelectionOracle
 ) -> ProgramCandidate | None:
-    return next((item for item in found if planner.fits(item.module)), None)
+    return next((item for item in programs if oracle.fits(item.module)), None)
 
 
-def _smallest(found: Sequence[ProgramCandidate], time_limit: int) -> ProgramCandidate:
-    """The one that takes least memory of those that take no more time."""
-    fast = [item for item in found if item.time <= time_limit]
+def _smallest(programs: Sequence[ProgramCandidate], time_limit: int) -> ProgramCandidate:
+    """Return the program with the least memory among those within the time limit."""
+    fast = [item for item in programs if item.time <= time_limit]
     return min(fast, key=lambda item: (item.workspace_bytes, item.time))
 
 
@@ -138,30 +151,30 @@ def _smallest(found: Sequence[ProgramCandidate], time_limit: int) -> ProgramCand
 
 
 def _whole(
-    module: IRModule, offers: CandidatesPerCall, planner: SelectionOracle, goal: str
+    module: IRModule, candidates_per_call: CandidatesPerCall, oracle: SelectionOracle, goal: str
 ) -> ProgramCandidate:
-    """One alternative a call, as the goal wants them."""
+    """Return the program of whole calls that suits the goal."""
     if goal not in _SLOWER_PERCENT:
-        ordered = _ordered(offers, goal, attrgetter("time"))
-        return whole_call_candidate(module, ordered, tuple(0 for _ in ordered), planner.estimate)
-    price = _weighed(offers)
-    near = _ordered([(call, _near(found)) for call, found in offers], goal, price)
-    found = ProgramSearch(module, near, _no_rows, planner.estimate, _NEAR_PERCENT, price)
-    return min(found.candidates(), key=_worth)
+        ordered = _ordered(candidates_per_call, goal, attrgetter("time"))
+        return whole_call_candidate(module, ordered, tuple(0 for _ in ordered), oracle.estimate)
+    cost_of = _weighed(candidates_per_call)
+    near = _ordered([(call, _near(search)) for call, search in candidates_per_call], goal, cost_of)
+    search = ProgramSearch(module, near, _no_rows, oracle.estimate, _NEAR_PERCENT, cost_of)
+    return min(search.candidates(), key=_worth)
 
 
-def _weighed(offers: CandidatesPerCall) -> CandidateCost:
-    """Time and flash, a percent of the one for a percent of the other."""
-    chosen = fastest_candidates(offers)
-    time = sum(item.time for item in chosen)
-    size = max(sum(item.image_bytes for item in chosen), 1)
+def _weighed(candidates_per_call: CandidatesPerCall) -> CandidateCost:
+    """Return a cost that weighs a percent of time like a percent of flash."""
+    fastest = fastest_candidates(candidates_per_call)
+    time = sum(item.time for item in fastest)
+    size = max(sum(item.image_bytes for item in fastest), 1)
     return lambda item: item.time + item.image_bytes * time // size
 
 
-def _near(found: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
-    """Those that take not much more time than the fastest."""
-    limit = _NEAR_PERCENT * min((item.time for item in found), default=0)
-    return tuple(item for item in found if 100 * item.time <= limit)
+def _near(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
+    """Return the candidates that are not much slower than the fastest."""
+    limit = _NEAR_PERCENT * min((item.time for item in candidates), default=0)
+    return tuple(item for item in candidates if 100 * item.time <= limit)
 
 
 def _worth(item: ProgramCandidate) -> int:
@@ -169,15 +182,17 @@ def _worth(item: ProgramCandidate) -> int:
 
 
 def _no_rows(index: int, band: int) -> None:
-    """Row kernels of no call."""
+    """Return no row kernels, for any call."""
 
 
-def _ordered(offers: CandidatesPerCall, goal: str, price: CandidateCost) -> OrderedCandidates:
-    """Each call's alternatives, the one that the goal wants first."""
+def _ordered(
+    candidates_per_call: CandidatesPerCall, goal: str, cost_of: CandidateCost
+) -> OrderedCandidates:
+    """Sort each call's candidates, the best for the goal first."""
 
     def key(item: LoweringCandidate) -> tuple[int, int]:
         if goal == "size":
             return item.image_bytes, item.time
-        return price(item), item.scratch_bytes
+        return cost_of(item), item.scratch_bytes
 
-    return [(call, sorted(found, key=key)) for call, found in offers]
+    return [(call, sorted(candidates, key=key)) for call, candidates in candidates_per_call]

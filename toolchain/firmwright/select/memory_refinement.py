@@ -1,9 +1,8 @@
-"""What calls need in memory with each of their alternatives, and changes that bring a plan down.
+"""Memory need of each kernel candidate, and refinement of choices by trial plans.
 
-In: for every call its alternatives, best first, and `ask`, which plans one pick for each call. Out:
-bytes, by a few trials in which all calls take their first, second, ... alternative, and picks:
-calls change theirs, one at a time, while the plan comes closer to what is aimed at, because
-neighbours have to agree on a direction.
+Needs come from a few trial plans in which all calls take their first, second, ... candidate. Then
+calls change their choice one at a time while the plan gets smaller, because adjacent calls must
+agree on a direction.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CandidateIndices: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """What a plan takes, and by the call's index what must be held at its moment."""
+    """Workspace of a plan, and the bytes live at each call by the call's index."""
 
     workspace_bytes: int
     call_bytes: Mapping[int, int]
@@ -28,13 +27,15 @@ class PlanEstimate:
 EstimatePlan: TypeAlias = Callable[[CandidateIndices], PlanEstimate]
 
 
-def memory_need_per_candidate(widths: Sequence[int], ask: EstimatePlan) -> list[list[int]]:
-    """For each call and alternative the bytes that memory must hold at the call's moment."""
-    return _needs(widths, [ask(picks) for picks in _trials(widths)])
+def memory_need_per_candidate(
+    widths: Sequence[int], estimate_plan: EstimatePlan
+) -> list[list[int]]:
+    """Return for each call and candidate the bytes that must be live at the call."""
+    return _needs(widths, [estimate_plan(picks) for picks in _trials(widths)])
 
 
 def _trials(widths: Sequence[int]) -> list[CandidateIndices]:
-    """All calls at their first alternative, at their second, ..."""
+    """Return choices with all calls at their first candidate, at their second, ..."""
     return [
         tuple(min(index, width - 1) if width else 0 for width in widths)
         for index in range(max(1, *widths) if widths else 0)
@@ -53,30 +54,30 @@ def refine_choice(
     goal: int,
     needs: Sequence[Sequence[int]],
     calls: Sequence[int],
-    ask: EstimatePlan,
+    estimate_plan: EstimatePlan,
 ) -> CandidateIndices:
-    """`picks` with changes of `calls` that bring the plan closer to `goal`, after a few trials.
+    """Change the choices of `calls` in `picks` to bring the plan closer to `goal`.
 
-    `needs` has what each of a call's alternatives needs, of those that may be taken.
+    `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
     """
-    return _ChoiceRefinement(ask).descend(picks, goal, needs, calls)
+    return _ChoiceRefinement(estimate_plan).descend(picks, goal, needs, calls)
 
 
 @dataclass
 class _ChoiceRefinement:
-    """Asks, remembering the answers; stops changing things once it has asked enough."""
+    """Memoizes plan estimates and stops after a limited number of them."""
 
-    planner: EstimatePlan
-    asks_max: int = TRIALS_MAX
-    known: dict[CandidateIndices, PlanEstimate] = field(default_factory=dict)
+    estimate_plan: EstimatePlan
+    trials_max: int = TRIALS_MAX
+    estimates: dict[CandidateIndices, PlanEstimate] = field(default_factory=dict)
 
-    def ask(self, picks: CandidateIndices) -> PlanEstimate:
-        if picks not in self.known:
-            self.known[picks] = self.planner(picks)
-        return self.known[picks]
+    def estimate(self, picks: CandidateIndices) -> PlanEstimate:
+        if picks not in self.estimates:
+            self.estimates[picks] = self.estimate_plan(picks)
+        return self.estimates[picks]
 
     def bytes(self, picks: CandidateIndices) -> int:
-        return self.ask(picks).workspace_bytes
+        return self.estimate(picks).workspace_bytes
 
     def descend(
         self,
@@ -85,13 +86,13 @@ class _ChoiceRefinement:
         needs: Sequence[Sequence[int]],
         binding: Sequence[int],
     ) -> CandidateIndices:
-        """Changes of one call that make the plan smaller, until there are none."""
+        """Change one call at a time while that makes the plan smaller."""
         changed = True
         while changed and self.bytes(picks) > goal:
             changed = False
             for call in binding:
                 for trial in _changes(picks, call, len(needs[call])):
-                    if len(self.known) >= self.asks_max:
+                    if len(self.estimates) >= self.trials_max:
                         return picks
                     if needs[call][trial[call]] >= self.bytes(picks):
                         continue
@@ -101,7 +102,7 @@ class _ChoiceRefinement:
 
 
 def _changes(picks: CandidateIndices, call: int, width: int) -> Iterator[CandidateIndices]:
-    """`picks` with another of the first `width` alternatives for `call`."""
+    """Yield `picks` with each other of the first `width` candidates for `call`."""
     for index in range(width):
         if index != picks[call]:
             yield (*picks[:call], index, *picks[call + 1 :])

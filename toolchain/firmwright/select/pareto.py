@@ -1,10 +1,6 @@
-"""How a model may be cut into single calls and row-streamed segments, and what each way costs.
+"""Divide a model's calls into single calls and row-streamed segments: the cost/memory Pareto front.
 
-In: `ProgramRegion`s, each covering calls first..end - 1 at a price in bytes (all that is in memory
-while it
-runs) and predicted time. Out: the fastest sequence of parts under a budget of bytes, and the
-frontier of those that no other beats in both. A sequence takes as many bytes as its most demanding
-part.
+A sequence of regions takes as many bytes as its most demanding region.
 """
 
 from __future__ import annotations
@@ -18,7 +14,11 @@ from firmwright.select.row_streaming_loop import FusedSegment
 
 @dataclass(frozen=True, slots=True)
 class ProgramRegion:
-    """Calls first..end - 1: one call with its alternative `pick`, or a segment."""
+    """Calls first..end - 1: one call with its candidate `choice`, or a segment.
+
+    `peak_bytes` are all bytes in memory while it runs. `cost` is predicted time, or time blended
+    with flash bytes when the goal is `balanced`.
+    """
 
     first: int
     end: int
@@ -32,7 +32,7 @@ RegionSequence: TypeAlias = tuple[ProgramRegion, ...]
 
 
 def sequence_peak_bytes(program: RegionSequence) -> int:
-    """What the program takes at its most demanding part."""
+    """Return the bytes of the most demanding region."""
     return max((part.bytes for part in program), default=0)
 
 
@@ -41,50 +41,50 @@ def total_time(program: RegionSequence) -> int:
 
 
 def cheapest_within_budget(
-    parts: Sequence[ProgramRegion], count: int, budget_bytes: int
+    regions: Sequence[ProgramRegion], count: int, budget_bytes: int
 ) -> RegionSequence | None:
-    """The program of `count` calls of least time, no part of it above the budget.
+    """Return the cheapest sequence for `count` calls in which every region keeps within the budget.
 
-    Of equally fast ones the one with the lowest peak; None where nothing fits.
+    Ties go to the lowest peak. Returns None if nothing fits.
     """
     by_end: dict[int, list[ProgramRegion]] = {}
-    for part in parts:
-        if part.bytes <= budget_bytes:
-            by_end.setdefault(part.end, []).append(part)
+    for region in regions:
+        if region.bytes <= budget_bytes:
+            by_end.setdefault(region.end, []).append(region)
     best: list[tuple[int, int, ProgramRegion | None] | None] = [(0, 0, None), *([None] * count)]
     for end in range(1, count + 1):
-        for part in by_end.get(end, ()):
-            before = best[part.first]
+        for region in by_end.get(end, ()):
+            before = best[region.first]
             if before is None:
                 continue
-            cost = before[0] + part.time, max(before[1], part.bytes)
-            held = best[end]
-            if held is None or cost < held[:2]:
-                best[end] = (*cost, part)
-    return _traced(best, count)
+            cost = before[0] + region.time, max(before[1], region.bytes)
+            known_best = best[end]
+            if known_best is None or cost < known_best[:2]:
+                best[end] = (*cost, region)
+    return _backtrack(best, count)
 
 
-def _traced(
+def _backtrack(
     best: Sequence[tuple[int, int, ProgramRegion | None] | None], count: int
 ) -> RegionSequence | None:
-    program: list[ProgramRegion] = []
-    at = count
-    while at:
-        held = best[at]
-        if held is None or held[2] is None:
+    regions: list[ProgramRegion] = []
+    end = count
+    while end:
+        entry = best[end]
+        if entry is None or entry[2] is None:
             return None
-        program.insert(0, held[2])
-        at = held[2].first
-    return tuple(program)
+        regions.insert(0, entry[2])
+        end = entry[2].first
+    return tuple(regions)
 
 
-def pareto_front(parts: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:
-    """From the fastest program to the one that takes least, each with a lower peak."""
-    found: list[RegionSequence] = []
-    budget = max((part.bytes for part in parts), default=0)
-    while (program := cheapest_within_budget(parts, count, budget)) is not None:
-        found.append(program)
+def pareto_front(regions: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:
+    """Return the sequences from the cheapest to the one with the lowest peak, by falling peak."""
+    front: list[RegionSequence] = []
+    budget = max((region.bytes for region in regions), default=0)
+    while (program := cheapest_within_budget(regions, count, budget)) is not None:
+        front.append(program)
         budget = sequence_peak_bytes(program) - 1
         if budget < 0:
             break
-    return tuple(found)
+    return tuple(front)

@@ -1,10 +1,7 @@
-"""Candidates: programs of a model from the fastest to the one that takes least, as modules.
+"""Search lowered programs on the time/memory Pareto front.
 
-In: the alternatives of every call, best first, the row kernels of those that have some, and what
-the pipeline's planner says of a module. Out: `ProgramCandidate`s, the fastest first. Parts are
-priced by
-arithmetic at first; where the planner says that one needs more, its price is corrected and the
-programs are sought again.
+Regions are first priced by arithmetic. Where the memory plan of a program shows that a region needs
+more, its price is corrected and the search is repeated.
 """
 
 from __future__ import annotations
@@ -37,14 +34,12 @@ from firmwright.select.streaming_candidates import SegmentCandidates, single_cal
 OrderedCandidates: TypeAlias = Sequence[tuple[Call, Sequence[LoweringCandidate]]]
 
 _ROUNDS = 4
-"""Times that the planner corrects the prices of parts."""
 _MOVED_PERCENT = 110
-"""What a call may cost of its fastest when it changes so that its neighbours fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
-    """A selected module with what it takes by estimate; `segments` are spans of call indices."""
+    """A selected module with its estimates; `segments` are ranges (first, end) of call indices."""
 
     module: IRModule
     time: int
@@ -56,9 +51,9 @@ class ProgramCandidate:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTradeoff:
-    """A way to compile a model: its workspace, the instructions of a run as predicted.
+    """Workspace and predicted instructions of one way to compile a model.
 
-    `segments` are the spans of operators (first, end) that are computed row by row.
+    `segments` are the ranges (first, end) of operators that are row-streamed.
     """
 
     workspace_bytes: int
@@ -72,11 +67,13 @@ def whole_call_candidate(
     picks: CandidateIndices,
     estimate: Callable[[IRModule], PlanEstimate],
 ) -> ProgramCandidate:
-    """Every call as a whole, with those alternatives."""
-    built = build_selected_module(module, ordered, picks)
-    taken = _taken(ordered, picks)
-    time, instructions, image_bytes = _spent(taken)
-    return ProgramCandidate(built, time, instructions, estimate(built).workspace_bytes, image_bytes)
+    """Return the program that runs every call as a whole with those candidates."""
+    selected = build_selected_module(module, ordered, picks)
+    chosen = _chosen_candidates(ordered, picks)
+    time, instructions, image_bytes = _total_estimates(chosen)
+    return ProgramCandidate(
+        selected, time, instructions, estimate(selected).workspace_bytes, image_bytes
+    )
 
 
 def build_selected_module(
@@ -85,47 +82,50 @@ def build_selected_module(
     picks: CandidateIndices,
     segments: Sequence[FusedSegment] = (),
 ) -> IRModule:
-    """The module with kernels and AOT main."""
+    """Build the module with the chosen kernels and the AOT main."""
     chosen = tuple(
-        (call, found[pick] if found else None)
-        for (call, found), pick in zip(ordered, picks, strict=True)
+        (call, candidates[pick] if candidates else None)
+        for (call, candidates), pick in zip(ordered, picks, strict=True)
     )
     return build_main(module, chosen, segments)
 
 
-def _taken(
+def _chosen_candidates(
     ordered: OrderedCandidates, picks: CandidateIndices, segments: Sequence[tuple[int, int]] = ()
 ) -> list[LoweringCandidate]:
-    """The alternatives of the calls outside of `segments`."""
+    """Return the chosen candidates of the calls outside of `segments`."""
     inside = {index for first, end in segments for index in range(first, end)}
     return [
-        found[pick]
-        for index, ((_, found), pick) in enumerate(zip(ordered, picks, strict=True))
-        if found and index not in inside
+        candidates[pick]
+        for index, ((_, candidates), pick) in enumerate(zip(ordered, picks, strict=True))
+        if candidates and index not in inside
     ]
 
 
-def _spent(taken: Sequence[LoweringCandidate]) -> tuple[int, int, int]:
-    """Predicted time and instructions, and bytes of flash."""
+def _total_estimates(chosen: Sequence[LoweringCandidate]) -> tuple[int, int, int]:
+    """Return predicted time, predicted instructions, and bytes of flash."""
     return (
-        sum(item.time for item in taken),
-        sum(item.instructions for item in taken),
-        sum(item.image_bytes for item in taken),
+        sum(item.time for item in chosen),
+        sum(item.instructions for item in chosen),
+        sum(item.image_bytes for item in chosen),
     )
 
 
-def count_within_percent(found: Sequence[LoweringCandidate], percent: int) -> int:
-    """How many alternatives take at most that much time of the fastest, and all before them."""
-    limit = percent * min((item.time for item in found), default=0)
-    within = [index for index, item in enumerate(found) if 100 * item.time <= limit]
+def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) -> int:
+    """Return how many leading candidates include all that are fast enough.
+
+    A candidate is fast enough at `percent` of the time of the fastest one.
+    """
+    limit = percent * min((item.time for item in candidates), default=0)
+    within = [index for index, item in enumerate(candidates) if 100 * item.time <= limit]
     return within[-1] + 1 if within else 0
 
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """The programs of a module whose calls take at most `percent` of their fastest.
+    """Search of programs whose calls take at most `percent` of the time of their fastest candidate.
 
-    `ordered` has each call's alternatives by their `price`: time, and what else shall be saved.
+    `ordered` has each call's candidates by ascending `cost_of`: time, or a blend of time and flash.
     """
 
     module: IRModule
@@ -136,8 +136,10 @@ class ProgramSearch:
     price: Callable[[LoweringCandidate], int] = attrgetter("time")
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
-        """The fastest first; none takes more of both than another."""
-        widths = [count_within_percent(found, self.percent) for _, found in self.ordered]
+        """Return the programs on the Pareto front of time and memory, fastest first."""
+        widths = [
+            count_within_percent(programs_found, self.percent) for _, programs_found in self.ordered
+        ]
         needs = memory_need_per_candidate(widths, lambda picks: self._ask(picks, ()))
         parts = self._parts(widths, needs)
         for _ in range(_ROUNDS):
@@ -147,19 +149,21 @@ class ProgramSearch:
             if not more:
                 break
             parts = [replace(p, bytes=more[id(p)]) if id(p) in more else p for p in parts]
-        found: list[ProgramCandidate] = []
+        programs_found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
-            found += self._variants(program, needs, estimate)
-        return _unbeaten(found)
+            programs_found += self._variants(program, needs, estimate)
+        return _pareto_minimal(programs_found)
 
     def _parts(self, widths: Sequence[int], needs: Sequence[Sequence[int]]) -> list[ProgramRegion]:
         entry = self.module.entry
         assert isinstance(entry, Function)
-        offered = [found[:count] for (_, found), count in zip(self.ordered, widths, strict=True)]
+        allowed = [
+            candidates[:count] for (_, candidates), count in zip(self.ordered, widths, strict=True)
+        ]
         fed = self.module.io.stream_input_rows
         singles = [
             part
-            for part in single_call_candidates(offered, needs, self.price)
+            for part in single_call_candidates(allowed, needs, self.price)
             if part.first or not fed
         ]
         return (
@@ -180,20 +184,21 @@ class ProgramSearch:
     def _variants(
         self, program: RegionSequence, needs: Sequence[Sequence[int]], estimate: PlanEstimate
     ) -> list[ProgramCandidate]:
-        """The program, and where its plan takes more than its peak, one with calls that agree.
+        """Return the program, and a variant with compatible neighbors if its plan exceeds its peak.
 
-        Calls next to each other may have to write in one direction, which no part's price says.
+        Adjacent calls may have to write in the same direction, which the price of a region cannot
+        express.
         """
         segments, picks = _segments(program), self._picks(program)
-        found = [self._candidate(program, picks, estimate)]
+        variants = [self._candidate(program, picks, estimate)]
         if estimate.workspace_bytes > sequence_peak_bytes(program):
             allowed = [
                 count_within_percent(alternatives, _MOVED_PERCENT)
                 for _, alternatives in self.ordered
             ]
             calls = [p.first for p in program if p.segment is None and allowed[p.first] > 1]
-            taken = zip(needs, allowed, picks, strict=True)
-            narrowed = [mine[: max(count, pick + 1)] for mine, count, pick in taken]
+            limits = zip(needs, allowed, picks, strict=True)
+            narrowed = [mine[: max(count, pick + 1)] for mine, count, pick in limits]
             agreed = refine_choice(
                 picks,
                 sequence_peak_bytes(program),
@@ -201,17 +206,19 @@ class ProgramSearch:
                 calls,
                 lambda p: self._ask(p, segments),
             )
-            found.append(self._candidate(program, agreed, self._ask(agreed, segments)))
-        return found
+            variants.append(self._candidate(program, agreed, self._ask(agreed, segments)))
+        return variants
 
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
-        """`program` with `picks` for the calls outside of its segments."""
+        """Build `program` with `picks` for the calls outside of its segments."""
         by_rows = [part for part in program if part.segment is not None]
         spans = tuple((part.first, part.end) for part in by_rows)
         segments = _segments(program)
-        time, instructions, image_bytes = _spent(_taken(self.ordered, picks, spans))
+        time, instructions, image_bytes = _total_estimates(
+            _chosen_candidates(self.ordered, picks, spans)
+        )
         return ProgramCandidate(
             build_selected_module(self.module, self.ordered, picks, segments),
             time + sum(part.time for part in by_rows),
@@ -229,7 +236,7 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
-    """What the parts need whose price is too low, by the parts' ids."""
+    """Return the required bytes of regions whose price is too low, by the regions' ids."""
     more: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for part in program:
@@ -240,9 +247,9 @@ def _underestimated(
     return more
 
 
-def _unbeaten(found: Sequence[ProgramCandidate]) -> tuple[ProgramCandidate, ...]:
-    kept: list[ProgramCandidate] = []
-    for item in sorted(found, key=lambda c: (c.time, c.workspace_bytes)):
-        if not kept or item.workspace_bytes < kept[-1].workspace_bytes:
-            kept.append(item)
-    return tuple(kept)
+def _pareto_minimal(programs: Sequence[ProgramCandidate]) -> tuple[ProgramCandidate, ...]:
+    front: list[ProgramCandidate] = []
+    for item in sorted(programs, key=lambda c: (c.time, c.workspace_bytes)):
+        if not front or item.workspace_bytes < front[-1].workspace_bytes:
+            front.append(item)
+    return tuple(front)

@@ -1,8 +1,7 @@
-"""The kernels that move rows: make room for one, fill some, take one in.
-Those that keep a tensor for the next run are here too.
+"""Kernels that shift, copy, and fill rows for row-streamed segments, and that copy state tensors.
 
-Each works on whole words where the sizes allow it. Their names say all that they depend on, so two
-segments that need the same one share it.
+Each works on whole words where sizes permit. Kernel names contain all parameters, so segments share
+equal kernels.
 """
 
 from __future__ import annotations
@@ -19,34 +18,37 @@ _UNROLLED = 4
 def shift_rows_kernel(
     dtype: DType, rows: int, row_elements: int, band: int, target: str
 ) -> tir.PrimFunc:
-    """Rows `band`.. of `kept` become rows 0..; what the last ones hold then does not matter."""
+    """Build a kernel that moves rows `band`.. of `kept` to rows 0..
+
+    The contents of the last rows are undefined afterwards.
+    """
     b = Builder(f"slide_{rows}x{row_elements}_{dtype.name}" + (f"_by_{band}" if band > 1 else ""))
     kept = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
     _move(b, kept, band * row_elements, kept, (rows - band) * row_elements)
-    return b.build(comment=f"Moves the rows up: room for {band} more.", target=target)
+    return b.build(comment=f"Shift the rows to make room for {band} more.", target=target)
 
 
 def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """`y` = `x`; rows of a number of bytes that is no multiple of 4 may lie anywhere."""
+    """Build a kernel `y = x`; rows whose size is not a multiple of 4 bytes may be unaligned."""
     alignment = 4 if elements * dtype.size_bytes % 4 == 0 else 1
     b = Builder(f"copy_{elements}_{dtype.name}")
     x = b.buffer_param("x", dtype, (elements,), "in", alignment)
     y = b.buffer_param("y", dtype, (elements,), "out", alignment)
     _move(b, x, 0, y, elements)
-    return b.build(comment="Takes in a row.", target=target)
+    return b.build(comment="Copy one row.", target=target)
 
 
 def copy_tensor_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """`y` = `x`, whole buffers that begin at words."""
+    """Build a kernel `y = x` for whole, word-aligned buffers."""
     b = Builder(f"keep_{elements}_{dtype.name}")
     x = b.buffer_param("x", dtype, (elements,), "in", 4)
     y = b.buffer_param("y", dtype, (elements,), "out", 4)
     _move(b, x, 0, y, elements)
-    return b.build(comment="Copies a tensor to where it is kept.", target=target)
+    return b.build(comment="Copy a tensor to its state buffer.", target=target)
 
 
 def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.PrimFunc:
-    """Every element of `y` becomes `value`."""
+    """Build a kernel that sets every element of `y` to `value`."""
     size_bytes = elements * dtype.size_bytes
     by_words = size_bytes % 4 == 0
     word = int(np.frombuffer(np.full(4 // dtype.size_bytes, value, dtype.np).tobytes(), "<i4")[0])
@@ -61,11 +63,11 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
     else:
         with b.for_("i", elements) as i:
             b.store(y, [i], value)
-    return b.build(comment=f"Rows of {value:g}.", target=target)
+    return b.build(comment=f"Fill rows with {value:g}.", target=target)
 
 
 def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -> None:
-    """y[0..elements) = x[start..start + elements), first to last."""
+    """Emit y[0..elements) = x[start..start + elements), first to last."""
     size = x.dtype.size_bytes
     if elements * size % 4 or start * size % 4:
         with b.for_("i", elements) as i:
@@ -78,5 +80,5 @@ def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -
     ):
         step = _UNROLLED if words % _UNROLLED == 0 else 1
         with b.for_("i", words // step) as i, b.for_("k", step, kind="unrolled") as k:
-            at = i * step + k
-            b.store(target, [at], b.load(source, [at]))
+            word = i * step + k
+            b.store(target, [word], b.load(source, [word]))

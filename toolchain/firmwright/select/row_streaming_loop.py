@@ -1,14 +1,12 @@
-"""A row-streamed segment as TIR: one loop over the rows that flow in, calls of row kernels inside.
+"""TIR of a row-streamed segment: one loop over the source rows that calls row kernels.
 
-In: a `FusedSegment`, and the buffers of the tensors that lie in memory as a whole. Out: the
-statement
-for the AOT main, and the functions that it calls. The rows that are kept of a tensor lie in order,
-the newest last: when one more comes, those before it move up (`row_moves.slide`), so kernels find
-every window in one piece and at a fixed place. Rows outside of the tensor hold its padding.
+A row buffer holds rows in order, the newest last. When a row arrives, the older ones shift up, so
+kernels find every window contiguous and at a fixed position. Rows outside of the tensor hold its
+padding.
 
     for step in rows of the source, and some more until the last stage is done
-        a row of the source comes in (or padding)
-        stage: if a row of it is due: make room; kernel(window of its sources, newest row)
+        copy a row of the source (or padding)
+        stage: if a row of it is due: shift its row buffer; kernel(window of sources, newest row)
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ ROW_ALIGNMENT = 16
 class FusedSegment:
     """Calls `first`.. of the entry, computed together row by row, with the kernel of each.
 
-    `instructions` are those of a run, as predicted.
+    `instructions` are the predicted ones of a run.
     """
 
     first: int
@@ -51,22 +49,22 @@ class FusedSegment:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What the kernels link."""
-        found: dict[str, Constant] = {}
+        """Return the constants that the kernels link."""
+        linked: dict[str, Constant] = {}
         for pick in self.picks:
-            found.update(pick.constants)
-        return found
+            linked.update(pick.constants)
+        return linked
 
     @property
     def streamed(self) -> frozenset[str]:
-        """Tensors that never are in memory as a whole."""
+        """Return the tensors that are never in memory as a whole."""
         return frozenset(self.plan.kept) - {self.plan.source}
 
 
 def build_row_streaming_loop(
     segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
 ) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
-    """The segment's statement and the functions it calls."""
+    """Return the segment's statement and the functions that it calls."""
     work = _RowStreamingLoopBuilder(segment, whole, names, target)
     return work.statement(), work.functions
 
@@ -84,7 +82,11 @@ class _RowStreamingLoopBuilder:
         plan = self.segment.plan
         types = self._types()
         self.rows = {name: self._kept(name, types[name], k) for name, k in plan.kept.items()}
-        before = [self._filled(name) for name, kept in plan.kept.items() if not kept.is_transient]
+        before = [
+            self._fill_with_padding(name)
+            for name, kept in plan.kept.items()
+            if not kept.is_transient
+        ]
         sums = self._sums()
         if sums is not None:
             before.append(
@@ -125,16 +127,16 @@ class _RowStreamingLoopBuilder:
     # ---- one step ----------------------------------------------------------------------------
 
     def _body(self, step: tir.Var, sums: tir.Buffer | None) -> tir.Stmt:
-        """What happens in a step; rows that only the next stages of it need are allocated in it."""
+        """Return the statements of a step; transient row buffers are allocated inside it."""
         segment = self.segment
         stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
         if segment.plan.fed:
-            stmts.append((self._feed(step), self._passing(segment.plan.source)))
+            stmts.append((self._feed(step), self._transient_buffer(segment.plan.source)))
         for index, (stage, firing) in enumerate(
             zip(segment.stages, segment.plan.firings, strict=True)
         ):
             stmt = self._stage(index, stage, firing, step, sums)
-            stmts.append((stmt, self._passing(stage.result)))
+            stmts.append((stmt, self._transient_buffer(stage.result)))
         body: list[tir.Stmt] = []
         for stmt, passing in reversed(stmts):
             body.insert(0, stmt)
@@ -142,12 +144,12 @@ class _RowStreamingLoopBuilder:
                 body = [tir.Allocate(passing, tir.Seq(tuple(body)), "ring")]
         return tir.Seq(tuple(body))
 
-    def _passing(self, name: str) -> tir.Buffer | None:
+    def _transient_buffer(self, name: str) -> tir.Buffer | None:
         kept = self.segment.plan.kept.get(name)
         return self.rows[name] if kept is not None and kept.is_transient else None
 
     def _feed(self, step: tir.Var) -> tir.Stmt:
-        """Takes in row `step` of the source."""
+        """Copy row `step` of the source."""
         name = self.segment.plan.source
         rows, source = self.rows[name], self.whole[name]
         size = rows.elements // rows.shape[0]
@@ -155,7 +157,7 @@ class _RowStreamingLoopBuilder:
         pointer = tir.AccessPtr(source, as_expr(ArithExpr(step) * size), size, "r")
         call = tir.PrimFuncCall(
             self._function(copy_row_kernel(rows.dtype, size, self.target)),
-            (pointer, self._newest(name)),
+            (pointer, self._newest_band(name)),
         )
         return self._due(name, ArithExpr(step), height, self.segment.plan.steps, 0, [call])
 
@@ -179,36 +181,36 @@ class _RowStreamingLoopBuilder:
         ]
         written = self._written(stage, ArithExpr(row), sums)
         self.functions[pick.function.name] = pick.function
-        made = tir.PrimFuncCall(
+        kernel_call = tir.PrimFuncCall(
             pick.function.name, (*reading, written), call.span, self.segment.first + index
         )
         turns = self.segment.plan.steps // period
-        stmt = self._due(stage.result, ArithExpr(row), stage.height, turns, lag, [made])
+        stmt = self._due(stage.result, ArithExpr(row), stage.height, turns, lag, [kernel_call])
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
         return tir.If(as_expr((ArithExpr(step) % period).equal(period - 1), BOOL), stmt)
 
     def _due(
-        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, made: list[tir.Stmt]
+        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
     ) -> tir.Stmt:
-        """`made` for the bands of the tensor, after that its padding's turn."""
+        """Guard `stmts` by the tensor's range of bands; append its padding."""
         kept = self.segment.plan.kept.get(name)
-        room: list[tir.Stmt] = []
+        shift: list[tir.Stmt] = []
         if kept is not None and not kept.is_transient:
             rows = self.rows[name]
             size = rows.elements // kept.rows
             kernel = shift_rows_kernel(rows.dtype, kept.rows, size, kept.band, self.target)
-            room = [self._call(kernel, (rows, "rw"))]
+            shift = [self._call(kernel, (rows, "rw"))]
         conditions = [row >= 0] if lag > 0 else []
         if turns - lag > height:
             conditions.append(row < height)
-        then: tir.Stmt = tir.Seq((*room, *made))
+        then: tir.Stmt = tir.Seq((*shift, *stmts))
         if not conditions:
             return then
         padding: tir.Stmt | None = None
         if kept is not None and kept.padding_bands:
-            tail = [*room] if kept.fill is None else [*room, self._padding(name, kept.fill)]
+            tail = [*shift] if kept.fill is None else [*shift, self._padding(name, kept.fill)]
             cond = logical_and(row >= height, row < height + kept.padding_bands)
             padding = tir.If(as_expr(cond, BOOL), tir.Seq(tuple(tail)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
@@ -218,7 +220,7 @@ class _RowStreamingLoopBuilder:
     def _window(
         self, name: str, start: int | None, stage: RowStage, row: ArithExpr
     ) -> tir.AccessPtr:
-        """The rows of a source that band `row` of the stage is made of."""
+        """Return a pointer to the source rows from which band `row` of the stage is computed."""
         if start is not None:
             rows = self.rows[name]
             size = rows.elements // rows.shape[0]
@@ -232,23 +234,23 @@ class _RowStreamingLoopBuilder:
         if sums is not None and not stage.result:
             return _all(sums, "rw")
         if stage.result in self.rows:
-            return self._newest(stage.result)
+            return self._newest_band(stage.result)
         result = self.whole[stage.result]
         size = result.elements // stage.height
         return tir.AccessPtr(result, as_expr(row * size), size, "w")
 
-    def _newest(self, name: str) -> tir.AccessPtr:
+    def _newest_band(self, name: str) -> tir.AccessPtr:
         rows = self.rows[name]
         size = rows.elements // rows.shape[0] * self.segment.plan.kept[name].band
         return tir.AccessPtr(rows, _int(rows.elements - size), size, "w")
 
     def _padding(self, name: str, value: float) -> tir.Stmt:
-        newest = self._newest(name)
+        newest = self._newest_band(name)
         kernel = fill_kernel(newest.buffer.dtype, newest.extent, value, self.target)
         return tir.PrimFuncCall(self._function(kernel), (newest,))
 
-    def _filled(self, name: str) -> tir.Stmt:
-        """All rows that are kept as padding; where there is none their contents do not matter."""
+    def _fill_with_padding(self, name: str) -> tir.Stmt:
+        """Fill the row buffer with padding; without padding its initial contents do not matter."""
         rows, value = self.rows[name], self.segment.plan.kept[name].fill
         return self._call(
             fill_kernel(rows.dtype, rows.elements, value or 0, self.target), (rows, "w")

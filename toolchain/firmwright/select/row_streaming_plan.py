@@ -1,17 +1,16 @@
-"""When each operator of a row-streamed segment makes which row, and how many rows are kept.
+"""Firing schedule and row-buffer depths of a row-streamed segment, as arithmetic on row numbers.
 
-In: the stages of a segment in order, and the tensor that flows into it. Out: a `RowStreamingPlan`.
-All of it is arithmetic on row numbers:
-
-* A step takes in one row of the segment's source. A stage makes a band of rows at a time, often of
-  one row. With `period` m it makes one at the end of each step i with (i + 1) mod m = 0, band
-  i // m - lag; bands below 0 and from the tensor's height on are padding.
-* A stage that needs rows of x has the period m(x) * stride / band(x) and the least lag at which the
-  last row it needs is there: stride * lag >= band(x) * lag(x) + reach - before - stride, where
+* A step reads one row of the segment's source. A stage computes one band of rows at a time, often a
+  single row. With `period` m it fires at the end of each step i with (i + 1) mod m = 0 and computes
+  band i // m - lag; bands below 0 or past the tensor's height are padding.
+* A stage that reads rows of x has the period m(x) * stride / band(x) and the least lag at which the
+  last row it needs is available: stride * lag >= band(x) * lag(x) + reach - before - stride, where
   reach and stride are those of a band.
-* Of x the last rows are kept, in order, the newest last; each stage finds its window at one place.
+* The row buffer of x holds its last rows in order, the newest last; each stage reads its window at
+  a fixed position.
 
-Stages with slack (the short branch of a residual block) run late or early, whichever keeps less.
+Stages with slack (the short branch of a residual block) fire late or early, whichever needs fewer
+bytes of row buffers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from firmwright.ir.graph.opdef import RowWindow
 
 @dataclass(frozen=True, slots=True)
 class RowStage:
-    """Makes `height` bands of rows of `result`, each from rows of `sources` as `rows` says.
+    """Computes `height` bands of rows of `result` from rows of `sources`, as `rows` defines.
 
-    A fold has `result` "" and takes in `height` bands.
+    A row reduction has `result` "" and reads `height` bands.
     """
 
     sources: tuple[str, ...]
@@ -38,9 +37,9 @@ class RowStage:
 
 @dataclass(frozen=True, slots=True)
 class StreamedTensor:
-    """A tensor of `height` rows that flows in, `band` of them at a time.
+    """A tensor of `height` rows that arrive `band` at a time.
 
-    Those that come from outside lie in memory as a whole.
+    Tensors from `outside` the segment are in memory as a whole.
     """
 
     height: int
@@ -51,10 +50,10 @@ class StreamedTensor:
 
 @dataclass(frozen=True, slots=True)
 class StageTiming:
-    """A stage makes a band at the end of every `period`-th step: band step // period - `lag`.
+    """A stage fires at the end of every `period`-th step and computes band step // period - `lag`.
 
-    `starts` has for each source the kept row its window begins with, None where it is read from the
-    whole tensor.
+    `starts` has for each source the first row of its window in the row buffer, or None if it is
+    read from the whole tensor.
     """
 
     period: int
@@ -64,10 +63,10 @@ class StageTiming:
 
 @dataclass(frozen=True, slots=True)
 class RowBuffer:
-    """The last rows of a tensor that are kept; `fill` is what rows outside of it hold.
+    """The buffered last rows of a tensor; rows outside of the tensor have the value `fill`.
 
-    They come in `band` at a time. `padding_bands` come after the tensor's last: nobody computes
-    them, but they take their turn.
+    Rows arrive `band` at a time. `padding_bands` follow the tensor's last band: they are not
+    computed but take their turn.
     """
 
     rows: int
@@ -77,13 +76,16 @@ class RowBuffer:
 
     @property
     def is_transient(self) -> bool:
-        """Whether no row outlives the step it is made in."""
+        """Return whether no row outlives the step in which it is computed."""
         return self.rows == self.band
 
 
 @dataclass(frozen=True, slots=True)
 class RowStreamingPlan:
-    """`firings` are the stages', in order; `fed` says that the source's rows are copied in."""
+    """Timing of the stages in order, and the row buffers.
+
+    `fed` means that the source's rows are copied to a row buffer.
+    """
 
     steps: int
     firings: tuple[StageTiming, ...]
@@ -99,13 +101,16 @@ def plan_row_streaming(
     *,
     feed: bool = False,
 ) -> RowStreamingPlan | None:
-    """The plan; None where the stages' rows do not fit together. `feed` keeps the source out."""
+    """Return the plan, or None if the rows of the stages are incompatible.
+
+    With `feed` the source is not in memory as a whole.
+    """
     work = _RowStreamingPlanner(source, stages, tensors, feed)
     return work.plan() if work.is_possible() else None
 
 
 class _RowStreamingPlanner:
-    """Periods first, then lags, then what is kept."""
+    """Computes periods, then lags, then row buffers."""
 
     def __init__(
         self,
@@ -121,16 +126,16 @@ class _RowStreamingPlanner:
         self.lags: list[int] = []
 
     def _periods(self) -> list[int]:
-        """Steps between two rows of each stage; 0 where sources disagree."""
+        """Return the steps between two bands of each stage; 0 if its sources disagree."""
         of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
-            found = {
+            ratios = {
                 Fraction(of_tensor[name] * stage.rows.stride, self.tensors[name].band)
                 for name in stage.sources
                 if name in of_tensor
             }
-            period = found.pop() if len(found) == 1 else Fraction(0)
+            period = ratios.pop() if len(ratios) == 1 else Fraction(0)
             periods.append(int(period) if period.denominator == 1 else 0)
             of_tensor[stage.result] = periods[-1]
         return periods
@@ -139,7 +144,7 @@ class _RowStreamingPlanner:
         return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
 
     def _is_sound(self, stage: RowStage) -> bool:
-        """Whether padding has a value, and whole tensors beside the source need none."""
+        """Return whether padding has a value and whole tensors other than the source need none."""
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:
             return False
@@ -154,7 +159,7 @@ class _RowStreamingPlanner:
         return rows.pad_before > 0 or last > self.tensors[name].height
 
     def _reads_whole(self, stage: RowStage, name: str) -> bool:
-        """Whether rows can be read where the whole tensor lies: no padding, aligned rows."""
+        """Return whether rows can be read from the whole tensor: no padding, aligned rows."""
         tensor = self.tensors[name]
         return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
 
@@ -177,11 +182,13 @@ class _RowStreamingPlanner:
             for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True)
         )
         names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
-        kept = {name: self._kept(name) for name in names if self._is_kept(name)}
-        return RowStreamingPlan(steps, firings, kept, self.source, self.source in kept)
+        row_buffers = {name: self._row_buffer(name) for name in names if self._has_row_buffer(name)}
+        return RowStreamingPlan(
+            steps, firings, row_buffers, self.source, self.source in row_buffers
+        )
 
-    def _behind(self, name: str) -> int:
-        """Rows by which the tensor comes later than the source's rows that it is made of."""
+    def _delay(self, name: str) -> int:
+        """Return the delay of the tensor in rows relative to its source rows."""
         if name not in self.makers:
             return 0
         return self.lags[self.makers[name]] * self.tensors[name].band
@@ -191,14 +198,14 @@ class _RowStreamingPlanner:
         timed = [name for name in stage.sources if name == self.source or name in self.makers]
         return max(
             -(
-                -(self._behind(name) + rows.window_height - rows.pad_before - rows.stride)
+                -(self._delay(name) + rows.window_height - rows.pad_before - rows.stride)
                 // rows.stride
             )
             for name in timed
         )
 
     def _most_lag(self, index: int) -> int:
-        """The latest at which the stages that need its rows still find them."""
+        """Return the latest lag at which the stages that read its rows still find them."""
         users = [
             (stage.rows, self.lags[other])
             for other, stage in enumerate(self.stages)
@@ -224,31 +231,31 @@ class _RowStreamingPlanner:
                 changed = changed or self.lags[index] != before
 
     def _bytes_at(self, index: int, lag: int) -> int:
-        held, self.lags[index] = self.lags[index], lag
+        previous, self.lags[index] = self.lags[index], lag
         stage = self.stages[index]
         total = sum(
             self._depth_of(name) * self.tensors[name].row_bytes
             for name in {*stage.sources, stage.result}
-            if self._is_kept(name)
+            if self._has_row_buffer(name)
         )
-        self.lags[index] = held
+        self.lags[index] = previous
         return total
 
     # ---- what is kept ------------------------------------------------------------------------
 
-    def _is_kept(self, name: str) -> bool:
-        return any(name in s.sources and self._takes_kept(s, name) for s in self.stages)
+    def _has_row_buffer(self, name: str) -> bool:
+        return any(name in s.sources and self._reads_row_buffer(s, name) for s in self.stages)
 
-    def _takes_kept(self, stage: RowStage, name: str) -> bool:
-        """Whether `stage` finds its rows of that tensor among those kept."""
+    def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
+        """Return whether `stage` reads its rows of that tensor from a row buffer."""
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, index: int, name: str) -> int:
-        """Rows from the first that the stage needs to the newest, when it makes a band."""
+        """Return the rows from the first that the stage needs to the newest, when it fires."""
         rows = self.stages[index].rows
-        return rows.stride * (1 + self.lags[index]) - self._behind(name) + rows.pad_before
+        return rows.stride * (1 + self.lags[index]) - self._delay(name) + rows.pad_before
 
     def _depth_of(self, name: str) -> int:
         return max(self._depth(index, name) for index in self._users(name))
@@ -257,25 +264,25 @@ class _RowStreamingPlanner:
         return [
             index
             for index, stage in enumerate(self.stages)
-            if name in stage.sources and self._takes_kept(stage, name)
+            if name in stage.sources and self._reads_row_buffer(stage, name)
         ]
 
     def _starts(self, index: int) -> tuple[int | None, ...]:
         stage = self.stages[index]
         return tuple(
             self._depth_of(name) - self._depth(index, name)
-            if self._takes_kept(stage, name)
+            if self._reads_row_buffer(stage, name)
             else None
             for name in stage.sources
         )
 
-    def _kept(self, name: str) -> RowBuffer:
+    def _row_buffer(self, name: str) -> RowBuffer:
         fills = self._fills(name)
         newest = max(
             self.stages[index].rows.stride * (self.stages[index].height + self.lags[index]) - 1
             for index in self._users(name)
         )
         tensor, depth = self.tensors[name], self._depth_of(name)
-        missing = max(0, newest - self._behind(name) - tensor.height + 1)
+        missing = max(0, newest - self._delay(name) - tensor.height + 1)
         bands = -(-missing // tensor.band) if depth > tensor.band else 0
         return RowBuffer(depth, fills.pop() if fills else None, tensor.band, bands)

@@ -1,10 +1,8 @@
-"""Calls that read and make tensors, and the order of them whose worst step takes fewest bytes.
+"""Calls and tensors as a graph, and the order of calls with the least peak memory.
 
-In: `ScheduleGraph`, made from a graph or by hand. Out: peaks of given orders, and the exact best
-order by a
-search over sets of calls already done. The bytes alive after such a set do not depend on the order
-in which it was done, so each set is expanded once, the least peak first. Sets are masks: bit i is
-call i. Deterministic: ties go to the set with more calls done, then to calls earlier in the file.
+The search is exact, over sets of completed calls: live bytes after a set do not depend on the order
+in which it was completed, so each set is expanded once, least peak first. Sets are bit masks. The
+result is deterministic: ties go to the set with more calls, then to calls earlier in the file.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 STATES_MAX = 50_000
-"""About three seconds. Irregular graphs of more than about fifty calls may need more sets."""
+"""About three seconds. Irregular graphs with more than about fifty calls may need more states."""
 
 
 class PeakBytes(NamedTuple):
-    """The most bytes of a step: inputs and outputs apart, or sharing what may be shared."""
+    """Most bytes at a step, with inputs and outputs disjoint, or overlapping where permitted."""
 
     apart: int
     shared: int
@@ -27,7 +25,10 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTensor:
-    """`maker` is the call that makes it, -1 for an input; `kept` ones stay to the end."""
+    """A tensor; `maker` is the call that defines it, or -1 for an input.
+
+    Tensors that are `kept` live to the end.
+    """
 
     size_bytes: int
     maker: int
@@ -36,7 +37,10 @@ class ScheduledTensor:
 
 
 class ScheduleState(NamedTuple):
-    """After the calls `done`: `ready` are the calls that may follow, `last` was the latest."""
+    """State after the calls `done`, of which `last` was the latest.
+
+    The calls in the mask `ready` may follow.
+    """
 
     done: int
     ready: int
@@ -47,7 +51,7 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGraph:
-    """`calls[i]` are the tensors that call i reads, `before[i]` the calls that it needs done."""
+    """The tensors that each call reads, and the calls (`before`) that must precede it."""
 
     tensors: tuple[ScheduledTensor, ...]
     calls: tuple[tuple[int, ...], ...]
@@ -56,52 +60,52 @@ class ScheduleGraph:
     _next: list[list[int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        made: list[list[ScheduledTensor]] = [[] for _ in self.calls]
+        defined: list[list[ScheduledTensor]] = [[] for _ in self.calls]
         following: list[list[int]] = [[] for _ in self.calls]
         for tensor in self.tensors:
             if tensor.maker >= 0:
-                made[tensor.maker].append(tensor)
+                defined[tensor.maker].append(tensor)
         for call, mask in enumerate(self.before):
             for needed in _bits(mask):
                 following[needed].append(call)
-        object.__setattr__(self, "_made", made)
+        object.__setattr__(self, "_made", defined)
         object.__setattr__(self, "_next", following)
 
     def start(self) -> ScheduleState:
-        """Nothing is done; the inputs are there."""
+        """Return the state before the first call, in which the inputs are live."""
         ready = sum(1 << call for call, mask in enumerate(self.before) if not mask)
         live = sum(t.size_bytes for t in self.tensors if t.maker < 0 and (t.readers or t.kept))
         return ScheduleState(0, ready, live, PeakBytes(live, live), -1)
 
     def ready(self, state: ScheduleState) -> Iterator[int]:
-        """The calls that may follow, in the file's order."""
+        """Return the calls that may follow, in the file's order."""
         return _bits(state.ready)
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
-        """`state` and then `call`."""
+        """Return the state after `call` is added to `state`."""
         done = state.done | 1 << call
         dying = 0
         for index in self.calls[call]:
             tensor = self.tensors[index]
             if not tensor.kept and not tensor.readers & ~done:
                 dying += tensor.size_bytes
-        made = left = 0
+        defined_bytes = remaining_bytes = 0
         for tensor in self._made[call]:
-            made += tensor.size_bytes
+            defined_bytes += tensor.size_bytes
             if tensor.readers or tensor.kept:
-                left += tensor.size_bytes
+                remaining_bytes += tensor.size_bytes
         ready = state.ready & ~(1 << call)
         for follower in self._next[call]:
             if not self.before[follower] & ~done:
                 ready |= 1 << follower
-        apart = max(state.peak.apart, state.live_bytes + made)
-        shared = max(state.peak.shared, state.live_bytes - dying + max(dying, made))
+        apart = max(state.peak.apart, state.live_bytes + defined_bytes)
+        shared = max(state.peak.shared, state.live_bytes - dying + max(dying, defined_bytes))
         return ScheduleState(
-            done, ready, state.live_bytes - dying + left, PeakBytes(apart, shared), call
+            done, ready, state.live_bytes - dying + remaining_bytes, PeakBytes(apart, shared), call
         )
 
     def peak(self, order: Sequence[int]) -> PeakBytes:
-        """The peaks of a whole order."""
+        """Return the peaks of a complete order."""
         state = self.start()
         for call in order:
             state = self.after(state, call)
@@ -111,38 +115,39 @@ class ScheduleGraph:
 def min_peak_order(
     steps: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """The order with the least of that `figure` of the peak that keeps within both limits.
+    """Return the order with the least peak by `figure` that keeps within both limits.
 
-    None if there is none, or none was found among `states_max` sets; and how many are left over.
+    The order is None if there is none or it was not found within `states_max` states. The second
+    result is the number of unused states.
     """
     start = steps.start()
     goal = (1 << len(steps.calls)) - 1
     best: dict[int, tuple[int, ScheduleState, int]] = {0: (start.peak[figure], start, 0)}
     # Ordered by peak, then the most done, then the earliest calls: few sets with equal peaks.
     heap = [(start.peak[figure], 0, 0)]
-    settled: set[int] = set()
-    while heap and len(settled) < states_max:
+    expanded: set[int] = set()
+    while heap and len(expanded) < states_max:
         _, _, done = heapq.heappop(heap)
-        if done in settled:
+        if done in expanded:
             continue
-        settled.add(done)
+        expanded.add(done)
         if done == goal:
-            return _order_to(best, goal), states_max - len(settled)
+            return _order_to(best, goal), states_max - len(expanded)
         state = best[done][1]
         for move in _moves(steps, state, figure, limits):
-            found = best.get(move.done)
-            if found is None or move.peak[figure] < found[0]:
+            best_known = best.get(move.done)
+            if best_known is None or move.peak[figure] < best_known[0]:
                 best[move.done] = (move.peak[figure], move, done)
                 heapq.heappush(heap, (move.peak[figure], -move.done.bit_count(), move.done))
-    return None, states_max - len(settled)
+    return None, states_max - len(expanded)
 
 
 def _moves(
     steps: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
-    """What may follow within the limits; only the first that costs nothing, if one does.
+    """Return the permitted next states, or only the first that costs nothing.
 
-    A call that raises no peak and leaves no more alive can come at once in any best order.
+    A call that raises no peak and does not increase the live bytes is part of some best order.
     """
     moves: list[ScheduleState] = []
     for call in steps.ready(state):
@@ -166,7 +171,7 @@ def _order_to(best: dict[int, tuple[int, ScheduleState, int]], goal: int) -> tup
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The numbers of the bits that are set, ascending."""
+    """Yield the indices of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

@@ -1,7 +1,7 @@
-"""What a segment takes: bytes while it runs, instructions in all.
+"""Cost of a row-streamed segment: live bytes while it runs, and instructions.
 
-Arithmetic on sizes, for the choice among many segments; the plan of the one that is chosen is the
-planner's. Bytes are rounded up to what tensors are aligned to.
+This is arithmetic on sizes for the choice among many segments; the planner makes the plan of the
+chosen one. Bytes are rounded up to the alignment of tensors.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
 from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
 
 _MOVE_PERCENT = 70
-"""Instructions for a hundred bytes moved: a load and a store for each word, and their loop."""
 _CALL = 12
-"""Instructions around a call: its arguments, its frame, the question whether it is due."""
 
 
 def with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
-    """The segment with the fastest kernels of at most that much scratch; None if one needs more."""
+    """Return the segment with the fastest kernels within the scratch limit.
+
+    The result is None if a call has no such kernel.
+    """
     picks: list[LoweringCandidate] = []
-    for found in segment.kernels:
-        lean = [item for item in found.candidates if item.scratch_bytes <= limit_bytes]
+    for kernel_candidates in segment.kernels:
+        lean = [item for item in kernel_candidates.candidates if item.scratch_bytes <= limit_bytes]
         if not lean:
             return None
         picks.append(min(lean, key=lambda item: (item.time, item.scratch_bytes)))
@@ -34,13 +35,17 @@ def with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment 
 
 
 def scratch_limits(segment: FusedSegment) -> tuple[int, ...]:
-    """Every amount of scratch at which some kernel becomes possible, from least to most."""
-    sizes = {item.scratch_bytes for found in segment.kernels for item in found.candidates}
+    """Return the amounts of scratch at which another kernel becomes possible, ascending."""
+    sizes = {
+        item.scratch_bytes
+        for kernel_candidates in segment.kernels
+        for item in kernel_candidates.candidates
+    }
     return tuple(sorted(sizes))
 
 
 def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
-    """What is in memory while each stage works, beside the segment's ends and the scratch."""
+    """Return the live bytes at each stage, without the segment's ends and the scratch."""
     plan = segment.plan
     size = {name: align_up(kept.rows * row_bytes(types[name])) for name, kept in plan.kept.items()}
     lasting = sum(
@@ -51,28 +56,28 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple
     rows = segment.kernels[-1].rows
     if isinstance(rows, RowReduction):
         lasting += align_up(rows.count * rows.dtype.size_bytes)
-    found = [lasting] * len(segment.stages)
+    live_bytes = [lasting] * len(segment.stages)
     last_user = {name: i for i, stage in enumerate(segment.stages) for name in stage.sources}
-    for made, stage in enumerate(segment.stages):
+    for producer, stage in enumerate(segment.stages):
         kept = plan.kept.get(stage.result)
         if kept is not None and kept.is_transient:
-            for index in range(made, last_user[stage.result] + 1):
-                found[index] += size[stage.result]
-    return tuple(found)
+            for index in range(producer, last_user[stage.result] + 1):
+                live_bytes[index] += size[stage.result]
+    return tuple(live_bytes)
 
 
 def scratch_bytes(segment: FusedSegment) -> Iterator[int]:
-    """The scratch of each stage's kernel."""
+    """Return the scratch bytes of each stage's kernel."""
     return (align_up(pick.scratch_bytes) for pick in segment.picks)
 
 
 def segment_time(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Predicted time of the whole loop; what is around the kernels counts in instructions."""
+    """Return the predicted time of the loop; code around the kernels counts in instructions."""
     return _of_rows(segment, [pick.time for pick in segment.picks]) + _around(segment, types)
 
 
 def segment_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Predicted instructions of the whole loop."""
+    """Return the predicted instructions of the loop."""
     kernels = [pick.instructions for pick in segment.picks]
     return _of_rows(segment, kernels) + _around(segment, types)
 
@@ -82,7 +87,7 @@ def _of_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
 
 
 def _around(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Instructions beside those of the kernels: their calls, the steps, rows that are moved."""
+    """Return the instructions outside of the kernels: calls, steps, and row moves."""
     calls = sum(stage.height for stage in segment.stages)
     moved = 0
     for name, kept in segment.plan.kept.items():
@@ -93,9 +98,9 @@ def _around(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
 
 
 def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:
-    """The least that the segment's source and result take together if one may overlap the other.
+    """Return the least bytes of the segment's source and result if they may overlap.
 
-    The result's rows may lie on those of the source that are not needed any more.
+    Rows of the result may overwrite rows of the source that are no longer needed.
     """
     row_in = row_bytes(source)
     row_out = result.size_bytes // segment.stages[-1].height
@@ -112,7 +117,7 @@ def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorTy
 def _rows(
     plan: RowStreamingPlan, stages: Sequence[RowStage], height: int
 ) -> Iterator[tuple[bool, int]]:
-    """In order: bands of the result as they are written, first rows of the source as read."""
+    """Yield in order the bands written to the result and the first rows read from the source."""
     final = stages[-1]
     for step in range(plan.steps):
         if plan.fed and step < height:
@@ -129,5 +134,5 @@ def _rows(
 
 
 def align_up(size_bytes: int) -> int:
-    """Up to a multiple of what tensors are aligned to."""
+    """Round up to the alignment of tensors."""
     return -(-size_bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT

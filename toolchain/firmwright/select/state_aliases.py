@@ -1,8 +1,7 @@
-"""Which values may be made in the memory of the state that they become.
+"""Find values that can be computed in the memory of the state that they update.
 
-In: the graph function, the names of its views, the spans of calls that run row by row. Out: names
-of values, each with the name of the state. Invariant: every call that reads the state, or a view of
-it, is over when the call that makes the value begins, so that no copy is needed.
+This requires that every call that reads the state, or a view of it, has finished before the value
+is computed. No copy is needed then.
 """
 
 from __future__ import annotations
@@ -15,7 +14,10 @@ from firmwright.ir.graph.nodes import Function
 def find_state_aliases(
     entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
 ) -> dict[str, str]:
-    """The state of each such value by name; `spans` are (first, end) of calls done together."""
+    """Return the state of each such value by name.
+
+    The calls of each range (first, end) in `spans` are fused.
+    """
     if not entry.state:
         return {}
     begins = list(range(len(entry.body)))
@@ -27,19 +29,19 @@ def find_state_aliases(
     for index, call in enumerate(entry.body):
         maker.update({value.name: begins[index] for value in call.outputs})
     results = {value.name for value in entry.results}
-    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for state in entry.state:
         name = state.next.name
-        made = maker.get(name)
-        if made is None or name in results or name in found:
+        defined_at = maker.get(name)
+        if defined_at is None or name in results or name in aliases:
             continue
-        if last_read.get(state.value.name, -1) < made:
-            found[name] = state.value.name
-    return found
+        if last_read.get(state.value.name, -1) < defined_at:
+            aliases[name] = state.value.name
+    return aliases
 
 
 def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
-    """When the last call that reads each source of the graph, or a view of it, is over."""
+    """Return when the last call that reads each source of the graph, or a view of it, finishes."""
     root = {value.name: value.name for value in entry.sources}
     last: dict[str, int] = {}
     for index, call in enumerate(entry.body):

@@ -1,7 +1,6 @@
-"""All the parts a model's program may be made of: its calls one by one, and its segments.
+"""Candidate regions: single calls with each of their kernels, and row-streamed segments.
 
-In: the graph function, the alternatives of each call with the bytes that memory holds while each
-runs, the segments. Out: `ProgramRegion`s, those that another one beats in bytes and time left out.
+Candidates that another one beats in both bytes and cost are dropped.
 """
 
 from __future__ import annotations
@@ -29,67 +28,65 @@ from firmwright.select.segment_cost import (
 )
 
 BANDS = (1, 2, 4)
-"""Rows at a time: more of them take more memory and less overhead."""
 SEGMENT_CALLS_MAX = 24
-"""No segment has more calls: their number grows with the square."""
 
 
 def single_call_candidates(
-    offers: Sequence[Sequence[LoweringCandidate]],
+    candidates_per_call: Sequence[Sequence[LoweringCandidate]],
     needs: Sequence[Sequence[int]],
-    price: Callable[[LoweringCandidate], int] = attrgetter("time"),
+    cost_of: Callable[[LoweringCandidate], int] = attrgetter("time"),
 ) -> list[ProgramRegion]:
-    """A part for each alternative of each call; a call without any (a view) costs nothing."""
-    parts: list[ProgramRegion] = []
-    for index, (found, bytes_of) in enumerate(zip(offers, needs, strict=True)):
-        times = [price(item) for item in found] or [0]
-        rows = zip(bytes_of, times, strict=False)
+    """Return a region for each candidate of each call; a view costs nothing."""
+    regions: list[ProgramRegion] = []
+    for index, (candidates, bytes_of) in enumerate(zip(candidates_per_call, needs, strict=True)):
+        costs = [cost_of(item) for item in candidates] or [0]
+        rows = zip(bytes_of, costs, strict=False)
         own = [
             ProgramRegion(index, index + 1, size, time, pick)
             for pick, (size, time) in enumerate(rows)
         ]
-        parts += drop_dominated(own)
-    return parts
+        regions += drop_dominated(own)
+    return regions
 
 
-def drop_dominated(parts: Sequence[ProgramRegion]) -> list[ProgramRegion]:
-    """Those with fewer bytes than every faster one."""
-    kept: list[ProgramRegion] = []
-    for part in sorted(parts, key=lambda p: (p.time, p.bytes, p.pick)):
-        if not kept or part.bytes < kept[-1].bytes:
-            kept.append(part)
-    return kept
+def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
+    """Return the regions with fewer bytes than every cheaper one."""
+    frontier: list[ProgramRegion] = []
+    for region in sorted(regions, key=lambda p: (p.time, p.bytes, p.pick)):
+        if not frontier or region.bytes < frontier[-1].bytes:
+            frontier.append(region)
+    return frontier
 
 
 @dataclass(frozen=True)
 class SegmentCandidates:
-    """The segments of a module's entry function as parts."""
+    """Row-streamed segments of a module's entry function as candidate regions."""
 
     module: IRModule
     entry: Function
     segments: SegmentBuilder
 
     def parts(self) -> list[ProgramRegion]:
-        """Every segment, with the kernels that each limit of scratch allows."""
+        """Return every segment, with the kernels that each limit of scratch allows."""
         count = len(self.entry.body)
-        found: list[ProgramRegion] = []
+        regions: list[ProgramRegion] = []
         for first in range(count):
             shortest = 1 if self._is_fed(first) else 2
             for end in range(first + shortest, min(count, first + SEGMENT_CALLS_MAX) + 1):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
-                found += drop_dominated(list(self._banded(first, end)))
-        return found
+                regions += drop_dominated(list(self._banded(first, end)))
+        return regions
 
     def _banded(self, first: int, end: int) -> Iterator[ProgramRegion]:
-        """The segment with all sizes of bands."""
+        """Yield the segment for each number of rows per band."""
         for band in BANDS:
             segment = self.segments.segment(first, end, band, feed=self._is_fed(first))
             if segment is not None:
                 yield from self._priced(segment)
 
     def _is_fed(self, first: int) -> bool:
-        """Whether a segment that begins there takes the model's input row by row."""
+        """Return whether a segment that starts there takes the model's input row by row."""
         return self.module.io.stream_input_rows and first == 0
 
     def _priced(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
@@ -105,30 +102,30 @@ class SegmentCandidates:
             yield ProgramRegion(segment.first, segment.end, ends_bytes + most, time, segment=priced)
 
     def _ends_bytes(self, segment: FusedSegment) -> int:
-        """What is in memory beside the rows: source, result and whatever is needed later."""
+        """Return the bytes live during the segment besides its row buffers."""
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
-        used = {v.name for call in segment.calls for v in call.inputs if v is not None}
-        made = {v.name for call in segment.calls for v in call.outputs}
+        read = {v.name for call in segment.calls for v in call.inputs if v is not None}
+        defined = {v.name for call in segment.calls for v in call.outputs}
         beside = sum(
             self._bytes(value)
             for value in self._by_name.values()
-            if value.name not in (source, *made)
+            if value.name not in (source, *defined)
             and self._first[value.name] < segment.first
-            and (self._last[value.name] >= segment.end or value.name in used)
+            and (self._last[value.name] >= segment.end or value.name in read)
         )
-        here = self._by_name[source]
+        source_value = self._by_name[source]
         lasts = self._last[source] >= segment.end or not segment.stages[-1].result
-        if lasts or not self._bytes(here) or not self._bytes(result):
-            return beside + self._bytes(here) + self._bytes(result)
-        return beside + align_up(overlapped_bytes(segment, here.type, result.type))
+        if lasts or not self._bytes(source_value) or not self._bytes(result):
+            return beside + self._bytes(source_value) + self._bytes(result)
+        return beside + align_up(overlapped_bytes(segment, source_value.type, result.type))
 
     def _bytes(self, value: Value) -> int:
-        """What the value takes in the pools."""
+        """Return the bytes of the value in the pools."""
         return 0 if value.name in self._outer else align_up(value.type.size_bytes)
 
     @cached_property
     def _outer(self) -> frozenset[str]:
-        """Values that the caller holds."""
+        """Values in the caller's memory."""
         io = self.module.io
         inputs = () if io.inputs_in_pools else self.entry.params
         outputs = () if io.outputs_in_pools else self.entry.results
@@ -147,23 +144,23 @@ class SegmentCandidates:
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """The call that makes each value; -1 for the model's inputs and state."""
-        made = {value.name: -1 for value in self.entry.sources}
+        """The call that defines each value; -1 for the model's inputs and state."""
+        definitions = {value.name: -1 for value in self.entry.sources}
         for index, call in enumerate(self.entry.body):
-            made.update({value.name: index for value in call.outputs})
-        return made
+            definitions.update({value.name: index for value in call.outputs})
+        return definitions
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        """The last call that needs each value; past the end for what the caller looks at."""
+        """The last call that reads each value; past the end for values that the caller reads."""
         count = len(self.entry.body)
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):
             for value in call.inputs:
                 if value is not None and value.name in last:
                     last[value.name] = index
-        kept = self.entry.params if self.module.io.preserve_input else ()
+        preserved = self.entry.params if self.module.io.preserve_input else ()
         state = [state.value for state in self.entry.state]
-        for value in (*self.entry.sinks, *state, *kept):
+        for value in (*self.entry.sinks, *state, *preserved):
             last[value.name] = count
         return last

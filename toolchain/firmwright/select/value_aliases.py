@@ -1,7 +1,6 @@
-"""Which values lie in which others, and where: calls without a kernel say so.
+"""Aliases between values: views, and values whose copies `elide-copies` removed.
 
-In: the calls of a graph for which no kernel was chosen: views, and those that the pass `windows`
-marked. Out: for each part the whole it lies in. A whole may be a part itself.
+Each alias is a part of another value, which may itself be an alias.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The value named `whole`, from element `offset` on."""
+    """A part of the value named `whole`, from element `offset`."""
 
     whole: str
     offset: int
 
 
 def aliases_input(call: Call) -> bool:
-    """Whether the outputs of such a call lie in its input, as those of a view do."""
+    """Return whether the outputs of such a call alias its input, as those of a view do."""
     return call.attrs.get(SUBVIEWS_OF, "input") == "input"
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
-    """Where the parts of each call are, in the order of the calls."""
-    found: dict[str, Alias] = {}
+    """Return the aliases that calls without a kernel define, in the order of the calls."""
+    aliases: dict[str, Alias] = {}
     for call in calls:
         wholes, parts = (call.inputs, call.outputs)
         if not aliases_input(call):
@@ -39,20 +38,20 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
         assert whole is not None
         offsets = cast("tuple[int, ...]", call.attrs.get(SUBVIEW_OFFSETS, (0,)))
         for part, offset in zip(parts, offsets, strict=True):
-            found[part.name] = Alias(whole.name, offset)
-    return found
+            aliases[part.name] = Alias(whole.name, offset)
+    return aliases
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
-    """The place of a value, that of the value it lies in, and so on."""
-    found = []
+    """Return the alias of a value, the alias of its whole, and so on."""
+    chain = []
     while name in placed:
-        found.append(placed[name])
+        chain.append(placed[name])
         name = placed[name].whole
-    return found
+    return chain
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
-    """What a value's address is a multiple of where memory is aligned to `most`."""
+    """Return the known alignment of a value's address if memory is aligned to `most`."""
     offsets = [place.offset for place in alias_chain(placed, value.name)]
     return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))

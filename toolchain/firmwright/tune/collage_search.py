@@ -1,13 +1,10 @@
-"""Collage: the partition of a model that costs least, found by measuring its parts.
+"""Collage search: find the cheapest partition of a model by measuring its regions.
 
-In: a model, options with backends among the targets, how to measure, a log. Out: the
-`PartitionResult`
-that was found, and the model partitioned so. Parts are priced one by one and the least sum is
-searched. A sum is not a program (neighbours share code, fuse, overlap in memory), so whole programs
-are measured too: the best sum, the order of preference (`greedy_cover`), the core alone (`none`).
-The best
-of them is taken: where they can be run, Collage is never above eager. With `--optimize ram` the
-least workspace counts, then time. A program that does not fit makes way for one with less memory.
+Regions are priced one by one, and the partition with the least sum is searched. A sum is not a
+program (neighbors share code, fuse, and overlap in memory), so whole programs are measured too: the
+best sum, the order of preference (`eager`), and the core alone (`none`). The best of them is
+chosen, so a measured Collage result is never worse than eager. With `--optimize ram` the least
+workspace counts first, then time. Programs that do not fit are replaced by others with less memory.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class CollageResult:
-    """A search's result, and the model as it says."""
+    """Result of a search, and the model partitioned accordingly."""
 
     partition: PartitionResult
     model: Model
@@ -89,7 +86,7 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search; UsageError where no backend is among the targets, or a module is partitioned."""
+    """Search a partition; raise UsageError without backends or for a partitioned module."""
     module = _prepared(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -104,30 +101,30 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        made = {"eager": self._divided(greedy_cover), "none": self._divided(_none)}
-        totals = {how: self._total(module) for how, module in made.items()}
+        modules = {"eager": self._divided(greedy_cover), "none": self._divided(_none)}
+        totals = {how: self._total(module) for how, module in modules.items()}
         searched = [self._searched(function) for function in self._functions()]
         parts: tuple[PartitionedRegion, ...] = ()
-        for tried in range(_TRIES):
+        for attempt in range(_TRIES):
             picked = {
-                function.name: programs[min(tried, len(programs) - 1)]
+                function.name: programs[min(attempt, len(programs) - 1)]
                 for function, _, programs in searched
             }
-            made["collage"] = self._divided(_by_function(picked))
-            totals["collage"] = self._total(made["collage"])
+            modules["collage"] = self._divided(_by_function(picked))
+            totals["collage"] = self._total(modules["collage"])
             parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
-        given = any(_is_given(c.target) for f in self._functions() for c in f.body)
+        is_annotated = any(_is_annotated(c.target) for f in self._functions() for c in f.body)
         best = min(
-            ("collage", "eager", *(() if given else ("none",))),
+            ("collage", "eager", *(() if is_annotated else ("none",))),
             key=lambda how: self._key(totals[how]),
         )
         if best != "collage":
             parts = self._parts(
                 searched, self._programs(searched, greedy_cover if best == "eager" else _none)
             )
-        found = PartitionResult(
+        result = PartitionResult(
             model=self.model.name,
             board=self.options.board,
             targets=", ".join(map(str, self.module.targets.values())),
@@ -138,7 +135,7 @@ class _CollageSearch:
             parts=parts,
             totals=totals,
         )
-        return CollageResult(found, make_portable(self.model, made[best], self.options))
+        return CollageResult(result, make_portable(self.model, modules[best], self.options))
 
     def _functions(self) -> list[Function]:
         return [
@@ -153,13 +150,13 @@ class _CollageSearch:
     # ---- parts ---------------------------------------------------------------------------------
 
     def _searched(self, function: Function) -> _Searched:
-        """A function's candidates, and programs of them."""
+        """Return a function's candidates and the programs made of them."""
         active = active_backends(self.module)
         groups = all_matches(function, self.module, active)
-        singles = [(i,) for i, call in enumerate(function.body) if not _is_given(call.target)]
+        singles = [(i,) for i, call in enumerate(function.body) if not _is_annotated(call.target)]
         core = {calls: CallGroup(calls) for calls in (*singles, *(g.calls for g in groups))}
-        given = {i for i, call in enumerate(function.body) if _is_given(call.target)}
-        groups = [*groups, *(g for g in core.values() if not given & set(g.calls))]
+        annotated = {i for i, call in enumerate(function.body) if _is_annotated(call.target)}
+        groups = [*groups, *(g for g in core.values() if not annotated & set(g.calls))]
         prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
         costs = prices.of(function, groups)
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
@@ -179,8 +176,8 @@ class _CollageSearch:
     def _programs(
         self, searched: Sequence[_Searched], choose: PartitionStrategy
     ) -> dict[str, PartitionedProgram]:
-        """What that choice makes of each function, with what is known of its parts."""
-        found: dict[str, PartitionedProgram] = {}
+        """Return the program of each function under that strategy, with the known costs."""
+        programs_by_name: dict[str, PartitionedProgram] = {}
         active = active_backends(self.module)
         for function, candidates, _ in searched:
             costs = {(c.group.target, c.group.calls): c.cost for c in candidates}
@@ -190,8 +187,8 @@ class _CollageSearch:
                 for g in groups
             )
             ordered = tuple(sorted(parts, key=lambda part: part.group.calls))
-            found[function.name] = PartitionedProgram(ordered, 0, 0)
-        return found
+            programs_by_name[function.name] = PartitionedProgram(ordered, 0, 0)
+        return programs_by_name
 
     def _parts(
         self, searched: Sequence[_Searched], programs: Mapping[str, PartitionedProgram]
@@ -205,7 +202,7 @@ class _CollageSearch:
     # ---- whole programs ------------------------------------------------------------------------
 
     def _key(self, total: ProgramCost) -> tuple[float, ...]:
-        """What is to be least."""
+        """Return the key to minimize."""
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
@@ -213,31 +210,31 @@ class _CollageSearch:
         return (total.count,)
 
     def _total(self, module: IRModule) -> ProgramCost:
-        """What the program takes as a whole."""
+        """Return the cost of the whole program."""
         try:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:
             return ProgramCost(None, reason=f"{_NO_ROOM} {error}")
         pools = {name: row["bytes"] for name, row in compiled.metadata["pools"].items()}
         key = compiled.model_id, "", self.options.optimize, self.at
-        known = self.cost_log.find(key)
-        if known is None:
-            known = self._run(compiled)
-            self.cost_log.append(RegionCostRecord(key, f"{self.model.name} as a whole", known))
-        if known.status != "ok":
-            return ProgramCost(None, pools, reason=known.reason)
-        return ProgramCost(known.count, pools, known.constants_bytes)
+        cost = self.cost_log.find(key)
+        if cost is None:
+            cost = self._run(compiled)
+            self.cost_log.append(RegionCostRecord(key, f"{self.model.name} as a whole", cost))
+        if cost.status != "ok":
+            return ProgramCost(None, pools, reason=cost.reason)
+        return ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
-        """The whole program as a part; its bytes are those of the image."""
+        """Measure the whole program; its bytes are those of the image."""
         if self.setup is None:
-            return RegionCost("unknown", reason="nothing can be measured there")
+            return RegionCost("unknown", reason="the board cannot be measured")
         try:
             image = build_image(compiled)
-            taken = self._measured(compiled)
+            count_measured = self._measured(compiled)
         except (ToolFailedError, DoesNotFitError, DeviceError) as error:
             return RegionCost("failed", reason=str(error))
-        return RegionCost("ok", taken, constants_bytes=image.sizes.flash_bytes)
+        return RegionCost("ok", count_measured, constants_bytes=image.sizes.flash_bytes)
 
     def _measured(self, compiled: Compilation) -> int:
         assert self.setup is not None
@@ -252,8 +249,8 @@ class _CollageSearch:
         flash_board(image, self.setup.flash)
         (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
         with session_opener(self.setup)(compiled, image=image) as session:
-            taken: int = session.device.measure(sample)
-        return taken
+            run_count: int = session.device.measure(sample)
+        return run_count
 
     def _unit(self) -> str:
         if self.setup is None:
@@ -264,7 +261,7 @@ class _CollageSearch:
 def apply_partition(
     model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
 ) -> Model:
-    """`model` partitioned as a result says, which was saved and perhaps edited."""
+    """Partition `model` as a saved result specifies."""
     module = _prepared(model, options)
     check_tensors(parts, module, where)
     return make_portable(
@@ -273,12 +270,12 @@ def apply_partition(
 
 
 def make_portable(model: Model, divided_module: IRModule, options: Options) -> Model:
-    """The partitioned model without what is of one board: as `flows.model.partition` makes it."""
-    asked = parse_targets(options.target)
-    core = find_core(asked)
+    """Return the partitioned model without board-specific data."""
+    targets = parse_targets(options.target)
+    core = find_core(targets)
     table = {
         **({CORE_TARGET_NAME: core} if core else {}),
-        **name_targets(filter(is_backend, asked)),
+        **name_targets(filter(is_backend, targets)),
     }
     attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
     module = replace(
@@ -292,10 +289,10 @@ def make_portable(model: Model, divided_module: IRModule, options: Options) -> M
 
 
 def _prepared(model: Model, options: Options) -> IRModule:
-    """The module as its parts are chosen in; UsageError where they have been, or cannot be."""
+    """Return the module in which regions are chosen; raise UsageError if there is no choice."""
     if "stage" in model.module.attrs or model.module.attrs.get("partitioned"):
         raise UsageError(
-            "the module's operators have been given to targets already.",
+            "the module's operators are already assigned to targets.",
             where=model.file or model.name,
             hint="the model file itself.",
         )
@@ -316,11 +313,11 @@ _Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, 
 def _none(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> Sequence[CallGroup]:
-    """The core has all."""
+    """Assign everything to the core."""
     return ()
 
 
-def _is_given(target: str) -> bool:
+def _is_annotated(target: str) -> bool:
     return target != ""
 
 

@@ -1,7 +1,7 @@
-"""Who runs the tasks: this process, processes of this machine, or a Dask cluster.
+"""Executors of measurement tasks: this process, local processes, or a Dask cluster.
 
-In: tasks. Out: their results with the tasks' positions, in the order in which they are done. What
-runs a task never changes its result. A worker whose parent is gone ends, and its emulator with it.
+Executors yield results with the tasks' positions in the order of completion; the executor does not
+affect results. A worker whose parent has died terminates, and its emulator with it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _FAREWELL_S = 10.0
 
 
 class Executor(Protocol):
-    """What a search asks of those who work for it."""
+    """Interface of executors that a search uses."""
 
     def circumstances(self, options: Options, method: str) -> MeasurementContext:
-        """What counts depend on, where tasks are run."""
+        """Return the conditions that counts depend on, where tasks are executed."""
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
-        """Every task's position and results, as they are done."""
+        """Yield every task's position and results as they complete."""
 
 
 class LocalExecutor:
-    """This process: one task after the other."""
+    """Executes tasks one after the other in this process."""
 
     def circumstances(self, options: Options, method: str) -> MeasurementContext:
         return measurement_context(options, method)
@@ -55,7 +55,7 @@ class LocalExecutor:
 
 
 class ProcessExecutor(LocalExecutor):
-    """Processes of this machine."""
+    """Executes tasks in processes of this machine."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
@@ -68,21 +68,21 @@ class ProcessExecutor(LocalExecutor):
         except BrokenProcessPool as error:
             raise ToolFailedError(
                 "a worker process ended in the middle of its task.",
-                hint="the same command again: what is measured is in the log.",
+                hint="repeat the command: finished measurements are in the log.",
             ) from error
 
 
 class DaskExecutor:
-    """The workers of a Dask scheduler; each needs this version of the package and its tools."""
+    """Executes tasks on the workers of a Dask scheduler; each needs this version and its tools."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def circumstances(self, options: Options, method: str) -> MeasurementContext:
-        found: MeasurementContext = self._client.submit(
+        context: MeasurementContext = self._client.submit(
             measurement_context, options, method, pure=False
         ).result()
-        return found
+        return context
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
         import distributed
@@ -96,7 +96,7 @@ class DaskExecutor:
 
 @contextlib.contextmanager
 def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
-    """`jobs` processes, or the workers of a scheduler, while the block runs."""
+    """Provide `jobs` processes, or the workers of a scheduler, while the block runs."""
     if scheduler:
         with _client(scheduler) as client:
             yield DaskExecutor(client)
@@ -112,9 +112,9 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
 
 
 def _end_with_parent() -> None:
-    """A thread waits for the parent's end, then ends the task and the process.
+    """Start a thread that waits for the parent's end, then ends the task and the process.
 
-    An interrupt is the parent's to handle: it lets running tasks come to their end.
+    Interrupts are handled by the parent, which lets running tasks finish.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
@@ -123,7 +123,7 @@ def _end_with_parent() -> None:
     def watch() -> None:
         if parent is not None:
             parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # sessions close, and with them their emulators
+        os.kill(os.getpid(), signal.SIGTERM)  # closes sessions and their emulators
         time.sleep(_FAREWELL_S)
         os._exit(1)
 
@@ -135,7 +135,7 @@ def _leave(*_: object) -> None:
 
 
 def package_version() -> str:
-    """The package's version where this runs."""
+    """Return the package's version in the executing process."""
     return VERSION
 
 
@@ -145,7 +145,7 @@ def _client(address: str) -> Iterator[Any]:
         import distributed
     except ImportError as error:
         raise ToolMissingError(
-            "a Dask cluster is reached by the package distributed, which is not installed.",
+            "a Dask cluster requires the package distributed, which is not installed.",
             where=address,
             hint="pip install 'firmwright[dask]'.",
         ) from error
@@ -156,7 +156,7 @@ def _client(address: str) -> Iterator[Any]:
         raise ToolFailedError(
             f"there is no Dask scheduler: {error}.",
             where=address,
-            hint="dask scheduler starts one and says its address.",
+            hint="start one with: dask scheduler. It prints its address.",
         ) from error
     with client:
         check_worker_versions(client, address)
@@ -164,13 +164,13 @@ def _client(address: str) -> Iterator[Any]:
 
 
 def check_worker_versions(client: Any, address: str) -> None:
-    """Every worker must make the same kernels of a task."""
-    found: dict[str, object] = client.run(package_version, on_error="return")
-    if not found:
+    """Raise ToolFailedError unless every worker has this version of the package."""
+    versions: dict[str, object] = client.run(package_version, on_error="return")
+    if not versions:
         raise ToolFailedError(
             "the Dask scheduler has no workers.", where=address, hint=f"dask worker {address}."
         )
-    for worker, answer in sorted(found.items()):
+    for worker, answer in sorted(versions.items()):
         if answer != VERSION:
             raise ToolFailedError(
                 f"the worker {worker} has not firmwright {VERSION}: {answer}.",

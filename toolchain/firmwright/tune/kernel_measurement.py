@@ -1,11 +1,9 @@
-"""One task of a search: several kernels in one firmware, run once, checked and counted.
+"""Measure kernels: several kernels in one firmware image, run once, checked and counted.
 
-In: a `MeasurementTask`, which holds all that is needed, so that any process on any machine may run
-it. Out:
-for each kernel what it costs, or that it is wrong or fails. Instructions are counted one by one in
-QEMU (method exact), or by the board's own counter around each kernel (method timer), where QEMU
-has no plugins or a port leads to a board. A kernel is wrong if any value differs from those of the
-operator's own loops, which run beside it.
+A task contains everything it needs, so any process on any machine can run it. Method `exact` counts
+every instruction in QEMU; method `timer` uses the board's counter around each kernel where QEMU has
+no plugins or a port leads to a board. A kernel is wrong if any value differs from those of the
+operator's reference loops, which run in the same image.
 """
 
 from __future__ import annotations
@@ -49,15 +47,15 @@ from firmwright.pipeline import Compilation, Options, compile_model, configure_m
 log = logging.getLogger(__name__)
 EXACT, TIMER = "exact", "timer"
 _RANDOM_SAMPLE = 3
-"""The first of a seed's samples that is random; those before are constant."""
+"""Index of a seed's first random sample; earlier ones are constant."""
 _TOOL_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSetup:
-    """How kernels are run: by which method, and for a board its port and how it is flashed.
+    """How kernels are run: the method, and for a board its port and flash command.
 
-    `flash` is a command in which {elf}, {bin} and {hex} stand for the image's files.
+    In `flash`, {elf}, {bin} and {hex} represent the image's files.
     """
 
     method: str = EXACT
@@ -68,7 +66,7 @@ class MeasurementSetup:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementTask:
-    """Layers with the kernels of each to be measured, in one firmware if they fit."""
+    """Layers with the kernels of each to measure, in one image if they fit."""
 
     layers: tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]
     options: Options
@@ -76,13 +74,13 @@ class MeasurementTask:
 
     @property
     def size(self) -> int:
-        """How many kernels there are."""
+        """Return the number of kernels."""
         return sum(len(choices) for _, choices in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """What became of one kernel; `measure_instructions` is 0 unless it is ok."""
+    """Result of one kernel; `count` is 0 unless the status is ok."""
 
     status: Status
     count: int = 0
@@ -95,11 +93,11 @@ class KernelResult:
 def make_measurement_setup(
     board: Board, port: str, flash: str, timeout_s: float | None = None
 ) -> MeasurementSetup:
-    """How kernels are measured on `board`. UsageError where they cannot be."""
+    """Return how kernels are measured on `board`; raise UsageError if they cannot be."""
     if port:
         if not flash:
             raise UsageError(
-                "each trial is a firmware of its own, and nothing says how to flash it.",
+                "each trial is a separate firmware, and there is no command to flash it.",
                 where=board.name,
                 hint="--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image.",
             )
@@ -121,7 +119,7 @@ def make_measurement_setup(
 
 
 def measurement_context(options: Options, method: str) -> MeasurementContext:
-    """What counts depend on, on the machine where this runs."""
+    """Return the conditions that counts depend on, on the executing machine."""
     board = load_board(options.board, options.board_dirs)
     words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
     return MeasurementContext(board.name, method, _compiler(board), " ".join(words), VERSION)
@@ -146,10 +144,10 @@ def _compiler(board: Board) -> str:
 
 
 def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
-    """A result for each kernel of each layer, in order.
+    """Return a result for each kernel of each layer, in order.
 
-    What one kernel breaks is found by halving the task until it is alone. Raises what no kernel is
-    to blame for.
+    On an error the task is halved until the faulty kernel is alone. Errors that no kernel causes
+    are raised.
     """
     problem: FirmwrightError
     try:
@@ -168,7 +166,7 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
 
 
 def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]:
-    """The same kernels in the same order, as two tasks."""
+    """Split the kernels into two tasks, in the same order."""
     flat = [(call, choice) for call, choices in task.layers for choice in choices]
     middle = len(flat) // 2
     return (
@@ -180,14 +178,14 @@ def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]
 def group_by_layer(
     kernels: Sequence[tuple[OpCall, ConfiguredSchedule]],
 ) -> tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]:
-    """Kernels of one layer that follow each other are together."""
-    found: list[tuple[OpCall, tuple[ConfiguredSchedule, ...]]] = []
+    """Group consecutive kernels of one layer."""
+    layers: list[tuple[OpCall, tuple[ConfiguredSchedule, ...]]] = []
     for call, choice in kernels:
-        if found and found[-1][0] is call:
-            found[-1] = (call, (*found[-1][1], choice))
+        if layers and layers[-1][0] is call:
+            layers[-1] = (call, (*layers[-1][1], choice))
         else:
-            found.append((call, (choice,)))
-    return tuple(found)
+            layers.append((call, (choice,)))
+    return tuple(layers)
 
 
 def _name(task: MeasurementTask) -> str:
@@ -198,8 +196,8 @@ def _name(task: MeasurementTask) -> str:
 def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
     board = load_board(task.options.board, task.options.board_dirs)
     layers = [_kernel_layer(call, choices, board, task.options) for call, choices in task.layers]
-    apart = replace(task.options, optimize="speed")  # kernels share no code: each counts alone
-    compiled = compile_model(comparison_module(layers, board, apart), apart)
+    options = replace(task.options, optimize="speed")  # kernels share no code: each counts alone
+    compiled = compile_model(comparison_module(layers, board, options), options)
     outputs, counts, unit = _measured(compiled, task.setup)
     return tuple(
         KernelResult("wrong") if wrong else KernelResult("ok", taken, unit)
@@ -216,12 +214,12 @@ def _kernel_layer(
 
 
 def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int], list[int], str]:
-    """Of every kernel how many values differ, and its count, in that unit."""
+    """Return for every kernel the number of wrong values and its count, and the unit."""
     sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
-    found: list[Mapping[str, Any]] = []
+    outputs: list[Mapping[str, Any]] = []
 
     def read(session: ModelSession) -> None:
-        found.append(session.device.read_outputs())
+        outputs.append(session.device.read_outputs())
 
     if setup.method == EXACT:
         exact = measure_instructions(
@@ -236,11 +234,11 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
             counts = [record.count for record in session.device.profile()]
             unit = session.device.info.counter_unit
             read(session)
-    return [int(n) for n in found[0][MISMATCH_COUNT_OUTPUT]], counts, unit
+    return [int(n) for n in outputs[0][MISMATCH_COUNT_OUTPUT]], counts, unit
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
-    """`open_session` by that rig."""
+    """Return `open_session` with the setup's parameters."""
 
     def open_it(compiled: Compilation, **more: Any) -> ModelSession:
         return open_session(compiled, port=setup.port, timeout_s=setup.timeout_s, **more)
@@ -249,7 +247,7 @@ def session_opener(setup: MeasurementSetup) -> Any:
 
 
 def flash_board(image: Image, template: str) -> None:
-    """Run the command that puts `image` on the board; nothing if there is none."""
+    """Run the command that flashes `image`; do nothing if there is none."""
     if not template:
         return
     files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}

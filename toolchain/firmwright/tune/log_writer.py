@@ -1,9 +1,8 @@
-"""The log that a search writes: one line a measurement, in order, each on the disk at once.
+"""Writer of the tuning log: one line per measurement, in the order of the search, flushed at once.
 
-In: a path, and measurements in whatever order they become known. Out: a file to which lines are
-only added, in the order of the search. What is known before its turn waits in a file beside it
-(LOG.ahead), so that a search that was killed measures nothing twice; the file is gone when all is
-in order. One process writes at a time.
+Measurements that arrive before their turn are kept in a file next to the log (LOG.ahead), so that
+an interrupted search measures nothing twice. The file is removed when all measurements are in
+order. Only one process can write a log at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class TuningLogWriter(Closeable):
     """An open log. A context manager."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises UsageError if the file cannot be written, or another process writes it."""
+        """Open the log; raise UsageError if it cannot be written or another process writes it."""
         self.path = Path(path)
         self._ahead = self.path.with_name(self.path.name + ".ahead")
         self._file = open_log(self.path)
@@ -34,11 +33,11 @@ class TuningLogWriter(Closeable):
         self._written = {item.key: item for item in read_measurements(self.path)}
         self._known = dict(self._written)
         if self._ahead.exists():
-            _mend(self._ahead)
+            _truncate_incomplete_line(self._ahead)
             self._known |= {item.key: item for item in read_measurements(self._ahead)}
 
     def close(self) -> None:
-        """Gives the log back; what waits for its turn stays for the next search."""
+        """Release the log; early measurements stay for the next search."""
         if self._waiting is not None:
             self._waiting.close()
         if self._known.keys() == self._written.keys():
@@ -46,25 +45,25 @@ class TuningLogWriter(Closeable):
         self._file.close()
 
     def find(self, key: MeasurementKey) -> Measurement | None:
-        """What is known of a kernel, written in order or not."""
+        """Return the measurement of a kernel, whether or not its turn has come."""
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """A measurement whose turn may not have come."""
+        """Record a measurement whose turn may not have come."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
-        _put(self._waiting, item)
+        _write_line(self._waiting, item)
 
     def append(self, item: Measurement) -> None:
-        """The next measurement in order; nothing happens if it is there."""
+        """Append the next measurement in order, unless it is already in the log."""
         if item.key not in self._written:
-            _put(self._file, item)
+            _write_line(self._file, item)
             self._known[item.key] = self._written[item.key] = item
 
 
 def open_log(path: Path) -> TextIO:
-    """A log to add lines to, this process's alone; a last line without an end is taken off."""
+    """Open and lock a log for appending; an incomplete last line is removed."""
     file = _open(path)
     if not lock_file(file, wait=False):
         file.close()
@@ -73,11 +72,11 @@ def open_log(path: Path) -> TextIO:
             where=str(path),
             hint="another file; logs are merged by cat.",
         )
-    _mend(path)
+    _truncate_incomplete_line(path)
     return file
 
 
-def _put(file: TextIO, item: Measurement) -> None:
+def _write_line(file: TextIO, item: Measurement) -> None:
     file.write(item.line() + "\n")
     file.flush()
 
@@ -93,10 +92,10 @@ def _open(path: Path) -> TextIO:
         ) from error
 
 
-def _mend(path: Path) -> None:
-    """Take off a last line without an end: its writer was killed."""
+def _truncate_incomplete_line(path: Path) -> None:
+    """Remove an incomplete last line, left by a writer that was killed."""
     data = path.read_bytes()
     end = data.rfind(b"\n") + 1
     if end < len(data):
-        log.warning("%s: the last line is broken and is taken off", path)
+        log.warning("%s: the last line is incomplete and is removed", path)
         os.truncate(path, end)

@@ -1,9 +1,7 @@
-"""The ways to give a model's operators to targets, by name.
+"""Partition a model by method: `eager`, `none`, `collage`, or a file with a search's result.
 
-In: a model, the options of its compilation, and how: `eager` (as the pipeline does it), `none` (the
-core gets all), `search_collage` (by search), or a file with a search's result. Out: the model and
-options
-to compile. Where a board can be run, Collage measures; where not, it goes by models, and says so.
+`eager` is the pipeline's default, `none` keeps everything on the core, and `collage` searches.
+Collage measures on boards that can be run; otherwise it uses cost models and logs a warning.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ EAGER, COLLAGE, NONE = "eager", "collage", "none"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """How the user wants it: one of the names, or a file; the log; a board behind a port."""
+    """The method or file, the log, and the port and flash command of a board."""
 
     how: str = EAGER
     log: str = ""
@@ -45,38 +43,40 @@ class PartitionRequest:
 
 
 def partition_model(
-    model: Model, given: Mapping[str, Any], asked: PartitionRequest
+    model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> tuple[Model, dict[str, Any]]:
-    """The model and the options to compile it with."""
-    options = dict(given)
-    match asked.how:
+    """Return the model and the options to compile it with."""
+    options = dict(options_in)
+    match request.how:
         case "eager":
             return model, options
         case "none":
             core = find_core(parse_targets(options["target"])) if options.get("target") else None
             return model, {**options, "target": str(core) if core else ""}
         case "collage":
-            return search_partition(model, options, asked).model, options
+            return search_partition(model, options, request).model, options
         case file:
             text = _read(Path(file))
-            made = options_for(model.module, options)
-            return apply_partition(model, made, read_partition(text, file), file), options
+            compile_options = options_for(model.module, options)
+            return apply_partition(
+                model, compile_options, read_partition(text, file), file
+            ), options
 
 
 def search_partition(
-    model: Model, given: Mapping[str, Any], asked: PartitionRequest
+    model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> CollageResult:
-    """Collage's result, by measuring where that can be done."""
-    options = options_for(model.module, given)
+    """Run Collage, with measurements where possible."""
+    options = options_for(model.module, options_in)
     board = load_board(options.board, options.board_dirs)
     rig: MeasurementSetup | None = None
-    if asked.port or board.run.kind == "qemu":
-        rig = make_measurement_setup(board, asked.port, asked.flash, asked.timeout_s)
+    if request.port or board.run.kind == "qemu":
+        rig = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
     else:
         log.warning("nothing can be measured on %s: costs are modelled.", board.name)
-    at = measurement_context(options, rig.method if rig else "modelled")
-    with RegionCostLog(asked.log) as book:
-        return search_collage(model, options, rig, at, book)
+    context = measurement_context(options, rig.method if rig else "modelled")
+    with RegionCostLog(request.log) as book:
+        return search_collage(model, options, rig, context, book)
 
 
 def _read(file: Path) -> str:
@@ -84,6 +84,7 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"--partition is eager, collage, none or a file, and {file} cannot be read: {error}.",
+            f"--partition must be eager, collage, none or a file, "
+            f"and {file} cannot be read: {error}.",
             hint="firmwright partition MODEL --partition collage --save-partition FILE writes one.",
         ) from error

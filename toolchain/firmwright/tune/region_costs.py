@@ -1,10 +1,10 @@
-"""What the parts of a partition cost: many parts in one firmware, each called once.
+"""Costs of the regions of a partition: many regions in one firmware image, each called once.
 
-In: a prepared module, parts of one of its functions. Out: a cost for each. A part stands beside the
-others with inputs of its own types, given to its target, and goes through the whole compiler; what
-its operators count is what it costs. A part that does not compile, build or run is found by halving
-and keeps the reason. Where nothing can be measured the core's parts are priced by the cost model,
-a backend's by its own (`Backend.cost`), which also goes before measuring; else they are unknown.
+The regions of a function are compiled side by side, with separate inputs and assigned to their
+targets; a region's cost is the count of its operators. A region that does not compile, build or run
+is found by halving and its error is recorded. If nothing can be measured, regions of the core are
+priced by the cost model and those of a backend by `Backend.cost`, which also takes precedence over
+measurements; other costs are unknown.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _ORDER = "order"
 _FREE = RegionCost("ok", how="free")
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4
-"""The last of which is random: what is measured may depend on data a little."""
+"""Samples to generate; the last one is random, as counts may depend slightly on data."""
 
 
 @dataclass(frozen=True)
 class RegionCostEstimator:
-    """Prices parts for a module on a board. `setup` is None where nothing can be measured."""
+    """Prices regions for a module on a board. `setup` is None if nothing can be measured."""
 
     module: IRModule
     options: Options
@@ -66,27 +66,27 @@ class RegionCostEstimator:
     cost_log: RegionCostLog
 
     def of(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
-        """A cost for each of `groups`, parts of `function`."""
-        known = [self._known(function, group) for group in groups]
+        """Return a cost for each of `groups`, regions of `function`."""
+        known_costs = [self._known(function, group) for group in groups]
         keys = [self.key(function, group) for group in groups]
         open_keys: dict[RegionCostKey, CallGroup] = {}
-        for key, group, cost in zip(keys, groups, known, strict=True):
+        for key, group, cost in zip(keys, groups, known_costs, strict=True):
             if cost is None:
                 open_keys.setdefault(key, group)
         for batch in _batches(list(open_keys.items()), function, self._budget()):
-            found = self._together(function, [group for _, group in batch])
-            for (key, group), cost in zip(batch, found, strict=True):
+            measured = self._together(function, [group for _, group in batch])
+            for (key, group), cost in zip(batch, measured, strict=True):
                 self.cost_log.append(RegionCostRecord(key, _what(function, group), cost))
         return [
             cost or self.cost_log.find(key) or _UNKNOWN
-            for key, cost in zip(keys, known, strict=True)
+            for key, cost in zip(keys, known_costs, strict=True)
         ]
 
     def _budget(self) -> int:
         return budget_bytes(load_board(self.options.board, self.options.board_dirs))
 
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
-        """What need not be measured, or cannot be."""
+        """Return costs that need no measurement or have been measured before."""
         calls = [function.body[index] for index in group.calls]
         if any(call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls):
             return _FREE
@@ -106,7 +106,7 @@ class RegionCostEstimator:
         return None
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
-        """What the part is known by: structure, target and library, goal, circumstances."""
+        """Return the log key: structure, target and library, goal, and measurement context."""
         target, more = self.module.targets[group.target or CORE_TARGET_NAME], ""
         for item in active_backends(self.module):
             if item.name == group.target:
@@ -140,17 +140,20 @@ class RegionCostEstimator:
         return self._together(function, first) + self._together(function, second)
 
     def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
-        made: dict[str, IRModule] = {}
+        modules: dict[str, IRModule] = {}
         log.info("%d parts in one firmware", len(groups))
         options = isolated_region_options(self.options)
         compiled = compile_model(
             skip_call_reordering(build_region_module(self.module, function, groups), options),
             options,
-            watch=lambda name, module: made.update({name: module}),
+            watch=lambda name, module: modules.update({name: module}),
         )
         counts = self._counts(compiled)
-        part_of = _parts_by_operator(made["lower-select"])
-        scratch, constants = _scratch(compiled, part_of), _constants(made["lower-select"], part_of)
+        part_of = _parts_by_operator(modules["lower-select"])
+        scratch, constants = (
+            _scratch(compiled, part_of),
+            _constants(modules["lower-select"], part_of),
+        )
         how = "measured" if self.setup else "modelled"
         return [
             RegionCost(
@@ -164,7 +167,7 @@ class RegionCostEstimator:
         ]
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
-        """By operator."""
+        """Return the counts by operator."""
         if self.setup is None:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
@@ -183,7 +186,7 @@ class RegionCostEstimator:
 
 
 def isolated_region_options(options: Options) -> Options:
-    """Options for parts that stand beside each other: nothing of the model's own memory."""
+    """Return options for separate regions, without the model's memory constraints."""
     return replace(
         options,
         name="",
@@ -200,7 +203,7 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
-    """The module past the search for an order of calls: parts have none, and it would take long."""
+    """Run the passes up to the reordering of calls and skip it: separate regions need no order."""
     module = configure_module(module, load_board(options.board, options.board_dirs), options)
     for step in remaining_passes(module, options):
         if step.name == _ORDER:
@@ -218,18 +221,18 @@ def _batches(
     rows: Sequence[tuple[RegionCostKey, CallGroup]], function: Function, budget: int
 ) -> Iterator[list[tuple[RegionCostKey, CallGroup]]]:
     batch: list[tuple[RegionCostKey, CallGroup]] = []
-    used = 0
+    batch_bytes = 0
     for key, group in rows:
         size = sum(
             value.type.size_bytes
             for index in group.calls
             for value in (*function.body[index].variables, *function.body[index].outputs)
         )
-        if batch and (used + size > budget or len(batch) == REGIONS_PER_IMAGE):
+        if batch and (batch_bytes + size > budget or len(batch) == REGIONS_PER_IMAGE):
             yield batch
-            batch, used = [], 0
+            batch, batch_bytes = [], 0
         batch.append((key, group))
-        used += size
+        batch_bytes += size
     if batch:
         yield batch
 
@@ -240,26 +243,28 @@ def _batches(
 def build_region_module(
     module: IRModule, function: Function, groups: Sequence[CallGroup]
 ) -> IRModule:
-    """A model of those parts, which share inputs of a type and nothing else, partitioned so."""
-    made = _RegionModuleBuilder(function)
-    given: list[CallGroup] = []
+    """Return a partitioned model of those regions, which share only inputs of equal type."""
+    builder = _RegionModuleBuilder(function)
+    assigned: list[CallGroup] = []
     for number, group in enumerate(groups):
-        places = made.add(number, group)
+        places = builder.add(number, group)
         if group.target:
             calls = tuple(places[index] for index in group.calls)
             entries = tuple(
                 (name, tuple(places[i] for i in covered)) for name, covered in group.entries
             )
-            given.append(CallGroup(calls, group.target, entries))
-    main = Function("main", tuple(made.params.values()), tuple(made.body), tuple(made.results))
+            assigned.append(CallGroup(calls, group.target, entries))
+    main = Function(
+        "main", tuple(builder.params.values()), tuple(builder.body), tuple(builder.results)
+    )
     others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
     alone = replace(module, name="parts", functions={**others, "main": main})
     alone = replace(alone, attrs={"entry": "main", "numerics": module.attrs["numerics"]})
-    return run_partition(alone, PassTimer(), lambda f, m, a: given if f.name == "main" else ())
+    return run_partition(alone, PassTimer(), lambda f, m, a: assigned if f.name == "main" else ())
 
 
 class _RegionModuleBuilder:
-    """Copies of parts, under names of their own."""
+    """Copies regions with unique names."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -268,7 +273,7 @@ class _RegionModuleBuilder:
         self.results: list[Value] = []
 
     def add(self, number: int, group: CallGroup) -> dict[int, int]:
-        """Adds one; by its calls' indices in the function those here."""
+        """Add a region; return the indices of its calls in the new function by their old ones."""
         renamed: dict[str, Value] = {}
         places: dict[int, int] = {}
         for index in group.calls:
@@ -287,8 +292,8 @@ class _RegionModuleBuilder:
         if value.constant is not None:
             return value
         if value.name not in renamed:
-            used = [v for v in renamed.values() if v.type == value.type]
-            same = value.type, sum(v in used for v in self.params.values())
+            taken_inputs = [v for v in renamed.values() if v.type == value.type]
+            same = value.type, sum(v in taken_inputs for v in self.params.values())
             self.params.setdefault(same, Value(f"x{len(self.params)}", value.type))
             renamed[value.name] = self.params[same]
         return renamed[value.name]
@@ -298,8 +303,8 @@ class _RegionModuleBuilder:
         for index, call in enumerate(self.function.body):
             if index not in group.calls:
                 outside |= {value.name for value in call.variables}
-        made = [v.name for index in group.calls for v in self.function.body[index].outputs]
-        return [name for name in made if name in outside] or made[-1:]
+        outputs = [v.name for index in group.calls for v in self.function.body[index].outputs]
+        return [name for name in outputs if name in outside] or outputs[-1:]
 
 
 def _parts_by_operator(module: IRModule) -> dict[int, int]:
@@ -309,26 +314,28 @@ def _parts_by_operator(module: IRModule) -> dict[int, int]:
 
 
 def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
-    """Bytes of constants that a part's kernels were made with."""
+    """Return the constant bytes of each region's kernels."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
-    found: dict[int, int] = {}
+    bytes_by_region: dict[int, int] = {}
     for call in prim_calls(main.body):
         kernel = module.functions[call.callee]
         if call.op in part_of and isinstance(kernel, tir.PrimFunc):
             sizes = [module.constants[name].size_bytes for name in used_constants(kernel.body)]
-            found[part_of[call.op]] = found.get(part_of[call.op], 0) + sum(sizes)
-    return found
+            bytes_by_region[part_of[call.op]] = bytes_by_region.get(part_of[call.op], 0) + sum(
+                sizes
+            )
+    return bytes_by_region
 
 
 def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
-    """By part and pool the most of workspace and inner tensors that is alive at one time."""
+    """Return by region and pool the most live bytes of workspace and inner tensors."""
     plan = compiled.metadata["plan"]
-    found: dict[int, dict[str, int]] = {}
+    scratch: dict[int, dict[str, int]] = {}
     for time, op in enumerate(plan["operator_by_time"]):
         if op not in part_of:
             continue
-        most = found.setdefault(part_of[op], {})
+        most = scratch.setdefault(part_of[op], {})
         now: dict[str, int] = {}
         for row in plan["buffers"]:
             lives = any(first <= time < end for first, end in row["live"])
@@ -336,4 +343,4 @@ def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dic
                 now[row["pool"]] = now.get(row["pool"], 0) + row["size_bytes"]
         for pool, size in now.items():
             most[pool] = max(size, most.get(pool, 0))
-    return found
+    return scratch

@@ -1,10 +1,8 @@
-"""The search: every layer of a model, round by round, until spaces or trials are at their end.
+"""Search the fastest schedule of every layer of a model, in rounds of measurements.
 
-In: a model, options, a log, workers. Out: a `TuningResult` that says what was found; the log has
-every
-measurement. Layers that are alike are searched once. Spaces no larger than the trials are measured
-whole. What a round proposes depends on the seed and on what the search itself saw, not on the log,
-on the workers or on their number: so the log's content and order are always the same.
+Equal layers are searched once. Search spaces no larger than the number of trials are measured
+completely. Proposals depend on the seed and on the search's own measurements, not on the log or the
+executor, so the log's content and order are reproducible.
 """
 
 from __future__ import annotations
@@ -53,19 +51,19 @@ from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 log = logging.getLogger(__name__)
 PROPOSALS_PER_ROUND = 8
-"""Proposals of a layer in one round."""
+"""Proposals per layer in one round."""
 _KERNEL_CODE_BYTES = 6 << 10
-"""A generous guess of what a kernel's code takes in the image."""
+"""Generous estimate of a kernel's code size in the image."""
 _IMAGE_INSTRUCTIONS = 100_000_000
-"""What a run of one image may take by prediction, so that no task is long."""
+"""Predicted instructions of one image's run, so that tasks stay short."""
 _FAR_OFF = 2
-"""Rules whose best is that much slower than the best of all are tried as they are offered."""
+"""Schedules this many times slower than the best are tried only in the offered configurations."""
 _BAR = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How to search: at most `trials` kernels of a layer, by that strategy, so many at once."""
+    """At most `trials` kernels per layer, the strategy, the seed, and the kernels per image."""
 
     trials: int = 32
     strategy: str = "model"
@@ -75,9 +73,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchResult:
-    """One layer: how many kernels were tried, the best, and what would be taken without a log.
+    """Result of one layer: trials, best choice, and the default choice without a log.
 
-    `guess_count` is 0 where that was not measured. `calls` counts the layer's calls in the model.
+    `guess_count` is 0 if the default was not measured. `calls` counts the layer's calls in the
+    model.
     """
 
     what: str
@@ -93,7 +92,7 @@ class LayerSearchResult:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What a search did: `measured` now, `known` from the log before, and every layer."""
+    """Result of a search: kernels `measured` now, `known` from the log, and every layer."""
 
     board: str
     unit: str
@@ -105,7 +104,7 @@ class TuningResult:
 
 @dataclass
 class _LayerSearch:
-    """A layer in the course of its search."""
+    """State of the search of one layer."""
 
     call: OpCall
     what: str
@@ -117,7 +116,7 @@ class _LayerSearch:
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """What is offered, and the larger spaces of rules that are not far off by prediction."""
+        """The offered candidates, and larger spaces of competitive schedules."""
         costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
         most = _FAR_OFF * min(costs.values())
         space = (configured_schedule(rule, config) for rule, config in self.lowering.space(0))
@@ -126,7 +125,7 @@ class _LayerSearch:
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
-        """What there is to choose from without a log, best predicted first."""
+        """The candidates without a log, best prediction first."""
         (lowered,) = self.lowering.calls()
         return {configured_schedule(item.rule, item.config): item for item in lowered.candidates}
 
@@ -144,9 +143,9 @@ class _LayerSearch:
         return self.digest, kernel_digest(self.kernel(choice).function), choice, at
 
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
-        """The next ones to try; none when the search is over.
+        """Return the next choices to try; none when the search is complete.
 
-        What would be taken without a log comes first: a log makes nothing worse.
+        The default choice comes first, so that a log never makes a kernel slower.
         """
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:
@@ -169,28 +168,28 @@ def tune(
     log_writer: TuningLogWriter,
     executor: Executor,
 ) -> TuningResult:
-    """Search all layers of `model`, which no pass has been through."""
+    """Search all layers of `model`, on which no pass has run."""
     layers, untuned = _layers(model, options)
     at = executor.circumstances(options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
     run = _SearchRun(options, setup, log_writer, executor, at, total, plan.kernels_per_image)
     while True:
-        wanted = [(layer, choice) for layer in layers for choice in layer.proposals(plan)]
-        if not wanted:
+        proposals = [(layer, choice) for layer in layers for choice in layer.proposals(plan)]
+        if not proposals:
             break
-        run.round(wanted)
+        run.round(proposals)
     return TuningResult(
         board=options.board,
         unit=run.unit,
         measured=run.measured,
         known=run.known,
-        layers=tuple(_told(layer) for layer in layers),
+        layers=tuple(_layer_result(layer) for layer in layers),
         untuned=untuned,
     )
 
 
 def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
-    """The operator calls of a model as lowering will see them, each with a line for readers."""
+    """Yield the operator calls of a model as lowering receives them, each with a description."""
     names = pass_names(model.module, options)
     module = module_after(model, names[names.index(LOWERED_STAGE) - 1], options)
     assert isinstance(module.entry, Function)
@@ -200,33 +199,35 @@ def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCa
 
 
 def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
-    """The layers that there is something to choose for, and how many calls there are beside."""
+    """Return the layers with a choice of kernels, and the number of other calls."""
     board = load_board(options.board, options.board_dirs)
-    found: dict[tuple[str, ...], _LayerSearch] = {}
+    searches: dict[tuple[str, ...], _LayerSearch] = {}
     untuned = 0
     for module, call, what in list_layers(model, options):
         (target,) = module.targets.values()
-        alone = configure_module(layer_module(call), board, options)
-        layer = _LayerSearch(call, what, layer_digest(call, target), make_lowering(alone, options))
+        layer_only = configure_module(layer_module(call), board, options)
+        layer = _LayerSearch(
+            call, what, layer_digest(call, target), make_lowering(layer_only, options)
+        )
         if op_table()[call.op].is_view or len(layer.choices) < 2 or not _is_exact(call):
             untuned += 1
             continue
         forms = [kernel_digest(item.function) for item in layer.offered.values()]
         identity = (layer.digest, *sorted(forms))
-        if identity in found:
-            found[identity].calls += 1
+        if identity in searches:
+            searches[identity].calls += 1
         else:
-            found[identity] = layer
-    return list(found.values()), untuned
+            searches[identity] = layer
+    return list(searches.values()), untuned
 
 
 def _is_exact(call: OpCall) -> bool:
-    """Kernels of floats may differ in the last bits, so equality does not judge them."""
+    """Return whether results are exact integers; float kernels may differ in the last bits."""
     kinds = [*(kind for kind in call.inputs if kind is not None), *call.outputs]
     return len(call.outputs) == 1 and all(kind.dtype.is_int for kind in kinds)
 
 
-def _told(layer: _LayerSearch) -> LayerSearchResult:
+def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     counts = [(count, choice) for choice, count in layer.seen.items() if count is not None]
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
@@ -246,12 +247,12 @@ def _told(layer: _LayerSearch) -> LayerSearchResult:
 # ---- rounds --------------------------------------------------------------------------------------
 
 
-_Wanted: TypeAlias = tuple[_LayerSearch, ConfiguredSchedule]
+_Proposal: TypeAlias = tuple[_LayerSearch, ConfiguredSchedule]
 
 
 @dataclass
 class _SearchRun:
-    """What rounds share, and what they add up to."""
+    """Shared state and totals of the rounds."""
 
     options: Options
     setup: MeasurementSetup
@@ -264,11 +265,11 @@ class _SearchRun:
     known: int = 0
     unit: str = ""
 
-    def round(self, wanted: Sequence[_Wanted]) -> None:
-        """Measure what the log does not know of `wanted`, and write all of it in that order."""
-        keys = [layer.key(choice, self.at) for layer, choice in wanted]
-        order: dict[MeasurementKey, _Wanted] = {}
-        for key, item in zip(keys, wanted, strict=True):
+    def round(self, proposals: Sequence[_Proposal]) -> None:
+        """Measure the choices that the log lacks, and write all of them in order."""
+        keys = [layer.key(choice, self.at) for layer, choice in proposals]
+        order: dict[MeasurementKey, _Proposal] = {}
+        for key, item in zip(keys, proposals, strict=True):
             order.setdefault(key, item)
         pending = [key for key in order if self.log_writer.find(key) is None]
         self.known += len(order) - len(pending)
@@ -282,18 +283,18 @@ class _SearchRun:
             self.measured += len(results)
             self._say()
             upcoming = self._write(ready, upcoming)
-        for (layer, choice), key in zip(wanted, keys, strict=True):
-            found = self.log_writer.find(key)
-            assert found is not None  # every task came back
-            layer.seen[choice] = found.count if found.status == "ok" else None
-            self.unit = found.unit or self.unit
+        for (layer, choice), key in zip(proposals, keys, strict=True):
+            measurement = self.log_writer.find(key)
+            assert measurement is not None  # every task came back
+            layer.seen[choice] = measurement.count if measurement.status == "ok" else None
+            self.unit = measurement.unit or self.unit
 
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
-        """Write what is known from `upcoming` on; what comes next is returned."""
-        while upcoming is not None and (found := self.log_writer.find(upcoming)) is not None:
-            self.log_writer.append(found)
+        """Write the known measurements from `upcoming` on; return the first unknown one."""
+        while upcoming is not None and (measurement := self.log_writer.find(upcoming)) is not None:
+            self.log_writer.append(measurement)
             upcoming = next(rest, None)
         return upcoming
 
@@ -311,11 +312,11 @@ class _SearchRun:
         bar = "█" * filled + "░" * (_BAR - filled)
         log.info("%s %d of %d kernels, %d from the log", bar, done, self.total, self.known)
 
-    def _tasks(self, wanted: Sequence[_Wanted]) -> Iterator[MeasurementTask]:
-        """Consecutive kernels that fit into one firmware."""
+    def _tasks(self, proposals: Sequence[_Proposal]) -> Iterator[MeasurementTask]:
+        """Yield tasks of consecutive kernels that fit one image."""
         board = load_board(self.options.board, self.options.board_dirs)
-        group: list[_Wanted] = []
-        for item in wanted:
+        group: list[_Proposal] = []
+        for item in proposals:
             full = len(group) == self.kernels_per_image
             if group and (full or not _fit([*group, item], board)):
                 yield self._task(group)
@@ -324,19 +325,19 @@ class _SearchRun:
         if group:
             yield self._task(group)
 
-    def _task(self, group: Sequence[_Wanted]) -> MeasurementTask:
+    def _task(self, group: Sequence[_Proposal]) -> MeasurementTask:
         kernels = [(layer.call, choice) for layer, choice in group]
         return MeasurementTask(group_by_layer(kernels), self.options, self.setup)
 
 
 def _spans(tasks: Sequence[MeasurementTask]) -> list[slice]:
-    """Where the kernels of each task are among those of all."""
+    """Return the ranges of each task's kernels in the list of all."""
     ends = list(accumulate(task.size for task in tasks))
     return [slice(end - task.size, end) for end, task in zip(ends, tasks, strict=True)]
 
 
-def _fit(group: Sequence[_Wanted], board: Board) -> bool:
-    """Whether these kernels may be one firmware, by estimate: memory, code, time."""
+def _fit(group: Sequence[_Proposal], board: Board) -> bool:
+    """Return whether these kernels fit one image, by estimates of memory, code and time."""
     layers = {id(layer): layer for layer, _ in group}.values()
     references = [layer.kernel((DEFAULT_SCHEDULE, ())) for layer in layers]
     kernels = [*references, *(layer.kernel(choice) for layer, choice in group)]
@@ -350,7 +351,7 @@ def _fit(group: Sequence[_Wanted], board: Board) -> bool:
 
 
 def _tensor_bytes(call: OpCall) -> int:
-    """What a layer's tensors take in an image: its inputs, and its result twice."""
+    """Return the bytes of a layer's tensors in an image: its inputs, and its result twice."""
     inputs = sum(
         kind.size_bytes
         for index, kind in enumerate(call.inputs)

@@ -1,8 +1,8 @@
-"""Which kernels of a layer to try next: three ways, one signature.
+"""Strategies that propose the next kernels of a layer to measure.
 
-In: the space of a layer, what is known of it so far, how many to propose, random numbers. Out: that
-many choices that nobody tried, or fewer if there are no more. Same in, same out: a search that
-goes on after a kill proposes what it had proposed.
+A strategy receives the layer's search space, the counts measured so far, the number of proposals,
+and a random generator. It returns that many untried choices, or fewer if there are no more. Equal
+inputs give equal proposals, so an interrupted search continues identically.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from firmwright.ir.tuning_records import ConfiguredSchedule
 
 TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
-"""Counts of what was tried; None where a kernel is wrong or failed."""
+"""Counts of tried choices; None for kernels that are wrong or failed."""
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of a layer, best guess first; `predicted` is the cost model's count of one."""
+    """The choices of a layer, best guess first, and the cost model's count of a choice."""
 
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]
@@ -39,7 +39,7 @@ Strategy: TypeAlias = Callable[
 def propose_random(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Any choices, each with the same probability."""
+    """Propose random choices, all with the same probability."""
     rest = space.unseen(seen)
     order = rng.permutation(len(rest))
     return [rest[index] for index in order[:count]]
@@ -48,7 +48,10 @@ def propose_random(
 def propose_by_cost_model(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """The choices that the cost model likes best, corrected by how wrong it was for their rules."""
+    """Propose the choices with the least predicted cost.
+
+    Predictions are corrected by the measured error of their schedules.
+    """
     rest = space.unseen(seen)
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
@@ -57,27 +60,27 @@ def propose_by_cost_model(
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Counted over predicted, by rule and (as "") in all: geometric means."""
+    """Return measured over predicted counts by schedule, and (as "") overall: geometric means."""
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
         if counted:
             ratio = math.log(counted / max(1, space.predicted(choice)))
             logs.setdefault(choice[0], []).append(ratio)
             logs.setdefault("", []).append(ratio)
-    return {name: math.exp(math.fsum(found) / len(found)) for name, found in logs.items()}
+    return {name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()}
 
 
 _PARENTS = 4
-_STRANGERS = 0.2
-"""The share of proposals that descend from nobody."""
+_RANDOM_SHARE = 0.2
+"""Share of proposals that are not mutations of a parent."""
 
 
 def propose_by_mutation(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Neighbours of the best so far: one setting of a configuration changed.
+    """Propose mutations of the best choices so far, with one setting of a configuration changed.
 
-    The first are the best guess of each rule, and strangers.
+    The first proposals are the best guess of each schedule, and random choices.
     """
     rest = space.unseen(seen)
     if not seen:
@@ -86,19 +89,19 @@ def propose_by_mutation(
         return [*guesses, *propose_random(space, seen, count, rng)][:count]
     counted = sorted((n, choice) for choice, n in seen.items() if n is not None)
     parents = [choice for _, choice in counted[:_PARENTS]]
-    found: list[ConfiguredSchedule] = []
-    while len(found) < count and rest:
+    proposals: list[ConfiguredSchedule] = []
+    while len(proposals) < count and rest:
         parent = parents[int(rng.integers(len(parents)))] if parents else None
-        near = [] if parent is None else [c for c in rest if _is_neighbour(parent, c)]
-        pool = rest if not near or rng.random() < _STRANGERS else near
+        near = [] if parent is None else [c for c in rest if _is_neighbor(parent, c)]
+        pool = rest if not near or rng.random() < _RANDOM_SHARE else near
         child = pool[int(rng.integers(len(pool)))]
         rest.remove(child)
-        found.append(child)
-    return found
+        proposals.append(child)
+    return proposals
 
 
-def _is_neighbour(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
-    """Whether two choices are of one rule and differ in one setting."""
+def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
+    """Return whether two choices have the same schedule and differ in one setting."""
     return a[0] == b[0] and len({name for name, _ in set(a[1]) ^ set(b[1])}) == 1
 
 

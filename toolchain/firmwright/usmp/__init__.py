@@ -1,5 +1,6 @@
-"""Stage `usmp`: gives every buffer of a lowered module a pool and an offset.
+"""Unified static memory planning (USMP): give every buffer a pool and an offset.
 
-`plan_module.plan` is the way in; planners are functions `(buffers, conflicts, pools) -> Plan`
-found by name in `registry`. `validate.check_plan` judges every plan and shares no code with them.
+`memory_planning.plan_memory` is the entry point. Planners are functions `(buffers, constraints,
+pools) -> Plan`, found by name in `planner_registry`. `plan_validator.check_plan` checks every plan
+and shares no code with the planners.
 """

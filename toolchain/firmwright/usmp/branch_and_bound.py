@@ -1,11 +1,10 @@
-"""Planner `exact_planner`: branch and bound, for few buffers; also the last step of `search`.
+"""Planner `exact`: branch and bound for few buffers; also the last step of planner `search`.
 
-In: a problem whose buffers all have the same one pool (others keep their layout), and a layout to
-improve. Out: a layout, and the height that was proven to be needed. A search asks whether a height
-is enough: it takes the pair of buffers with least room to lie either way, tries one above the
-other, then below, and draws what follows from it (`domains`). Parts whose pairs no longer constrain
-each other, as those of different times, are searched one by one. Equal buffers and mirror images
-are tried once. Work is counted, never timed, so the result is always the same.
+All buffers must have the same single pool; other problems keep their layout. A search decides
+whether a height suffices: it takes the pair of buffers with the least freedom, tries one above the
+other and then below, and propagates the decision (`difference_bounds`). Groups of buffers that no
+longer constrain each other are searched one by one. Equal buffers and mirror images are tried once.
+Work is counted, not timed, so the result is deterministic.
 """
 
 from __future__ import annotations
@@ -19,24 +18,25 @@ import numpy as np
 
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
-from firmwright.usmp.difference_bounds import DifferenceBounds, Gap, IntArray
+from firmwright.usmp.difference_bounds import DifferenceBounds, IntArray
 from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import best_first_fit_order
-from firmwright.usmp.local_search import improve_order
+from firmwright.usmp.heuristics import best_first_fit_order, improve_order
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, solve_problem
 
 BUFFERS_MAX = 100
 EXACT_WORK_MAX = 1_000_000
-"""In units of some ten microseconds."""
+"""Work limit in units of about ten microseconds."""
 _DEEPEST = 300
 _BISECTIONS = 4
 
 
 def exact_planner(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint], pools: Sequence[PoolInfo]
+    buffers: Sequence[BufferInfo],
+    constraints: Sequence[OffsetConstraint[str]],
+    pools: Sequence[PoolInfo],
 ) -> Plan:
     """Branch and bound: the optimum, proven where it ends in time; for up to a hundred buffers."""
-    return solve_problem("exact", _exact, buffers, conflicts, pools)
+    return solve_problem("exact", _exact, buffers, constraints, pools)
 
 
 def _exact(problem: PlanningProblem) -> Layout:
@@ -46,7 +46,7 @@ def _exact(problem: PlanningProblem) -> Layout:
 
 
 def _applies(problem: PlanningProblem) -> bool:
-    """Whether buffers are few, and all have the same single candidate pool."""
+    """Return whether there are few buffers and all have the same single pool."""
     candidates = {buffer.pools for buffer in problem.buffers}
     return (
         len(problem.buffers) <= BUFFERS_MAX and len(candidates) == 1 and len(min(candidates)) == 1
@@ -54,7 +54,7 @@ def _applies(problem: PlanningProblem) -> bool:
 
 
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
-    """The best layout found, `start` if none is better, with the bound that was proven."""
+    """Return the best layout, `start` if none is better, with the bound that was proven."""
     if start.cost <= (0, problem.lower_bound_bytes) or not _applies(problem):
         return start
     bracket = _Bracket(problem, start)
@@ -68,7 +68,7 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
 
 
 class _Bracket:
-    """The optimum is at least `lower`, and at most `upper`, the height of `best`."""
+    """Bounds of the optimal height: at least `lower`, at most `upper`, the height of `best`."""
 
     def __init__(self, problem: PlanningProblem, start: Layout) -> None:
         limit = problem.limits[problem.buffers[0].pools[0]]
@@ -83,7 +83,7 @@ class _Bracket:
         return self.lower < self.upper
 
     def attempt(self, height_bytes: int, work: int) -> bool:
-        """Ask whether a layout of this height exists; whether one was found."""
+        """Search for a layout of this height within `work`; return whether one was found."""
         if not self.is_open:
             return False
         try:
@@ -98,108 +98,113 @@ class _Bracket:
         return True
 
     def _rounded(self, height_bytes: int) -> int:
-        """Heights are multiples of what divides all sizes and alignments."""
+        """Round up: heights are multiples of what divides all sizes and alignments."""
         return -(-height_bytes // self._step) * self._step
 
 
 class _OutOfWorkError(Exception):
-    """The search was cut off."""
+    """Raised when a search exceeds its work limit."""
 
 
 class _Choice(NamedTuple):
-    """A gap whose difference shall be at most `below` or at least `above`; which comes first."""
+    """A constraint to resolve with a difference at most `below` or at least `above`."""
 
-    gap: int
+    constraint: int
     below: int
     above: int
     is_above_first: bool
 
 
 class _HeightSearch:
-    """Whether a layout of at most `height_bytes` exists, and which."""
+    """Search for a layout of at most `height_bytes`."""
 
     def __init__(self, problem: PlanningProblem, height_bytes: int, work: int) -> None:
         self._problem = problem
         self._height_bytes = height_bytes
-        self._domains = DifferenceBounds(problem, height_bytes)
+        self._bounds = DifferenceBounds(problem, height_bytes)
         self._work = work
         self._found: Sequence[int] | None = None
 
     def run(self) -> Sequence[int] | None:
-        """Offsets, or None if there is no such layout; _OutOfWorkError if it takes too long."""
-        domains = self._domains
-        if not domains.start() or not all(
-            domains.decide(number, 0, None) for number in _without_symmetry(domains)
+        """Return offsets, or None if no such layout exists; may raise _OutOfWorkError."""
+        bounds = self._bounds
+        if not bounds.start() or not all(
+            bounds.decide(number, 0, None) for number in _without_symmetry(bounds)
         ):
             return None
-        if not self._solve(np.arange(len(domains.gaps)), 0):
+        if not self._solve(np.arange(len(bounds.constraints)), 0):
             return None
-        return self._found or tuple(domains.low.tolist())
+        return self._found or tuple(bounds.low.tolist())
 
     def _solve(self, numbers: IntArray, depth: int) -> bool:
-        """Satisfy these gaps; on success their buffers are fixed, or a whole layout is found."""
-        domains = self._domains
-        if domains.work > self._work or depth > _DEEPEST:
+        """Satisfy these constraints: their buffers are fixed, or a whole layout is found."""
+        bounds = self._bounds
+        if bounds.work > self._work or depth > _DEEPEST:
             raise _OutOfWorkError
         if self._first_fit_succeeds():
             return True
-        for part in _parts(domains, numbers):
-            if domains.is_violated_at_lowest(part).any():
+        for part in _parts(bounds, numbers):
+            if bounds.is_violated_at_lowest(part).any():
                 if not self._branch(part, depth):
                     return False
             else:
-                domains.fix_lowest(np.unique((domains.a[part], domains.b[part])).tolist())
+                bounds.fix_lowest(np.unique((bounds.a[part], bounds.b[part])).tolist())
             if self._found:
                 return True
         return True
 
     def _branch(self, part: IntArray, depth: int) -> bool:
-        choice = _choose(self._domains, part)
+        choice = _choose(self._bounds, part)
         ways: list[tuple[int | None, int | None]] = [(None, choice.below), (choice.above, None)]
         if choice.is_above_first:
             ways.reverse()
         for least, greatest in ways:
-            mark = self._domains.mark()
-            if self._domains.decide(choice.gap, least, greatest) and self._solve(part, depth + 1):
+            mark = self._bounds.mark()
+            if self._bounds.decide(choice.constraint, least, greatest) and self._solve(
+                part, depth + 1
+            ):
                 return True
-            self._domains.undo(mark)
+            self._bounds.undo(mark)
         return False
 
     def _first_fit_succeeds(self) -> bool:
-        """A first fit in the order of the bounds often completes what was decided."""
-        domains = self._domains
-        middle = domains.low + domains.high + domains.sizes
-        layout = place_first_fit(self._problem, np.lexsort((-domains.sizes, middle)).tolist())
-        domains.work += len(domains.sizes) // 2
+        """Try a first fit in the order of the bounds, which often completes partial decisions."""
+        bounds = self._bounds
+        middle = bounds.low + bounds.high + bounds.sizes
+        layout = place_first_fit(self._problem, np.lexsort((-bounds.sizes, middle)).tolist())
+        bounds.work += len(bounds.sizes) // 2
         if layout.cost > (0, self._height_bytes):
             return False
         self._found = layout.offsets
         return True
 
 
-def _choose(domains: DifferenceBounds, part: IntArray) -> _Choice:
-    """The plain gap with least room on one of its sides; gaps that often failed come sooner.
+def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
+    """Return the undecided plain constraint with the least freedom, weighted by earlier failures.
 
-    Where none is undecided, the first period that the lowest offsets violate: most of the places
-    of a period are free, so they come last.
+    If none is undecided, return the first periodic constraint that the lowest offsets violate: most
+    offsets of a period are free, so these come last.
     """
-    least, greatest = domains.differences()
-    below, above = domains.lo[part] - least[part], greatest[part] - domains.hi[part]
-    is_split = (below >= 0) & (above >= 0) & domains.is_plain[part]
+    least, greatest = bounds.differences()
+    below, above = bounds.lo[part] - least[part], greatest[part] - bounds.hi[part]
+    is_split = (below >= 0) & (above >= 0) & bounds.is_plain[part]
     if is_split.any():
-        rank = (np.minimum(below, above) + 1) / domains.weight[part]
+        rank = (np.minimum(below, above) + 1) / bounds.weight[part]
         best = int(np.where(is_split, rank, np.inf).argmin())
-        gap = domains.gaps[part[best]]
-        return _Choice(int(part[best]), gap.lo, gap.hi, bool(above[best] > below[best]))
-    number = int(part[domains.is_violated_at_lowest(part).argmax()])
-    gap = domains.gaps[number]
-    at_lowest = int(domains.low[gap.b] - domains.low[gap.a])
-    return _Choice(number, gap.greatest(at_lowest), gap.least(at_lowest), True)
+        constraint = bounds.constraints[part[best]]
+        return _Choice(
+            int(part[best]), constraint.lo, constraint.hi, bool(above[best] > below[best])
+        )
+    number = int(part[bounds.is_violated_at_lowest(part).argmax()])
+    constraint = bounds.constraints[number]
+    at_lowest = int(bounds.low[constraint.b] - bounds.low[constraint.a])
+    below = constraint.greatest_allowed(at_lowest)
+    return _Choice(number, below, constraint.least_allowed(at_lowest), True)
 
 
-def _parts(domains: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
-    """The gaps that still constrain something, grouped by the buffers they connect."""
-    group = list(range(len(domains.sizes)))
+def _parts(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
+    """Return the constraints that can still be violated, grouped by connected buffers."""
+    group = list(range(len(bounds.sizes)))
 
     def find(index: int) -> int:
         while group[index] != index:
@@ -207,50 +212,57 @@ def _parts(domains: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
             index = group[index]
         return index
 
-    still: list[int] = numbers[domains.is_open(numbers)].tolist()
+    still: list[int] = numbers[bounds.is_open(numbers)].tolist()
     for number in still:
-        group[find(domains.gaps[number].b)] = find(domains.gaps[number].a)
+        group[find(bounds.constraints[number].b)] = find(bounds.constraints[number].a)
     parts: dict[int, list[int]] = {}
     for number in still:
-        parts.setdefault(find(domains.gaps[number].a), []).append(number)
+        parts.setdefault(find(bounds.constraints[number].a), []).append(number)
     return [np.array(part) for part in sorted(parts.values(), key=len)]
 
 
-def _without_symmetry(domains: DifferenceBounds) -> list[int]:
-    """Gaps whose b may be taken to lie above: of equal buffers, and one against mirror images."""
-    gaps, sizes = domains.gaps, domains.sizes
-    equal = [number for number, gap in enumerate(gaps) if _are_equal(domains.problem, gap)]
-    if not _has_mirror_image(domains):
+def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
+    """Return constraints whose b may be taken to be above a.
+
+    These are pairs of equal buffers, and one constraint to exclude mirror images.
+    """
+    constraints, sizes = bounds.constraints, bounds.sizes
+    equal = [
+        n for n, constraint in enumerate(constraints) if _are_equal(bounds.problem, constraint)
+    ]
+    if not _has_mirror_image(bounds):
         return equal
-    alike = {index for number in equal for index in gaps[number][:2]}
-    others = [number for number, gap in enumerate(gaps) if alike.isdisjoint(gap[:2])]
+    alike = {index for n in equal for index in (constraints[n].a, constraints[n].b)}
+    others = [n for n, c in enumerate(constraints) if alike.isdisjoint((c.a, c.b))]
 
     def weight(number: int) -> int:
-        return int(sizes[gaps[number].a] + sizes[gaps[number].b])
+        return int(sizes[constraints[number].a] + sizes[constraints[number].b])
 
     return equal + ([max(others, key=weight)] if others else [])
 
 
-def _are_equal(problem: PlanningProblem, gap: Gap) -> bool:
-    """Whether exchanging the gap's two buffers changes nothing."""
-    a, b = problem.buffers[gap.a], problem.buffers[gap.b]
-    mine, theirs = problem.relations[gap.a], problem.relations[gap.b]
-    between = [r for r in mine if r.other == gap.b]
+def _are_equal(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
+    """Return whether exchanging the constraint's two buffers changes nothing."""
+    a, b = problem.buffers[constraint.a], problem.buffers[constraint.b]
+    of_a, of_b = problem.constraints[constraint.a], problem.constraints[constraint.b]
+    between = [c for c in of_a if c.a == constraint.b]
+    other_a = {(c.a, c.lo, c.hi, c.modulus, c.residue) for c in of_a if c.a != constraint.b}
+    other_b = {(c.a, c.lo, c.hi, c.modulus, c.residue) for c in of_b if c.a != constraint.a}
     return (
         (a.size_bytes, a.alignment) == (b.size_bytes, b.alignment)
-        and all(r.lo == -r.hi and r.modulus < 2 for r in between)
-        and {r for r in mine if r.other != gap.b} == {r for r in theirs if r.other != gap.a}
+        and all(c.lo == -c.hi and c.modulus < 2 for c in between)
+        and other_a == other_b
     )
 
 
-def _has_mirror_image(domains: DifferenceBounds) -> bool:
-    """Whether a layout turned upside down is one again."""
-    sizes, alignments = domains.sizes, {b.alignment for b in domains.problem.buffers}
+def _has_mirror_image(bounds: DifferenceBounds) -> bool:
+    """Return whether every layout turned upside down is a valid layout."""
+    sizes, alignments = bounds.sizes, {b.alignment for b in bounds.problem.buffers}
     return (
         len(alignments) == 1
         and not (sizes % min(alignments)).any()
-        and bool(domains.is_plain.all())
-        and bool((domains.lo + domains.hi == sizes[domains.a] - sizes[domains.b]).all())
+        and bool(bounds.is_plain.all())
+        and bool((bounds.lo + bounds.hi == sizes[bounds.a] - sizes[bounds.b]).all())
     )
 
 

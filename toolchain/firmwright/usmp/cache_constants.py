@@ -1,10 +1,8 @@
-"""Constants in RAM for speed: those that gain most by it, as far as RAM is left.
+"""Copy constants to RAM for speed: those with the largest gain per byte, as long as RAM is free.
 
-In: a lowered module whose attributes say how fast the program's memory is, and whose pools say how
-fast they are. Out: the same, unless nothing is gained: for each constant chosen the AOT main has an
-Allocate of kind `const`, which lives always, and begins with a call that copies the constant there
-(a kernel with the attribute `keeps`); the kernels get pointers. Generated C makes the copies once,
-in NAME_init. RAM that the buffers need is never taken.
+For each chosen constant the AOT main gets an Allocate of kind `const`, which is always live, and a
+leading call of a kernel with the attribute `keeps` that copies the constant; kernels receive
+pointers. Generated C makes the copies once, in NAME_init. RAM that buffers need is never used.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic, count_traf
 from firmwright.usmp.pool_assignment import has_known_speed, transfer_cycles
 
 WORKSPACE_SHARE_PERCENT_MAX = 60
-"""Without a budget from the user: so much of what the buffers take, and no more."""
+"""Limit without a user's budget, in percent of the bytes that buffers take."""
 PROGRAM_MEMORY = "program"
-"""The name, for comparisons, of the memory that constants are linked into."""
+"""Name of the memory into which constants are linked, for comparisons of speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A constant, and the cycles of one run that it saves in `pool`."""
+    """A constant and the cycles per run that it saves in `pool`."""
 
     constant: str
     size_bytes: int
@@ -52,7 +50,7 @@ class _Candidate:
 
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
-    """The module with the constants in RAM that somebody placed there, and that pay for it."""
+    """Return the module with requested and profitable constants in RAM."""
     module = _with_placed(module)
     program = program_memory(module)
     main = module.entry
@@ -60,23 +58,23 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
     candidates = _candidates(module, _by_constant(module, main), fast, program)
-    made = plan_memory(module, planner).plan if candidates else None
-    if made is None:
+    memory_plan = plan_memory(module, planner).plan if candidates else None
+    if memory_plan is None:
         return module
-    left = _budget_bytes(module, made)
-    spare = _spare_bytes(module, made)
+    left = _budget_bytes(module, memory_plan)
+    spare = _spare_bytes(module, memory_plan)
     chosen: dict[str, str] = {}
     for one in candidates:
-        taken = _aligned(one.size_bytes)
-        if one.constant not in chosen and taken <= min(left, spare[one.pool]):
+        size_bytes = _aligned(one.size_bytes)
+        if one.constant not in chosen and size_bytes <= min(left, spare[one.pool]):
             chosen[one.constant] = one.pool
-            left -= taken
-            spare[one.pool] -= taken
+            left -= size_bytes
+            spare[one.pool] -= size_bytes
     return _resident(module, main, chosen) if chosen else module
 
 
 def _with_placed(module: IRModule) -> IRModule:
-    """The constants of calls that are done where the program's memory is not seen, or by wish."""
+    """Move constants of calls that cannot access the program's memory or have a requested pool."""
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
@@ -92,7 +90,7 @@ def _with_placed(module: IRModule) -> IRModule:
 
 
 def program_memory(module: IRModule) -> PoolInfo | None:
-    """The memory of the program with its speed, where the module says it."""
+    """Return the program's memory with its speed, if the module's attributes define it."""
     bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
     if not isinstance(bandwidth, float):
         return None
@@ -109,20 +107,20 @@ def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // POOL_ALIGNMENT) * POOL_ALIGNMENT
 
 
-def _budget_bytes(module: IRModule, made: Plan) -> float:
-    """What constants may take in all: what the user's budget leaves, else a share of the plan."""
+def _budget_bytes(module: IRModule, memory_plan: Plan) -> float:
+    """Return the bytes for constants: a share of the plan, or unlimited with a user's budget."""
     if "ram_bytes" in module.attrs:
         return math.inf  # the pools are as large as the budget
-    return made.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
+    return memory_plan.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
 
 
-def _spare_bytes(module: IRModule, made: Plan) -> dict[str, float]:
-    """What the buffers leave of each pool."""
+def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, float]:
+    """Return the bytes that buffers leave free in each pool."""
     return {
         pool.name: math.inf
         if pool.size_bytes is None
         else pool.size_bytes // POOL_ALIGNMENT * POOL_ALIGNMENT
-        - _aligned(made.pool_bytes.get(pool.name, 0))
+        - _aligned(memory_plan.pool_bytes.get(pool.name, 0))
         for pool in module.pools
     }
 
@@ -133,8 +131,8 @@ def _candidates(
     pools: Sequence[PoolInfo],
     program: PoolInfo,
 ) -> list[_Candidate]:
-    """What would gain anything, the most for each byte first."""
-    found = [
+    """Return the candidates with a gain, largest gain per byte first."""
+    candidates = [
         _Candidate(
             name,
             module.constants[name].size_bytes,
@@ -145,35 +143,35 @@ def _candidates(
         for pool in pools
         if is_linked(module, name)
     ]
-    paying = [one for one in found if one.gain > 0]
+    paying = [one for one in candidates if one.gain > 0]
     return sorted(paying, key=lambda one: -one.gain / one.size_bytes)
 
 
 def _by_constant(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-    """The traffic of the constants that kernels link, over all calls of a run."""
-    found: dict[str, MemoryTraffic] = {}
+    """Return the traffic of constants that kernels link, over all calls of a run."""
+    traffic: dict[str, MemoryTraffic] = {}
     hoisted = _hoisted(module, main, None)
     entry = hoisted.functions[main.name]
     assert isinstance(entry, tir.PrimFunc)
     moved = count_traffic(entry, hoisted.functions)
     for node in linked_constants(entry):
-        found[node.constant] = found.get(node.constant, NO_TRAFFIC) + moved.get(
+        traffic[node.constant] = traffic.get(node.constant, NO_TRAFFIC) + moved.get(
             node.buffer.name, NO_TRAFFIC
         )
-    return found
+    return traffic
 
 
-def _hoisted(module: IRModule, main: tir.PrimFunc, wanted: Mapping[str, str] | None) -> IRModule:
-    """The module with those constants, or with all of them, in the AOT main."""
+def _hoisted(module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] | None) -> IRModule:
+    """Externalize those constants, or all of them, to the AOT main."""
     functions = dict(module.functions)
     calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
     for name, func in module.functions.items():
         if not isinstance(func, tir.PrimFunc) or func is main:
             continue
-        found = [n for n in linked_constants(func) if wanted is None or n.constant in wanted]
-        if found:
-            functions[name] = with_const_params(func, [node.buffer.name for node in found])
-            calls[name] = (name, tuple((node.constant, node.buffer) for node in found))
+        nodes = [n for n in linked_constants(func) if constants is None or n.constant in constants]
+        if nodes:
+            functions[name] = with_const_params(func, [node.buffer.name for node in nodes])
+            calls[name] = (name, tuple((node.constant, node.buffer) for node in nodes))
     functions[main.name] = redirect_calls(main, MainConstants(main), calls)
     return replace(module, functions=functions)
 
@@ -182,7 +180,7 @@ def _hoisted(module: IRModule, main: tir.PrimFunc, wanted: Mapping[str, str] | N
 
 
 def _resident(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
-    """The module with the chosen constants copied to Allocates of its AOT main."""
+    """Copy the chosen constants to Allocates of the AOT main."""
     module = _hoisted(module, main, chosen)
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
@@ -218,12 +216,12 @@ def _declared(func: tir.PrimFunc) -> list[tir.Buffer]:
 
 
 def _pins(main: tir.PrimFunc) -> tuple[Attr, ...]:
-    found = main.attrs.get("pool_assignments", ())
-    return found if isinstance(found, tuple) else ()
+    pins = main.attrs.get("pool_assignments", ())
+    return pins if isinstance(pins, tuple) else ()
 
 
 def _keep(name: str, like: tir.Buffer) -> tir.PrimFunc:
-    """A kernel that copies a constant as large as `like`."""
+    """Build a kernel that copies a constant as large as `like`."""
     b = Builder(name)
     source = b.buffer_param("source", like.dtype, like.shape, "const")
     target = b.buffer_param("target", like.dtype, like.shape, "out")

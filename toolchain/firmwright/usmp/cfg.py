@@ -1,18 +1,16 @@
-"""The AOT main as steps and edges, and which buffers hold something worth keeping at each step.
+"""Control-flow graph of the AOT main and liveness of its buffers.
 
-In: the AOT main (Seq, If, While, For, Let over calls and stores; Allocates anywhere) and the
-functions it calls. Out: live ranges per allocated buffer. Method: forward, where a buffer may hold
-a value; backward, where it may still be read; a buffer occupies memory where both hold and at each
-step that touches it. Invariants:
+A buffer occupies memory where it may be defined (forward analysis) and may still be read (backward
+analysis), and at each node that accesses it.
 
-* Times number the steps that touch memory, in the order of the text: each call is one time.
-* A buffer live into a loop and read in it is live through it. An If's branches have times of their
-  own, so a buffer may be live in one branch only.
-* A write never ends the life of the value before: an access pointer says what may be touched, not
-  what is overwritten. What does is the Allocate: contents start undefined each time it is entered.
-* The start and the wait of a call on another device each read and write all that the call touches:
-  so that is in memory from the one to the other.
-* A window (DeclBuffer) stands for the buffer it lies in.
+* Times number the nodes that access memory, in the order of the text; each call is one time.
+* A buffer live into a loop and read in it is live through it. The branches of an If have separate
+  times, so a buffer may be live in one branch only.
+* A write does not end the previous value's life, because an access pointer does not say what is
+  overwritten. An Allocate does: contents are undefined each time it is entered.
+* The start and the wait of an asynchronous call each read and write everything that the call
+  accesses, so that it stays in memory between them.
+* A view (DeclBuffer) counts as its underlying buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from firmwright.ir.tir.plan import LiveRange
 from firmwright.ir.tir.traversal import walk
 
 DEFINED_AT_ENTRY = frozenset({"input", "state", "const"})
-"""Kinds of Allocate whose contents come from before the run."""
+"""Kinds of Allocate whose contents exist before the run."""
 
 _WRITING_ROLES = frozenset({"out", "inout", "scratch"})
 _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
@@ -34,9 +32,9 @@ _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 @dataclass(frozen=True, slots=True)
 class CfgNode:
-    """One place control passes through. `time` is -1 where no memory is touched.
+    """A node of the graph, which may undefine the contents of the buffer `kills`.
 
-    `kills` names the buffer, if any, whose contents are undefined from here on.
+    `time` is -1 if the node accesses no memory.
     """
 
     time: int = -1
@@ -52,7 +50,7 @@ class CfgNode:
 
 @dataclass(frozen=True, slots=True)
 class CfgLoop:
-    """A `For` and the times of what it does."""
+    """A `For` and the times inside it."""
 
     stmt: tir.For
     live: LiveRange
@@ -60,10 +58,10 @@ class CfgLoop:
 
 @dataclass(frozen=True, slots=True)
 class ControlFlowGraph:
-    """Steps in the order of the text, edges (from, to) between them, and the step a run ends at.
+    """Nodes in the order of the text, edges (from, to) between them, and the exit nodes.
 
-    `allocates` are the planned buffers by name; `roots` maps each buffer's name to the planned
-    buffer it lies in; `loops` are those that lie in no other.
+    `allocates` are the planned buffers by name; `roots` maps each buffer's name to its planned
+    buffer; `loops` are the outermost loops.
     """
 
     steps: tuple[CfgNode, ...]
@@ -76,7 +74,7 @@ class ControlFlowGraph:
 
 
 def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
-    """The flow of `main`, whose calls go to `functions`."""
+    """Build the graph of `main`, whose calls refer to `functions`."""
     tracer = _CfgBuilder(functions)
     entry = tracer.step([], CfgNode())
     exits = tracer.walk(main.body, [entry])
@@ -94,15 +92,15 @@ def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> Contr
 def compute_live_ranges(
     flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
 ) -> dict[str, tuple[LiveRange, ...]]:
-    """For each planned buffer the times at which it occupies memory, as sorted ranges."""
+    """Return for each planned buffer the times at which it occupies memory, as sorted ranges."""
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
-    filled = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
-    wanted = _live_out(flow, bit, _mask(bit, held_at_exit))
+    defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
+    live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     times: dict[str, list[int]] = {name: [] for name in flow.allocates}
     for index, step in enumerate(flow.steps):
         if step.time < 0:
             continue
-        occupied = filled[index] & wanted[index] | _mask(bit, step.touched)
+        occupied = defined[index] & live_out[index] | _mask(bit, step.touched)
         for name, own in bit.items():
             if occupied & own:
                 times[name].append(step.time)
@@ -112,17 +110,17 @@ def compute_live_ranges(
 def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
-    """For each step what it reads and nothing may read after it, in a loop's next round neither."""
+    """Return the buffers that each node reads for the last time, loop iterations included."""
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
-    wanted = _live_out(flow, bit, _mask(bit, held_at_exit))
+    live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     return tuple(
         frozenset(name for name in step.reads if not after & bit[name])
-        for step, after in zip(flow.steps, wanted, strict=True)
+        for step, after in zip(flow.steps, live_out, strict=True)
     )
 
 
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
-    """Ascending times as maximal half-open ranges."""
+    """Return ascending times as maximal half-open ranges."""
     ranges: list[LiveRange] = []
     for time in times:
         if ranges and ranges[-1].end == time:
@@ -137,7 +135,7 @@ def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
 
 
 def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
-    """Which buffers may hold a value on arrival at each step."""
+    """Return the buffers that may hold a value on arrival at each node."""
     arriving = [0] * len(flow.steps)
     arriving[0] = at_entry
     changed = True
@@ -155,7 +153,7 @@ def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: in
 
 
 def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
-    """Which buffers may still be read after each step."""
+    """Return the buffers that may still be read after each node."""
     leaving = [0] * len(flow.steps)
     for index in flow.exits:
         leaving[index] = at_exit
@@ -175,7 +173,7 @@ def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> l
 
 
 class _CfgBuilder:
-    """Walks the statements: `walk` takes the steps control comes from, gives those it leaves by."""
+    """Builds nodes and edges; `walk` takes a statement's predecessors and returns its exits."""
 
     def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
         self.functions = functions
@@ -273,9 +271,9 @@ class _CfgBuilder:
         return self.time - 1
 
     def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
-        """The planned buffers that evaluating `exprs` may read, and may write."""
-        found = [access for expr in exprs for access in _memory_accesses(expr)]
-        planned = [(self.roots[name], access) for name, access in found if name in self.roots]
+        """Return the planned buffers that evaluating `exprs` may read, and may write."""
+        accesses = [access for expr in exprs for access in _memory_accesses(expr)]
+        planned = [(self.roots[name], access) for name, access in accesses if name in self.roots]
         reads = frozenset(name for name, access in planned if "r" in access)
         return reads, frozenset(name for name, access in planned if "w" in access)
 

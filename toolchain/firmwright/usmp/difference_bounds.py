@@ -1,61 +1,36 @@
-"""Where each buffer may still lie under a height that is asked for: bounds on offset differences.
+"""Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-In: a Problem whose buffers share one pool, and the height. `DifferenceBounds` keeps for each two
-buffers the
-least difference of their offsets, closed under addition (a difference-bound matrix), with an origin
-at offset zero as one more buffer: its row holds the lowest offsets. What conflicts forbid and what
-buffers alive at one moment need together raises it; decisions are bounds too. Invariants: no layout
-within the height is ever excluded; relaxed and periodic conflicts are exact. Work is counted in
-units of some ten microseconds.
+`DifferenceBounds` holds the least difference of the offsets of every two buffers, closed under
+addition. The origin at offset zero is an additional row, which holds the lowest offsets. Offset
+constraints, the bytes needed by simultaneously live buffers, and decisions of the search raise
+bounds. No layout within the height is ever excluded; relaxed and periodic constraints are exact.
+Work is counted in units of about ten microseconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.cliques import live_cliques
-from firmwright.usmp.planning_problem import PlanningProblem, Relation
+from firmwright.usmp.planning_problem import PlanningProblem
 
 IntArray: TypeAlias = NDArray[np.int64]
 
 
-class Gap(NamedTuple):
-    """offset(b) - offset(a) is at most `lo`, at least `hi`, or `residue` modulo `modulus`."""
-
-    a: int
-    b: int
-    lo: int
-    hi: int
-    modulus: int
-    residue: int
-
-    def least(self, difference: int) -> int:
-        """The least allowed difference from `difference` on."""
-        if not self.lo < difference < self.hi:
-            return difference
-        if self.modulus < 2:
-            return self.hi
-        return min(self.hi, difference + (self.residue - difference) % self.modulus)
-
-    def greatest(self, difference: int) -> int:
-        """The greatest allowed difference up to `difference`."""
-        if not self.lo < difference < self.hi:
-            return difference
-        if self.modulus < 2:
-            return self.lo
-        return max(self.lo, difference - (difference - self.residue) % self.modulus)
-
-
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """Buffers alive at once; those pairs of them that may overlap, and what both take at least."""
+    """Simultaneously live buffers.
+
+    `shared` has the pairs of them that may overlap, with their least joint bytes.
+    """
 
     members: tuple[int, ...]
     step: int
@@ -63,25 +38,24 @@ class LiveSet:
 
 
 class DifferenceBounds:
-    """Bounds that tighten by `decide`; `undo` returns to a `mark`."""
+    """Bounds that `decide` tightens and `undo` restores."""
 
     def __init__(self, problem: PlanningProblem, height_bytes: int) -> None:
         buffers = problem.buffers
         self.problem = problem
         self.work = 0
-        self.gaps = _gaps(problem)
+        self.constraints = _aligned_constraints(problem)
         self.sizes = np.array([buffer.size_bytes for buffer in buffers], np.int64)
-        self.weight = np.ones(len(self.gaps))
+        self.weight = np.ones(len(self.constraints))
         self._origin = len(buffers)
         self._alignments = np.array([buffer.alignment for buffer in buffers], np.int64)
         self._is_mixed = len({buffer.alignment for buffer in buffers}) > 1
-        columns = np.array(self.gaps, np.int64).reshape(-1, 6).T
+        rows = [(c.a, c.b, c.lo, c.hi, c.modulus, c.residue) for c in self.constraints]
+        columns = np.array(rows, np.int64).reshape(-1, 6).T
         self.a, self.b, self.lo, self.hi, self._modulus, self._residue = columns
         self.is_plain: NDArray[np.bool_] = self._modulus < 2
-        self._moments = _moments(problem)
-        self._sections = [
-            np.array(section) for section in live_cliques(problem, range(len(buffers)))
-        ]
+        self._live_sets = _live_sets(problem)
+        self._cliques = [np.array(clique) for clique in live_cliques(problem, range(len(buffers)))]
         self._least = self._first_bounds(height_bytes)
         self._seen = (self.low.copy(), self.high.copy())
 
@@ -95,34 +69,36 @@ class DifferenceBounds:
 
     @property
     def low(self) -> IntArray:
-        """The lowest offset of each buffer."""
+        """Return the lowest offset of each buffer."""
         return self._least[self._origin, :-1]
 
     @property
     def high(self) -> IntArray:
-        """The highest offset of each buffer."""
+        """Return the highest offset of each buffer."""
         return -self._least[:-1, self._origin]
 
     def start(self) -> bool:
-        """Draw the first conclusions; False if no layout is that low."""
+        """Propagate the initial bounds; return False if no layout is that low."""
         if (self.low > self.high).any():
             return False
-        return self._narrow() and not any(self._is_overfull(moment) for moment in self._moments)
+        return self._narrow() and not any(
+            self._is_overfull(live_set) for live_set in self._live_sets
+        )
 
     def mark(self) -> IntArray:
-        """What `undo` restores."""
+        """Return a snapshot for `undo`."""
         return self._least.copy()
 
     def undo(self, mark: IntArray) -> None:
-        """Forget everything since `mark`."""
+        """Restore the bounds of a snapshot."""
         self._least = mark
         self._seen = (self.low.copy(), self.high.copy())
 
     def decide(self, number: int, least: int | None, greatest: int | None) -> bool:
-        """Bound the difference of a gap's buffers; False if that leaves nothing somewhere."""
-        gap = self.gaps[number]
-        bounded = (least is None or self._bound(gap.a, gap.b, least)) and (
-            greatest is None or self._bound(gap.b, gap.a, -greatest)
+        """Bound the difference of a constraint's buffers; return False on a contradiction."""
+        constraint = self.constraints[number]
+        bounded = (least is None or self._bound(constraint.a, constraint.b, least)) and (
+            greatest is None or self._bound(constraint.b, constraint.a, -greatest)
         )
         if bounded and self._narrow():
             return True
@@ -130,16 +106,16 @@ class DifferenceBounds:
         return False
 
     def fix_lowest(self, indices: Sequence[int]) -> None:
-        """Put buffers at their lowest offsets, which are known to be allowed together."""
+        """Fix buffers at their lowest offsets, which are known to be compatible."""
         for index in indices:
             self._bound(index, self._origin, -int(self.low[index]))
 
     def differences(self) -> tuple[IntArray, IntArray]:
-        """For each gap the least and the greatest difference that is left."""
+        """Return the least and the greatest remaining difference for each constraint."""
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Whether the gaps' buffers, free in their bounds, may still come to lie in them."""
+        """Return which constraints can still be violated within the bounds of their buffers."""
         low, high, a, b = self.low, self.high, self.a[numbers], self.b[numbers]
         least, greatest = low[b] - high[a], high[b] - low[a]
         open_: NDArray[np.bool_] = (
@@ -148,7 +124,7 @@ class DifferenceBounds:
         return open_
 
     def is_violated_at_lowest(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Whether the lowest offsets lie in these gaps."""
+        """Return which constraints the lowest offsets violate."""
         difference = self.low[self.b[numbers]] - self.low[self.a[numbers]]
         return self._is_inside(difference, numbers)
 
@@ -161,7 +137,7 @@ class DifferenceBounds:
         return inside
 
     def _bound(self, i: int, j: int, least: int) -> bool:
-        """offset(j) - offset(i) is at least this, with all that follows by addition."""
+        """Require offset(j) - offset(i) >= `least` and close the matrix under addition."""
         matrix = self._least
         if least <= matrix[i, j]:
             return True
@@ -172,9 +148,9 @@ class DifferenceBounds:
         return True
 
     def _narrow(self) -> bool:
-        """Leave gaps, moments and alignments no bound that lies in what they exclude."""
+        """Move every bound out of ranges that constraints, live sets, or alignments exclude."""
         while True:
-            if not self._leave_gaps():
+            if not self._leave_forbidden():
                 return False
             ends = self._ends()
             if not self._align() or not self._stack():
@@ -183,10 +159,10 @@ class DifferenceBounds:
                 return not self._is_any_overfull()
 
     def _ends(self) -> int:
-        """Grows whenever the bound of an offset does."""
+        """Return a number that grows whenever the bound of an offset does."""
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
-    def _leave_gaps(self) -> bool:
+    def _leave_forbidden(self) -> bool:
         everything = slice(None)
         while True:
             self.work += 2
@@ -196,19 +172,22 @@ class DifferenceBounds:
             if not low_in and not high_in:
                 return True
             for number in low_in:
-                gap = self.gaps[number]
-                if not self._bound(gap.a, gap.b, gap.least(int(self._least[gap.a, gap.b]))):
+                constraint = self.constraints[number]
+                a, b = constraint.a, constraint.b
+                least_here = constraint.least_allowed(int(self._least[a, b]))
+                if not self._bound(a, b, least_here):
                     self.weight[number] += 1
                     return False
             for number in high_in:
-                gap = self.gaps[number]
-                greatest_here = gap.greatest(-int(self._least[gap.b, gap.a]))
-                if not self._bound(gap.b, gap.a, -greatest_here):
+                constraint = self.constraints[number]
+                a, b = constraint.a, constraint.b
+                greatest_here = constraint.greatest_allowed(-int(self._least[b, a]))
+                if not self._bound(b, a, -greatest_here):
                     self.weight[number] += 1
                     return False
 
     def _align(self) -> bool:
-        """Offsets are multiples; where all have one alignment, so are all bounds."""
+        """Round the bounds of offsets to alignments; redundant if all buffers have one alignment."""
         if not self._is_mixed:
             return True
         up = -(-self.low // self._alignments) * self._alignments
@@ -221,41 +200,41 @@ class DifferenceBounds:
         )
 
     def _stack(self) -> bool:
-        """Of buffers that are disjoint, what lies below or above one adds up."""
-        for section in self._sections:
-            sizes = self.sizes[section]
-            is_below = self._least[np.ix_(section, section)] > 0
-            low, high = self.low[section], self.high[section]
+        """Add up the sizes of disjoint buffers that are known to be below or above another one."""
+        for clique in self._cliques:
+            sizes = self.sizes[clique]
+            is_below = self._least[np.ix_(clique, clique)] > 0
+            low, high = self.low[clique], self.high[clique]
             under = np.where(is_below, low[:, None], 1 << 60).min(axis=0)
             floor = np.where(is_below.any(axis=0), under + sizes @ is_below, 0)
             over = np.where(is_below, (high + sizes)[None, :], -1).max(axis=1)
             ceiling = np.where(is_below.any(axis=1), over - is_below @ sizes - sizes, high)
             for k in np.flatnonzero(floor > low).tolist():
-                if not self._bound(self._origin, int(section[k]), int(floor[k])):
+                if not self._bound(self._origin, int(clique[k]), int(floor[k])):
                     return False
             for k in np.flatnonzero(ceiling < high).tolist():
-                if not self._bound(int(section[k]), self._origin, -int(ceiling[k])):
+                if not self._bound(int(clique[k]), self._origin, -int(ceiling[k])):
                     return False
-        self.work += len(self._sections)
+        self.work += len(self._cliques)
         return True
 
     def _is_any_overfull(self) -> bool:
-        """Whether a moment is, of those where a bound has changed."""
+        """Check the live sets in which a bound has changed since the last check."""
         low, high = self.low.copy(), self.high.copy()
         changed = set(np.flatnonzero((low != self._seen[0]) | (high != self._seen[1])).tolist())
         self._seen = low, high
         return any(
-            not changed.isdisjoint(moment.members) and self._is_overfull(moment)
-            for moment in self._moments
+            not changed.isdisjoint(live_set.members) and self._is_overfull(live_set)
+            for live_set in self._live_sets
         )
 
-    def _is_overfull(self, moment: LiveSet) -> bool:
-        """Whether those buffers of a moment that must lie between two heights need more."""
-        taken, joint = self._taken(moment)
-        step, low, high = moment.step, self.low, self.high
+    def _is_overfull(self, live_set: LiveSet) -> bool:
+        """Return whether the buffers confined between two heights need more than that."""
+        own_bytes, joint = self._taken(live_set)
+        step, low, high = live_set.step, self.low, self.high
         rows = sorted(
             (-(-(int(high[i]) + size) // step) * step, int(low[i]), -(-size // step) * step, i)
-            for i, size in taken.items()
+            for i, size in own_bytes.items()
         )
         self.work += 1 + len(rows)
         for bottom in sorted({row[1] for row in rows}):
@@ -271,61 +250,63 @@ class DifferenceBounds:
                     return True
         return False
 
-    def _taken(self, moment: LiveSet) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-        """What each member has for itself; who shares with whom, and what such two take."""
-        taken = {index: int(self.sizes[index]) for index in moment.members}
+    def _taken(self, live_set: LiveSet) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+        """Return the bytes of each member alone, and the joint bytes of overlapping pairs."""
+        own_bytes = {index: int(self.sizes[index]) for index in live_set.members}
         undecided: list[tuple[int, int, int]] = []
-        for a, b, joint_bytes in moment.shared:
+        for a, b, joint_bytes in live_set.shared:
             if (above := int(self._least[a, b])) > 0:
-                taken[a] = min(taken[a], above)
+                own_bytes[a] = min(own_bytes[a], above)
             elif (below := int(self._least[b, a])) > 0:
-                taken[b] = min(taken[b], below)
+                own_bytes[b] = min(own_bytes[b], below)
             else:
                 undecided.append((a, b, joint_bytes))
         partners = [index for a, b, _ in undecided for index in (a, b)]
         joint: dict[int, tuple[int, int]] = {}
         for a, b, joint_bytes in undecided:
-            if a not in taken or b not in taken:
+            if a not in own_bytes or b not in own_bytes:
                 continue
-            whole = taken[a] == self.sizes[a] and taken[b] == self.sizes[b]
+            whole = own_bytes[a] == self.sizes[a] and own_bytes[b] == self.sizes[b]
             if whole and partners.count(a) == partners.count(b) == 1:
-                together = -(-joint_bytes // moment.step) * moment.step
+                together = -(-joint_bytes // live_set.step) * live_set.step
                 joint[a], joint[b] = (b, together), (a, together)
             else:
-                del taken[min((a, b), key=lambda index: (taken[index], index))]
-        return taken, joint
+                del own_bytes[min((a, b), key=lambda index: (own_bytes[index], index))]
+        return own_bytes, joint
 
 
-def _gaps(problem: PlanningProblem) -> tuple[Gap, ...]:
-    found = []
-    for b, relations in enumerate(problem.relations):
-        for relation in relations:
-            a = relation.other
+def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int], ...]:
+    """Return each constraint once, restricted to the differences that alignments permit."""
+    constraints = []
+    for own in problem.constraints:
+        for constraint in own:
+            a, b = constraint.a, constraint.b
             if a < b:
                 step = math.gcd(problem.buffers[a].alignment, problem.buffers[b].alignment)
-                gap = _on_steps(a, b, relation, step)
-                if gap is not None:
-                    found.append(gap)
-    return tuple(found)
+                aligned = _on_steps(constraint, step)
+                if aligned is not None:
+                    constraints.append(aligned)
+    return tuple(constraints)
 
 
-def _on_steps(a: int, b: int, relation: Relation, step: int) -> Gap | None:
-    """What a relation forbids to differences that are multiples of `step`; None if nothing."""
-    lo, hi = relation.lo // step * step, -(-relation.hi // step) * step
+def _on_steps(constraint: OffsetConstraint[int], step: int) -> OffsetConstraint[int] | None:
+    """Restrict a constraint to differences that are multiples of `step`; None if it is void."""
+    lo, hi = constraint.lo // step * step, -(-constraint.hi // step) * step
     if hi - lo <= step:
         return None
-    common = math.gcd(step, relation.modulus)
-    if relation.modulus < 2 or relation.residue % common:
-        return Gap(a, b, lo, hi, 0, 0)
-    period = relation.modulus // common
+    common = math.gcd(step, constraint.modulus)
+    if constraint.modulus < 2 or constraint.residue % common:
+        return replace(constraint, lo=lo, hi=hi, modulus=0, residue=0)
+    period = constraint.modulus // common
     if period == 1:
         return None
-    times = relation.residue // common * pow(step // common, -1, period)
-    return Gap(a, b, lo, hi, period * step, step * times % (period * step))
+    times = constraint.residue // common * pow(step // common, -1, period)
+    residue = step * times % (period * step)
+    return replace(constraint, lo=lo, hi=hi, modulus=period * step, residue=residue)
 
 
-def _moments(problem: PlanningProblem) -> tuple[LiveSet, ...]:
-    """One for each moment at which a buffer's life begins, without those that others hold."""
+def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
+    """Return a live set for each time at which a live range begins, without subsets of others."""
     buffers = problem.buffers
     groups = {
         frozenset(
@@ -336,7 +317,7 @@ def _moments(problem: PlanningProblem) -> tuple[LiveSet, ...]:
         for time in sorted({live.first for buffer in buffers for live in buffer.live})
     }
     joint = _joint_bytes(problem)
-    found = []
+    live_sets = []
     for group in groups:
         if any(group < other for other in groups):
             continue
@@ -348,8 +329,8 @@ def _moments(problem: PlanningProblem) -> tuple[LiveSet, ...]:
             < buffers[a].size_bytes + buffers[b].size_bytes
         )
         step = math.gcd(*(buffers[index].alignment for index in members))
-        found.append(LiveSet(members, step, shared))
-    return tuple(found)
+        live_sets.append(LiveSet(members, step, shared))
+    return tuple(live_sets)
 
 
 def _larger(problem: PlanningProblem, a: int, b: int) -> int:
@@ -357,12 +338,12 @@ def _larger(problem: PlanningProblem, a: int, b: int) -> int:
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
-    """For each two buffers in conflict the least bytes that they cover together."""
+    """Return the least bytes that each two constrained buffers cover together."""
     joint: dict[tuple[int, int], int] = {}
-    for gap in _gaps(problem):
-        a, b = problem.buffers[gap.a].size_bytes, problem.buffers[gap.b].size_bytes
+    for c in _aligned_constraints(problem):
+        a, b = problem.buffers[c.a].size_bytes, problem.buffers[c.b].size_bytes
         first, last = sorted((0, a - b))
-        above, below = gap.least(first), gap.greatest(last)
+        above, below = c.least_allowed(first), c.greatest_allowed(last)
         least = max(a, b) if above <= last else min(a + b, above + b, a - below)
-        joint[gap.a, gap.b] = max(joint.get((gap.a, gap.b), 0), least)
+        joint[c.a, c.b] = max(joint.get((c.a, c.b), 0), least)
     return joint

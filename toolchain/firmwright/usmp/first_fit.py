@@ -1,8 +1,7 @@
-"""First fit: buffers in a given order, each at the lowest offset its conflicts leave free.
+"""First fit: place buffers in a fixed order, each at the lowest offset its constraints allow.
 
-In: a Problem and an order of its buffers. Out: a Layout. Invariants: gaps below placed buffers are
-used; each buffer has its own alignment; the first candidate pool with room is taken; buffers that
-no pool has room for stay out and are counted. Deterministic.
+Each buffer goes to the first of its pools with room and keeps its own alignment. Buffers for which
+no pool has room are not placed; their bytes are counted.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from firmwright.usmp.planning_problem import Layout, PlanningProblem, Relation
+from firmwright.ir.tir.plan import OffsetConstraint
+from firmwright.usmp.planning_problem import Layout, PlanningProblem
 
 
 def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
-    """Lay the buffers out in `order`, a permutation of their numbers."""
+    """Place the buffers in `order`, a permutation of their numbers."""
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}
@@ -22,8 +22,8 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     for index in order:
         buffer = problem.buffers[index]
         for pool in buffer.pools:
-            placed = [r for r in problem.relations[index] if pools[r.other] == pool]
-            offset = lowest_offset(placed, offsets, buffer.alignment)
+            active = [c for c in problem.constraints[index] if pools[c.a] == pool]
+            offset = lowest_offset(active, offsets, buffer.alignment)
             end = offset + buffer.size_bytes
             limit = problem.limits[pool]
             if limit is None or end <= limit:
@@ -35,37 +35,41 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     return Layout(tuple(pools), tuple(offsets), tops, unplaced_bytes)
 
 
-def lowest_offset(relations: Sequence[Relation], offsets: Sequence[int], alignment: int) -> int:
-    """The least aligned offset that every relation to a placed buffer allows."""
-    by_start = sorted((offsets[r.other] + r.lo, offsets[r.other] + r.hi, r) for r in relations)
-    # Past plain intervals one sweep suffices; a landing place inside a periodic one may lie in
-    # an interval that was passed before, so those are swept until nothing moves.
-    periodic = any(r.modulus > 1 for r in relations)
+def lowest_offset(
+    constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
+) -> int:
+    """Return the lowest aligned offset of b that every constraint to a placed buffer a allows."""
+    by_start = sorted((offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints)
+    # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may be
+    # inside an interval that the sweep has passed, so sweeps repeat until the offset is stable.
+    periodic = any(c.modulus > 1 for c in constraints)
     offset, moved = 0, True
     while moved:
         moved = False
-        for start, end, relation in by_start:
+        for start, end, constraint in by_start:
             if offset <= start:
                 break
             if offset < end:
-                landed = _next_allowed(offset, end, relation, offsets[relation.other], alignment)
-                moved = moved or (periodic and landed != offset)
-                offset = landed
+                allowed = _next_allowed(offset, end, constraint, offsets[constraint.a], alignment)
+                moved = moved or (periodic and allowed != offset)
+                offset = allowed
     return offset
 
 
-def _next_allowed(offset: int, end: int, relation: Relation, other: int, alignment: int) -> int:
-    """The least aligned offset from `offset` on that lies past `end` or on the period."""
+def _next_allowed(
+    offset: int, end: int, constraint: OffsetConstraint[int], other: int, alignment: int
+) -> int:
+    """Return the lowest aligned offset >= `offset` that is past `end` or on the period."""
     past = -(-end // alignment) * alignment
-    if relation.modulus < 2:
+    if constraint.modulus < 2:
         return past
     # Solve x = 0 mod alignment and x = other + residue mod modulus.
-    wanted = other + relation.residue
-    common = math.gcd(alignment, relation.modulus)
-    if wanted % common:
+    target = other + constraint.residue
+    common = math.gcd(alignment, constraint.modulus)
+    if target % common:
         return past
-    steps = relation.modulus // common
-    first = alignment * (wanted // common * pow(alignment // common, -1, steps) % steps)
+    steps = constraint.modulus // common
+    first = alignment * (target // common * pow(alignment // common, -1, steps) % steps)
     period = alignment * steps
     on_period = first + -(-(offset - first) // period) * period
     return min(on_period, past)

@@ -1,9 +1,9 @@
-"""Moves kernels' scratch to the AOT main, where the planner sees it.
+"""Hoist the scratch buffers of kernels to the AOT main, where the planner places them.
 
-In: a module whose kernels hold Allocates of global scope, anywhere. Out: the same module in which
-each such buffer is a parameter of role `scratch`, after the others, and each call of the kernel
-lies in Allocates of its own for them. Two of a kernel's buffers are taken to be live together. The
-start and the wait of a call on another device have one scratch, allocated around the whole main.
+Each global Allocate of a kernel becomes a parameter with role `scratch`, after the others, and each
+call of the kernel is wrapped in Allocates for them. All scratch of a kernel counts as live
+together. The start and the wait of an asynchronous call share scratch that is allocated around the
+whole main.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from firmwright.usmp.liveness import footprint_bytes
 
 
 def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:
-    """The module with scratch lifted, and what the plan calls each scratch buffer of main.
+    """Return the module with hoisted scratch, and the plan name of each scratch buffer of main.
 
-    That name is `kernel.buffer`, with `_2`, `_3`, ... for the kernel's further calls.
+    Plan names are `kernel.buffer`, with `_2`, `_3`, ... for further calls of the kernel.
     """
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     for function in module.functions.values():
@@ -38,7 +38,7 @@ def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[
 
 
 def is_scratch_name(plan_name: str) -> bool:
-    """Whether that is what a plan calls a lifted buffer: other names are identifiers."""
+    """Return whether a plan name is that of a hoisted buffer; other names are identifiers."""
     return "." in plan_name
 
 
@@ -61,7 +61,7 @@ def _with_scratch_params(kernel: tir.PrimFunc, buffers: tuple[tir.Buffer, ...]) 
 
 
 class _ScratchHoister:
-    """The rewriting of main: names given so far are remembered between its calls."""
+    """Rewrites main and remembers the names that it assigned."""
 
     def __init__(self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc) -> None:
         self.scratch = scratch
@@ -70,7 +70,7 @@ class _ScratchHoister:
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
     def around(self, main: tir.PrimFunc) -> tir.PrimFunc:
-        """`main` in the Allocates that belong to no single statement of it."""
+        """Wrap `main` in the Allocates that do not belong to a single statement."""
         body = main.body
         for buffer in reversed([buffer for own in self.phased.values() for buffer in own]):
             body = tir.Allocate(buffer, body, "scratch")
@@ -91,7 +91,7 @@ class _ScratchHoister:
         return body
 
     def _windows(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
-        """The scratch of a call: of one in two steps, the same at both."""
+        """Return the scratch of a call; start and wait of an asynchronous call share it."""
         begun = without_phase(call)
         if call.phase != "call" and begun in self.phased:
             return self.phased[begun]

@@ -1,8 +1,6 @@
-"""The distances of the kernels a module calls, found once for each kernel.
+"""In-place analysis: which inputs and outputs of a kernel may overlap, and at which offsets.
 
-In: the kernels, before their scratch is lifted. Out: which pairs of parameters may overlap and what
-is forbidden of each. One `InplaceAnalysis` may serve many plans of modules that share kernels, as
-selection makes them: what is known of a kernel is kept by its body.
+Results are cached by kernel body, so one cache can serve many plans of modules that share kernels.
 """
 
 from __future__ import annotations
@@ -15,50 +13,58 @@ from firmwright.ir.module import AnyFunction
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.plan import LiveRange, OffsetConstraint
 
-Constraints = tuple[OffsetConstraint, ...]
+Constraints = tuple[OffsetConstraint[str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InplacePair:
-    """An input and an output of what happens during `live`: one call, or a loop of calls.
+    """An input and an output of a call or a loop that may overlap during `live`.
 
-    `constraints` relate the offsets of a kernel's parameters, input first.
+    `constraints` has at least one element; a is the input and b the output.
     """
 
-    source: str
-    result: str
     live: LiveRange
     constraints: Constraints
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the names of the input and the output."""
+        return self.constraints[0].a, self.constraints[0].b
+
     def renamed(self, names: Mapping[str, str]) -> InplacePair:
-        source, result = names.get(self.source, self.source), names.get(self.result, self.result)
-        return replace(self, source=source, result=result)
+        """Return the pair with the names of its buffers replaced."""
+        a, b = (names.get(name, name) for name in self.names)
+        return replace(self, constraints=tuple(c.between(a, b) for c in self.constraints))
 
 
 @dataclass(slots=True)
 class InplaceCache:
-    """What was found so far, by body and parameters; bodies are held so that ids stay theirs."""
+    """Constraints by kernel body and parameters; it holds the bodies, so that ids stay unique."""
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
 
-    def of(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
+    def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
+        """Return the constraints of two parameters; None if they must be disjoint."""
         key = (id(func.body), source, result)
         if key not in self.entries:
-            self.entries[key] = (func.body, find_offset_constraints(func, source, result))
+            constraints = find_offset_constraints(func, source, result)
+            if constraints == ():  # any difference is allowed
+                constraints = (OffsetConstraint(source, result, 0, 0),)
+            self.entries[key] = (func.body, constraints)
         return self.entries[key][1]
 
 
 @dataclass(frozen=True, slots=True)
 class InplaceAnalysis:
-    """Asked by a callee's name and positions among its parameters."""
+    """In-place analysis of kernels by name and parameter positions."""
 
     kernels: Mapping[str, AnyFunction]
-    known: InplaceCache
+    cache: InplaceCache
 
     def pairs(self, callee: str) -> list[tuple[int, int]]:
-        """Positions (input, output) that may overlap at all."""
+        """Return the positions (input, output) of parameters that may overlap."""
         kernel = self.kernels.get(callee)
         if not isinstance(kernel, tir.PrimFunc):
             return []
@@ -67,13 +73,23 @@ class InplaceAnalysis:
         outputs = [position for position, role in enumerate(roles) if role == "out"]
         return [(source, result) for source in inputs for result in outputs]
 
-    def of(self, callee: str, source: int, result: int) -> Constraints | None:
-        """What is forbidden of that pair; None if it must be disjoint."""
-        kernel = self.kernels[callee]
+    def pair_in_call(
+        self, call: tir.PrimFuncCall, source: int, result: int, names: tuple[str, str], time: int
+    ) -> InplacePair | None:
+        """Return the pair of two arguments of a call; None if they must be disjoint."""
+        kernel = self.kernels[call.callee]
         assert isinstance(kernel, tir.PrimFunc)
-        return self.known.of(kernel, kernel.params[source].name, kernel.params[result].name)
+        params = kernel.params[source].name, kernel.params[result].name
+        constraints = self.cache.constraints(kernel, *params)
+        if constraints is None:
+            return None
+        return InplacePair(LiveRange(time, time + 1), tuple(c.between(*names) for c in constraints))
 
-    def in_loop(self, loop: tir.For, source: tir.Buffer, result: tir.Buffer) -> Constraints | None:
-        """What is forbidden of two buffers that `loop` reads and writes, by calls or itself."""
+    def pair_in_loop(
+        self, loop: tir.For, source: tir.Buffer, result: tir.Buffer, live: LiveRange
+    ) -> InplacePair | None:
+        """Return the pair of two buffers that `loop` accesses; None if they must be disjoint."""
         params = (tir.Param(source, "in"), tir.Param(result, "out"))
-        return self.known.of(tir.PrimFunc("loop", params, loop), source.name, result.name)
+        func = tir.PrimFunc("loop", params, loop)
+        constraints = self.cache.constraints(func, source.name, result.name)
+        return None if constraints is None else InplacePair(live, constraints)

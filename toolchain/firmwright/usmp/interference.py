@@ -1,9 +1,8 @@
-"""Who may lie on whom: a conflict for every two buffers alive at the same time.
+"""Interference of buffers: the offset constraints of every two simultaneously live buffers.
 
-In: buffers with live ranges, and what the input and output of a call may share. Out: conflicts, in
-the order of the buffers. Two buffers alive at once must be disjoint. Where an input's life ends at
-the call that an output's begins with, they conflict as far as that kernel's order of reads and
-writes forbids it: in nothing, in one interval, or in two of which one is periodic.
+Simultaneously live buffers must be disjoint. If an input's last use is the call that defines an
+output, the constraint is as weak as the kernel's order of reads and writes permits: none, one
+interval, or two intervals of which one is periodic.
 """
 
 from __future__ import annotations
@@ -15,31 +14,26 @@ from firmwright.usmp.inplace_analysis import InplacePair
 
 
 def build_interference(
-    buffers: Sequence[BufferInfo], overlaps: Collection[InplacePair] = ()
-) -> tuple[OffsetConstraint, ...]:
-    """All conflicts."""
-    shared = {(pair.source, pair.result): pair for pair in overlaps}
-    conflicts: list[OffsetConstraint] = []
+    buffers: Sequence[BufferInfo], inplace_pairs: Collection[InplacePair] = ()
+) -> tuple[OffsetConstraint[str], ...]:
+    """Return the offset constraints of all simultaneously live pairs."""
+    shared = {pair.names: pair for pair in inplace_pairs}
+    constraints: list[OffsetConstraint[str]] = []
     for i, j in _pairs_alive_together(buffers):
         a, b = buffers[i], buffers[j]
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
         if pair is not None and _meet_only_in(a, b, pair.live):
-            conflicts += [c.between(a.name, b.name) for c in pair.constraints] or [_free(a, b)]
+            constraints += pair.constraints
         else:
             a, b = buffers[i], buffers[j]
-            conflicts.append(OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes))
-    return tuple(conflicts)
-
-
-def _free(a: BufferInfo, b: BufferInfo) -> OffsetConstraint:
-    """Says that the two may lie anywhere: without it they would have to be disjoint."""
-    return OffsetConstraint(a.name, b.name, 0, 0)
+            constraints.append(OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes))
+    return tuple(constraints)
 
 
 def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]]:
-    """Index pairs (i < j), sorted: a sweep over the beginnings of live ranges."""
+    """Return index pairs (i < j), sorted: a sweep over the starts of live ranges."""
     ranges = sorted(
         (live.first, live.end, index) for index, b in enumerate(buffers) for live in b.live
     )
@@ -53,7 +47,7 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]
 
 
 def _meet_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
-    """Whether both are alive at once during `live`, all of it, and at no other moment."""
+    """Return whether both are live together during all of `live` and at no other time."""
     common = {
         (max(mine.first, other.first), min(mine.end, other.end))
         for mine in a.live

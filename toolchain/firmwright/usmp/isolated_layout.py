@@ -1,9 +1,8 @@
-"""A planned module whose buffers share nothing, to watch where the real plan would put each byte.
+"""Isolated layout: a planned module with its buffers spread apart, for access tracing.
 
-In: a planned module. Out: the same module with every buffer of the plan at a place of its own, a
-gap before and after it, and for each buffer both places. The kernels are the same; what they read
-and write can be told apart by address alone, so that every access can be held against the plan
-that the module came with (`build/access_trace/`).
+Every buffer gets memory of its own with redzones around it, so that the address of an access
+identifies the buffer. The kernels do not change. Instrumented builds compare each access with the
+original plan (`build/access_trace/`).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from firmwright.ir.tir.traversal import Node, statements
 from firmwright.usmp.liveness import footprint_bytes
 
 REDZONE_BYTES = 64
-"""At least this much lies between two buffers, in which nothing may be touched."""
+"""Least distance between two buffers; no access may touch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelocatedBuffer:
-    """A buffer of the plan: its bytes lie at `offset` now and belong at `planned`."""
+    """A buffer at `offset` of the isolated layout and at `planned` of the original plan."""
 
     name: str
     pool: str
@@ -36,21 +35,21 @@ class RelocatedBuffer:
 
 
 def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    """The module with its buffers apart, and where they were."""
+    """Return the module in the isolated layout, and where its buffers are and were planned."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} has no plan to take apart.")
-    places: dict[str, RelocatedBuffer] = {}
+    buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
     for window in _placed(main):
-        moved = _moved(window, ends.get(window.source.buffer.name, 0))
-        places[moved.name] = moved
-        ends[moved.pool] = moved.offset + moved.size_bytes
+        relocated = _moved(window, ends.get(window.source.buffer.name, 0))
+        buffers[relocated.name] = relocated
+        ends[relocated.pool] = relocated.offset + relocated.size_bytes
     sizes = {pool: end + REDZONE_BYTES for pool, end in ends.items()}
-    placements = {name: Placement(place.pool, place.offset) for name, place in places.items()}
-    made = Plan("apart", placements, sizes, 0)
-    main = _with_offsets(main, places, sizes)
-    return replace(module.with_function(main), plan=made), tuple(places.values())
+    placements = {name: Placement(place.pool, place.offset) for name, place in buffers.items()}
+    plan = Plan("apart", placements, sizes, 0)
+    main = _with_offsets(main, buffers, sizes)
+    return replace(module.with_function(main), plan=plan), tuple(buffers.values())
 
 
 def _placed(main: tir.PrimFunc) -> Iterator[tir.DeclBuffer]:

@@ -1,13 +1,10 @@
-"""Several planned models in one set of pools: one plan over all of their runs.
+"""Joint memory plan for several planned models that run in sequence and share pools.
 
-In: planned modules that run one after another, all inputs written before the first and all outputs
-read after the last. Out: the order in which they take least, the modules with their buffers moved,
-and the plan of all, in which a buffer is called MODEL/BUFFER. An input is alive from the beginning
-until its model has read it, an output from its model to the end, state and
-constants in RAM always; everything else
-shares with the other models. A variable of one file that
-several of its entry points use is one buffer. Invariants: what buffers of one model may share is as
-it was planned for that model alone; the checker judges the plan of all and each model's part of it.
+All inputs are written before the first run and all outputs are read after the last. So an input is
+live from the start until its model has read it, an output from its model to the end, and state and
+constants in RAM always. Everything else shares memory across models. A variable that several entry
+points of one file use is one buffer. Buffers are named MODEL/BUFFER. Constraints between buffers of
+one model stay as planned for that model; the joint plan and each model's part of it are validated.
 """
 
 from __future__ import annotations
@@ -30,14 +27,17 @@ from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
 
 PERSISTENT_KINDS = ("state", "const")
-"""Kinds of buffers that are alive before, between and after runs."""
+"""Kinds of buffers that are live before, between, and after runs."""
 PERMUTED_MODELS_MAX = 6
-"""So many models are tried in every order; more run in the order given."""
+"""Up to this many models are tried in every order; more run in the given order."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """`order` are positions in `modules`, which are in the order given."""
+    """The replanned modules, their run order, and the plan of all of them.
+
+    `order` has positions in `modules`.
+    """
 
     modules: tuple[IRModule, ...]
     order: tuple[int, ...]
@@ -45,22 +45,22 @@ class JointPlan:
 
 
 def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) -> JointPlan:
-    """Plan models of distinct names that run one at a time.
+    """Plan models with distinct names that run one at a time.
 
-    UsageError if they were planned for different pools, DoesNotFitError as for one model.
+    Raises UsageError if they were planned for different pools, and DoesNotFitError.
     """
     pools = common_pools(modules)
     _check_first_values(modules)
     order = best_run_order([_plan_of(module) for module in modules])
-    buffers, conflicts = _joined([modules[index] for index in order])
-    made = place_buffers(find_planner(planner), buffers, conflicts, pools)
-    check_plan(made, buffers, conflicts, pools)
-    moved = tuple(_moved(module, made) for module in modules)
-    return JointPlan(moved, order, made)
+    buffers, constraints = _joined([modules[index] for index in order])
+    plan = place_buffers(find_planner(planner), buffers, constraints, pools)
+    check_plan(plan, buffers, constraints, pools)
+    moved = tuple(_moved(module, plan) for module in modules)
+    return JointPlan(moved, order, plan)
 
 
 def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
-    """DoesNotFitError unless the pools have room for all models at once, beside each other."""
+    """Raise DoesNotFitError unless the pools have room for all models at the same time."""
     pools = common_pools(modules)
     needs = {pool.name: _summed(modules, pool.name) for pool in pools}
     overflows = [
@@ -75,7 +75,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
         )
         each = [(module.name, _plan_of(module).workspace_bytes) for module in modules]
         raise DoesNotFitError(
-            f"the models do not fit beside each other: {words}.",
+            f"the models do not fit at the same time: {words}.",
             regions=overflows,
             lowest_bytes=sum(needs.values()),
             peak=sorted(each, key=lambda row: -row[1]),
@@ -84,7 +84,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
 
 
 def _check_first_values(modules: Sequence[IRModule]) -> None:
-    """UsageError if entry points of one file begin a variable that they share with other values."""
+    """Raise UsageError if entry points of one file initialize a shared variable differently."""
     first: dict[str, tuple[str, bytes]] = {}
     for module in modules:
         joint = _joint_names(module)
@@ -93,7 +93,8 @@ def _check_first_values(modules: Sequence[IRModule]) -> None:
             other = first.setdefault(joint[state.buffer], mine)
             if other[1] != mine[1]:
                 raise UsageError(
-                    f"{other[0]} and {mine[0]} begin the variable {state.name} with other values.",
+                    f"{other[0]} and {mine[0]} initialize the shared variable {state.name} "
+                    "differently.",
                     hint="a file in which each signature sets its variables once, to the same.",
                 )
 
@@ -103,7 +104,7 @@ def _summed(modules: Sequence[IRModule], pool: str) -> int:
 
 
 def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
-    """The pools that all modules were planned for."""
+    """Return the pools for which all modules were planned; raise UsageError if they differ."""
     pools = modules[0].pools
     for module in modules[1:]:
         if module.pools != pools:
@@ -115,10 +116,13 @@ def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
 
 
 def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
-    """The order in which what is kept for later and from before adds least to a model's peak."""
-    given = tuple(range(len(plans)))
+    """Return the run order with the least peak.
+
+    A model's peak includes live inputs of later models and live outputs of earlier ones.
+    """
+    default_order = tuple(range(len(plans)))
     if len(plans) > PERMUTED_MODELS_MAX:
-        return given
+        return default_order
     held = [_held_bytes(plan) for plan in plans]
 
     def most(order: tuple[int, ...]) -> int:
@@ -129,11 +133,11 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
         return worst
 
-    return min(itertools.permutations(given), key=most)
+    return min(itertools.permutations(default_order), key=most)
 
 
 def _held_bytes(plan: Plan) -> tuple[int, int]:
-    """What a model keeps before its run, and after it."""
+    """Return the bytes that a model holds before and after its run."""
     end = _end(plan)
     before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", *PERSISTENT_KINDS))
     after = sum(b.size_bytes for b in plan.buffers if _stays(b, end))
@@ -141,7 +145,10 @@ def _held_bytes(plan: Plan) -> tuple[int, int]:
 
 
 def _stays(buffer: BufferInfo, end: int) -> bool:
-    """Whether somebody looks at the buffer after its model's run: outputs, state, kept inputs."""
+    """Return whether the buffer is read after its model's run.
+
+    These are outputs, state, and preserved inputs.
+    """
     return buffer.kind in ("input", "output", *PERSISTENT_KINDS) and any(
         live.end == end for live in buffer.live
     )
@@ -162,29 +169,29 @@ def _plan_of(module: IRModule) -> Plan:
 
 def _joined(
     modules: Sequence[IRModule],
-) -> tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint, ...]]:
-    """Buffers of all models on one line of time, and who may share with whom."""
+) -> tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]:
+    """Return the buffers of all models on a common timeline, and their constraints."""
     ends = [_end(_plan_of(module)) for module in modules]
     total = sum(ends)
     groups: list[tuple[BufferInfo, ...]] = []
-    conflicts: list[OffsetConstraint] = []
+    constraints: list[OffsetConstraint[str]] = []
     begin = 0
     for module, end in zip(modules, ends, strict=True):
         plan = _plan_of(module)
         names = _joint_names(module)
         groups.append(tuple(_shifted(names, b, begin, end, total) for b in plan.buffers))
-        conflicts += [replace(c, a=names[c.a], b=names[c.b]) for c in plan.conflicts]
+        constraints += [replace(c, a=names[c.a], b=names[c.b]) for c in plan.conflicts]
         begin += end
-    conflicts += _between(groups)
+    constraints += _between(groups)
     buffers = {buffer.name: buffer for group in groups for buffer in group}
-    apart = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in conflicts}
-    return tuple(buffers.values()), tuple(apart.values())
+    unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
+    return tuple(buffers.values()), tuple(unique.values())
 
 
 def _joint_names(module: IRModule) -> dict[str, str]:
-    """What the plan of all calls each buffer of `module`: MODEL/BUFFER, but FILE/VARIABLE.
+    """Return the name of each buffer in the joint plan: MODEL/BUFFER.
 
-    Entry points of one file have its variables in common.
+    Variables shared by the entry points of one file are named FILE/VARIABLE.
     """
     names = {b.name: f"{module.name}/{b.name}" for b in _plan_of(module).buffers}
     source = str(module.attrs.get("source_sha256", ""))[:16]
@@ -196,7 +203,7 @@ def _joint_names(module: IRModule) -> dict[str, str]:
 def _shifted(
     names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
 ) -> BufferInfo:
-    """`buffer` of the model that runs from `begin`, of `total` moments, `end` of them its own."""
+    """Shift `buffer` to the start time of its model's run, of `end` out of `total` time steps."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if buffer.kind in ("input", *PERSISTENT_KINDS):
         live[0] = LiveRange(0, live[0].end)
@@ -205,8 +212,8 @@ def _shifted(
     return replace(buffer, name=names[buffer.name], live=tuple(live))
 
 
-def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[OffsetConstraint]:
-    """Buffers of different models that are alive at once must be disjoint."""
+def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[OffsetConstraint[str]]:
+    """Yield disjointness constraints for simultaneously live buffers of different models."""
     for first, second in itertools.combinations(groups, 2):
         for a, b in itertools.product(first, second):
             if a.name != b.name and a.overlaps_in_time(b):
@@ -216,14 +223,14 @@ def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[OffsetConstrain
 # ---- back into the modules --------------------------------------------------------------------
 
 
-def _moved(module: IRModule, made: Plan) -> IRModule:
-    """`module` with its windows where the plan of all has them."""
+def _moved(module: IRModule, joint_plan: Plan) -> IRModule:
+    """Return `module` with its views at the offsets of the joint plan."""
     old, main = _plan_of(module), module.entry
     assert isinstance(main, tir.PrimFunc)
     joint = _joint_names(module)
-    places = {b.name: made.placements[joint[b.name]] for b in old.buffers}
+    places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
     tops = _tops(old, places, module.pools)
-    plan = replace(old, planner=made.planner, placements=places, pool_bytes=tops)
+    plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)
     names = _plan_names(main, old)
@@ -243,7 +250,7 @@ def _moved(module: IRModule, made: Plan) -> IRModule:
 
 
 def _tops(plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]) -> dict[str, int]:
-    """How far the model's own buffers reach in each pool."""
+    """Return the highest byte of the model's own buffers in each pool."""
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
         place = places[buffer.name]
@@ -252,7 +259,7 @@ def _tops(plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    """What the plan calls the windows of pools: scratch has names of its own there, in order."""
+    """Return the plan name of each pool view; scratch views are matched by order."""
     windows = [
         part.buffer
         for part in statements(main.body)
@@ -260,9 +267,9 @@ def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
     ]
     plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
     lifted = [buffer for buffer in plan.buffers if buffer.name not in plain]
-    found = {window.name: window.name for window in windows if window.name in plain}
+    names = {window.name: window.name for window in windows if window.name in plain}
     scratch = [window for window in windows if window.name not in plain]
     if [window.size_bytes for window in scratch] != [info.size_bytes for info in lifted]:
         raise InternalError(f"the windows of {main.name} are not those of its plan.")
     pairs = zip(scratch, lifted, strict=True)
-    return found | {window.name: info.name for window, info in pairs}
+    return names | {window.name: info.name for window, info in pairs}

@@ -1,15 +1,14 @@
-"""From the AOT main to the buffers a planner must place.
+"""Collect the buffers that a planner must place.
 
-In: the AOT main with its Allocates, the kernels it calls, the pools and who owns the I/O. Out:
-`BufferInfo`s in the order of the Allocates, and what each call's inputs and outputs may share.
-Live ranges are those of `flow`, and besides:
+A buffer has live ranges, candidate pools, and pairs with which it may overlap. Live ranges come
+from `cfg`, extended as follows:
 
-* inputs are live from time 0 to their last read, with `preserve_input` to the end;
-* outputs from their first write to the end; state and constants in RAM always;
-* a kernel's scratch during its call only (`lift` has put its Allocate around the call).
+* inputs are live from time 0 to their last read, with `keep_input` to the end;
+* outputs are live from their first write to the end; state and constants in RAM always;
+* scratch is live during its call only, as `hoist_scratch` put its Allocate around the call.
 
-Candidates are the writable pools that every target touching the buffer may use, in their order; of
-a buffer that the AOT main's attribute `pins` names, the one pool that it is pinned to.
+Candidate pools are the writable pools that every target that accesses the buffer may use. The
+attribute `pins` of the AOT main restricts a buffer to one pool.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state",
 
 @dataclass(frozen=True, slots=True)
 class PlanningInput:
-    """What there is to place, and what may be shared."""
+    """The buffers to place and the pairs of them that may overlap."""
 
     buffers: tuple[BufferInfo, ...]
     overlaps: tuple[InplacePair, ...]
@@ -53,9 +52,9 @@ def collect_planning_input(
     main: tir.PrimFunc,
     pools: Sequence[PoolInfo],
     plan_names: Mapping[str, str],
-    distances: InplaceAnalysis,
+    analysis: InplaceAnalysis,
 ) -> PlanningInput:
-    """The buffers of `main`, a function of `module`; `plan_names` renames some in the plan."""
+    """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
     flow = build_cfg(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
     at_entry = [name for name, kind in kinds.items() if kind in DEFINED_AT_ENTRY]
@@ -70,7 +69,7 @@ def collect_planning_input(
         buffer = allocate.buffer
         candidates = _candidates(name, pins.get(name, pools), users[name])
         if not ranges:
-            ranges = (LiveRange(0, 1),)  # nobody touches it; it must lie somewhere all the same
+            ranges = (LiveRange(0, 1),)  # never accessed, but it needs an address
         buffers.append(
             BufferInfo(
                 plan_names.get(name, name),
@@ -82,14 +81,14 @@ def collect_planning_input(
             )
         )
     ending = zip(flow.steps, find_last_reads(flow, at_exit), strict=True)
-    pairs = [pair for step, last in ending for pair in _overlaps(flow, step, last, distances)]
-    pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, distances)]
+    pairs = [pair for step, last in ending for pair in _overlaps(flow, step, last, analysis)]
+    pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, analysis)]
     named = tuple(pair.renamed(plan_names) for pair in pairs)
     return PlanningInput(tuple(buffers), named)
 
 
 def footprint_bytes(buffer: tir.Buffer) -> int:
-    """Bytes from the first element to the end of the last one."""
+    """Return the bytes from the first element to the end of the last one."""
     steps = zip(buffer.shape, buffer.element_strides, strict=True)
     last = sum((extent - 1) * stride for extent, stride in steps)
     return (last + 1) * buffer.dtype.size_bytes
@@ -104,7 +103,7 @@ def _kind(allocate: tir.Allocate) -> BufferKind:
 def _with_fixed_times(
     live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
 ) -> tuple[LiveRange, ...]:
-    """`live` and the moments at which the caller looks at the buffer: before, after, always."""
+    """Extend `live` by the times at which the caller accesses the buffer."""
     end = max(end_time, 1)
     moments = list(live)
     if kind in ("state", "const"):
@@ -123,39 +122,39 @@ def _with_fixed_times(
 
 
 def _users(module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph) -> dict[str, set[str]]:
-    """Names of the targets whose code touches each buffer."""
+    """Return the names of the targets whose code accesses each buffer."""
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
     for step in flow.steps:
         callee = module.functions.get(step.call.callee) if step.call else None
         if callee is not None and (callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps")):
-            continue  # copies reach everything
+            continue  # copies have access to every pool
         target = str(callee.attrs.get("target", default)) if callee else own
         for name in step.touched:
             users[name].add(target)
-    # What is only copied is the caller's, who is where the main is.
+    # A buffer that is only copied belongs to the caller, which runs on the main's target.
     return {name: targets or {own} for name, targets in users.items()}
 
 
 def _pins(
     main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
 ) -> dict[str, tuple[PoolInfo, ...]]:
-    """The only pool of each buffer that is pinned; a window pins what it lies in."""
-    found: dict[str, tuple[PoolInfo, ...]] = {}
+    """Return the only pool of each pinned buffer; pinning a view pins its underlying buffer."""
+    pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
     for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ())):
-        name, wanted = item
+        name, pool_name = item
         root = flow.roots.get(name)
         if root is None:
             raise UsageError(
-                f"buffer {name} cannot be pinned to pool {wanted}: it has no memory of its own.",
+                f"buffer {name} cannot be pinned to pool {pool_name}: it has no memory of its own.",
                 hint="another tensor for --assign-pool.",
             )
-        pinned = tuple(pool for pool in pools if pool.name == wanted and pool.access == "rw")
-        if not pinned or found.get(root, pinned) != pinned:
-            raise UsageError(f"buffer {name} cannot be pinned to pool {wanted}.")
-        found[root] = pinned
-    return found
+        pinned = tuple(pool for pool in pools if pool.name == pool_name and pool.access == "rw")
+        if not pinned or pinned_pools.get(root, pinned) != pinned:
+            raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
+        pinned_pools[root] = pinned
+    return pinned_pools
 
 
 def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
@@ -165,52 +164,52 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
         if pool.access == "rw" and (not pool.targets or targets <= set(pool.targets))
     )
     if not allowed:
-        wanted = ", ".join(sorted(targets))
+        users = ", ".join(sorted(targets))
         raise UsageError(
-            f"no pool may hold buffer {name}, which the code of {wanted} works on.",
+            f"no pool may hold buffer {name}, which the code of {users} works on.",
             hint="a writable pool whose targets are these, by --pool.",
         )
     return allowed
 
 
 def _overlaps(
-    flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], distances: InplaceAnalysis
+    flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], analysis: InplaceAnalysis
 ) -> list[InplacePair]:
-    """What this call's inputs and outputs may share; `last` are the buffers it is the last to read.
+    """Return the pairs of this call's inputs and outputs that may overlap.
 
-    A pair counts only if the input ends here, both arguments are whole buffers and no other
-    argument touches either. A call of another device may run at any time until its wait: it shares
-    nothing.
+    A pair counts only if the input is in `last` (read for the last time), both arguments are whole
+    buffers, and no other argument accesses either. A call on another device may run at any time
+    until its wait, so its buffers never overlap.
     """
     if step.call is None or step.call.device:
         return []
     args = step.call.args
     roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]
-    found = []
-    for source, result in distances.pairs(step.call.callee):
+    pairs = []
+    for source, result in analysis.pairs(step.call.callee):
         a, b = roots[source], roots[result]
         if a not in last or b is None:
             continue
         alone = roots.count(a) == 1 and roots.count(b) == 1
         if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
-            spans = distances.of(step.call.callee, source, result)
-            if spans is not None:
-                live = LiveRange(step.time, step.time + 1)
-                found.append(InplacePair(str(a), str(b), live, spans))
-    return found
+            names = str(a), str(b)
+            pair = analysis.pair_in_call(step.call, source, result, names, step.time)
+            if pair is not None:
+                pairs.append(pair)
+    return pairs
 
 
 def _loop_overlaps(
     flow: ControlFlowGraph,
     loop: CfgLoop,
     live: Mapping[str, tuple[LiveRange, ...]],
-    distances: InplaceAnalysis,
+    analysis: InplaceAnalysis,
 ) -> list[InplacePair]:
-    """What a loop reads only and what it writes only may share, taken as one kernel.
+    """Return the pairs of read-only and written buffers of a loop that may overlap.
 
-    Worth asking for are pairs that are alive together in the loop and nowhere else. What is reached
-    through a window of a buffer stays apart from everything, and so is all where another device
-    takes part.
+    The loop is analyzed like one kernel. Only pairs that are live together in the loop and nowhere
+    else are considered. Buffers accessed through views are excluded, and so are loops with calls on
+    other devices.
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []
@@ -223,7 +222,7 @@ def _loop_overlaps(
         if isinstance(part, tir.AccessPtr | tir.BufferLoad | tir.BufferStore)
         and flow.roots.get(part.buffer.name, part.buffer.name) != part.buffer.name
     }
-    found = []
+    pairs = []
     sources, results = sorted(reads - writes - windows), sorted(writes - reads - windows)
     for source, result in product(sources, results):
         if not any(r.end == loop.live.end for r in live[source]):
@@ -231,14 +230,14 @@ def _loop_overlaps(
         if not any(r.first == loop.live.first for r in live[result]):
             continue
         x, y = flow.allocates[source].buffer, flow.allocates[result].buffer
-        spans = distances.in_loop(loop.stmt, x, y)
-        if spans is not None:
-            found.append(InplacePair(source, result, loop.live, spans))
-    return found
+        pair = analysis.pair_in_loop(loop.stmt, x, y, loop.live)
+        if pair is not None:
+            pairs.append(pair)
+    return pairs
 
 
 def _is_whole(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    """Whether the argument points to the first byte of a planned buffer and at all of it."""
+    """Return whether the argument points to all of a planned buffer from its first byte."""
     if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer

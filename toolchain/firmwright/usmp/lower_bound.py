@@ -1,8 +1,6 @@
-"""What no plan can go below: the bytes alive at the worst moment.
+"""Lower bound of the sum over all pools of any valid plan: the bytes live at the worst time.
 
-In: buffers with live ranges, and the conflicts between them. Out: a number of bytes that the sum
-over all pools of every valid plan reaches, and the buffers alive at the worst moment. Invariant:
-the bound is sound for any alignment, any number of pools and relaxed conflicts; it is not always
+The bound is sound for any alignment, number of pools, and relaxed constraints; it is not always
 attainable.
 """
 
@@ -16,12 +14,14 @@ from dataclasses import replace
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
 
 
-def lower_bound_bytes(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]) -> int:
-    """The most bytes that must be held at once, alignment gaps that cannot be avoided included.
+def lower_bound_bytes(
+    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
+) -> int:
+    """Return the most bytes live at one time, including unavoidable alignment padding.
 
-    Buffers with one candidate pool make that as large as they need, each pool at its own time.
+    Buffers with one candidate pool make that pool as large as they need, each pool at its own time.
     """
-    joint = _joint_bytes(buffers, conflicts)
+    joint = _joint_bytes(buffers, constraints)
     pinned: dict[str, list[BufferInfo]] = {}
     for buffer in buffers:
         if len(buffer.pools) == 1:
@@ -31,14 +31,14 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetC
 
 
 def _worst(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    return max((_needed(alive, joint) for alive in _moments(buffers)), default=0)
+    return max((_needed(alive, joint) for alive in _live_sets(buffers)), default=0)
 
 
 def min_bytes_by_time(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]
+    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> list[int]:
-    """For each moment what must be held at least."""
-    joint = _joint_bytes(buffers, conflicts)
+    """Return the least bytes needed at each time."""
+    joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
     alive: list[list[BufferInfo]] = [[] for _ in range(end)]
     for buffer in buffers:
@@ -49,16 +49,16 @@ def min_bytes_by_time(
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    """The buffers alive at the moment when they need most, largest first."""
+    """Return the buffers that are live at the worst time, largest first."""
     worst: tuple[BufferInfo, ...] = ()
-    for alive in _moments(buffers):
+    for alive in _live_sets(buffers):
         if sum(b.size_bytes for b in alive) > sum(b.size_bytes for b in worst):
             worst = alive
     return tuple(sorted(worst, key=lambda b: (-b.size_bytes, b.name)))
 
 
-def _moments(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
-    """Who is alive, at each moment when somebody becomes so: the maximum is at one of them."""
+def _live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
+    """Yield the live buffers at each time at which a live range begins."""
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for index, buffer in enumerate(buffers):
@@ -74,13 +74,13 @@ def _moments(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
 
 
 def _joint_bytes(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint]
+    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> dict[tuple[str, str], int]:
-    """For pairs whose conflicts are all weaker than 'disjoint': the least both take together."""
+    """Return the least joint bytes of pairs whose constraints are all weaker than disjointness."""
     by_name = {buffer.name: buffer for buffer in buffers}
     joint: dict[tuple[str, str], int] = {}
     apart: set[tuple[str, str]] = set()
-    for c in conflicts:
+    for c in constraints:
         a, b = by_name[c.a], by_name[c.b]
         pair = (min(c.a, c.b), max(c.a, c.b))
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
@@ -89,10 +89,10 @@ def _joint_bytes(
     return {pair: size for pair, size in joint.items() if pair not in apart}
 
 
-def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint) -> int:
-    """The least bytes that two buffers cover at a difference of offsets that is allowed.
+def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
+    """Return the least bytes that two buffers cover at an allowed difference of offsets.
 
-    They cover least where one lies inside of the other; else next to the interval.
+    This is the larger size if one may be inside the other, else the cover next to the interval.
     """
     most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
     step = math.gcd(a.alignment, b.alignment)
@@ -106,32 +106,32 @@ def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint) -> int:
 
 
 def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    """What buffers that are alive together take at least: those that share count once."""
-    kept = {buffer.name: buffer for buffer in alive}
-    pairs = [pair for pair in joint if pair[0] in kept and pair[1] in kept]
+    """Return the least bytes of live buffers; a pair that may overlap counts once."""
+    remaining = {buffer.name: buffer for buffer in alive}
+    pairs = [pair for pair in joint if pair[0] in remaining and pair[1] in remaining]
     partners = Counter(name for pair in pairs for name in pair)
-    group: list[BufferInfo] = []
+    pairs_merged: list[BufferInfo] = []
     for a, b in pairs:
         if partners[a] == partners[b] == 1:
-            group.append(_merged(kept.pop(a), kept.pop(b), joint[a, b]))
+            pairs_merged.append(_merged(remaining.pop(a), remaining.pop(b), joint[a, b]))
     for a, b in pairs:
-        if a in kept and b in kept:
-            del kept[min((a, b), key=lambda name: (kept[name].size_bytes, name))]
-    return _height([*kept.values(), *group])
+        if a in remaining and b in remaining:
+            del remaining[min((a, b), key=lambda name: (remaining[name].size_bytes, name))]
+    return _height([*remaining.values(), *pairs_merged])
 
 
 def _merged(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
-    """Stands for both."""
+    """Return one buffer that represents both."""
     pools = tuple(dict.fromkeys(a.pools + b.pools))
     alignment = math.gcd(a.alignment, b.alignment)
     return replace(a, size_bytes=size_bytes, alignment=alignment, pools=pools)
 
 
 def _height(alive: Sequence[BufferInfo]) -> int:
-    """Least total height of pairwise disjoint buffers in as many pools as they may use.
+    """Return the least total height of disjoint buffers in the pools they may use.
 
-    Offsets are multiples of `step`, so each buffer that is not the topmost of its pool takes whole
-    steps. Every alignment that occurs is tried as `step`, on the buffers that have at least it.
+    Offsets are multiples of `step`, so every buffer but the topmost of a pool takes whole steps.
+    Each occurring alignment is tried as `step` on the buffers with at least that alignment.
     """
     height = 0
     for step in {buffer.alignment for buffer in alive}:

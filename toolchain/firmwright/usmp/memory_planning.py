@@ -1,10 +1,10 @@
-"""Stage `usmp`: a lowered module in, the planned module out.
+"""Stage `usmp`: turn a lowered module into a planned module.
 
-The planned form: kernels allocate nothing but registers and constants, their scratch are
-parameters; each Allocate of the AOT main is a window (DeclBuffer) at an offset of a pool; each
-pool in use is a byte buffer parameter of role `pool` of the AOT main, after its other parameters
-and in the order of `IRModule.pools`; `IRModule.plan` is the plan, checked. What a pool's base
-address is aligned to is that buffer's alignment.
+In the planned form kernels allocate only registers and constants; their scratch buffers are
+parameters. Each Allocate of the AOT main is a view (DeclBuffer) at an offset of a pool, and each
+used pool is a byte buffer parameter with role `pool`, after the other parameters and in the order
+of `IRModule.pools`. The alignment of that buffer is the alignment of the pool's base address.
+`IRModule.plan` is the validated plan.
 """
 
 from __future__ import annotations
@@ -32,67 +32,67 @@ from firmwright.usmp.pool_assignment import can_rank_pools, first_choice_only, r
 
 POOL_ALIGNMENT = 16
 DEFAULT_POOL = PoolInfo("sram")
-"""Where a module without writable pools is planned: as much memory as it takes."""
+"""The pool of modules without writable pools: unlimited memory."""
 
 
 def plan_memory(
-    module: IRModule, planner: str | Planner = DEFAULT_PLANNER, known: InplaceCache | None = None
+    module: IRModule, planner: str | Planner = DEFAULT_PLANNER, cache: InplaceCache | None = None
 ) -> IRModule:
-    """Plan the module's memory; one that has a plan is returned as it is.
+    """Plan the module's memory; return modules that have a plan unchanged.
 
-    `known` is what earlier plans found out about kernels, and is added to.
-    Errors: UsageError (no such planner, no pool for a buffer, a pool named like a buffer),
-    DoesNotFitError, InternalError if a planner's result is wrong.
+    `cache` holds the in-place analysis of kernels and is extended. Raises UsageError (unknown
+    planner, no pool for a buffer, a pool named like a buffer), DoesNotFitError, and InternalError
+    if the planner's result is invalid.
     """
     if module.plan is not None:
         return module
-    find = find_planner(planner) if isinstance(planner, str) else planner
+    planner_function = find_planner(planner) if isinstance(planner, str) else planner
     module = _with_pools(module)
-    distances = InplaceAnalysis(module.functions, InplaceCache() if known is None else known)
+    analysis = InplaceAnalysis(module.functions, InplaceCache() if cache is None else cache)
     module, plan_names = hoist_scratch(module, _aot_main(module))
     main = _aot_main(module)
-    extraction = collect_planning_input(module, main, module.pools, plan_names, distances)
-    conflicts = build_interference(extraction.buffers, extraction.overlaps)
-    buffers = _in_better_pools(module, main, extraction.buffers, conflicts, plan_names)
-    made = place_buffers(find, buffers, conflicts, module.pools)
-    check_plan(made, buffers, conflicts, module.pools)
-    _check_pool_names(made, main)
-    planned = _with_windows(module, main, made, plan_names)
-    return replace(module.with_function(planned), plan=made)
+    planning_input = collect_planning_input(module, main, module.pools, plan_names, analysis)
+    constraints = build_interference(planning_input.buffers, planning_input.overlaps)
+    buffers = _in_better_pools(module, main, planning_input.buffers, constraints, plan_names)
+    plan = place_buffers(planner_function, buffers, constraints, module.pools)
+    check_plan(plan, buffers, constraints, module.pools)
+    _check_pool_names(plan, main)
+    planned = _replace_allocates_by_views(module, main, plan, plan_names)
+    return replace(module.with_function(planned), plan=plan)
 
 
 def place_buffers(
-    find: Planner,
+    planner: Planner,
     buffers: Sequence[BufferInfo],
-    conflicts: Sequence[OffsetConstraint],
+    constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """The planner's plan with each buffer in the first of its pools; in any, if that fits nowhere.
+    """Return a plan with each buffer in its first pool if that fits, else in any of its pools.
 
-    DoesNotFitError if nothing does.
+    Raises DoesNotFitError if nothing fits.
     """
     if can_rank_pools(buffers, pools):
         try:
-            made = find(first_choice_only(buffers), conflicts, pools)
+            plan = planner(first_choice_only(buffers), constraints, pools)
         except DoesNotFitError:
-            return find(buffers, conflicts, pools)
-        return replace(made, buffers=tuple(buffers))
-    return find(buffers, conflicts, pools)
+            return planner(buffers, constraints, pools)
+        return replace(plan, buffers=tuple(buffers))
+    return planner(buffers, constraints, pools)
 
 
 def _in_better_pools(
     module: IRModule,
     main: tir.PrimFunc,
     buffers: Sequence[BufferInfo],
-    conflicts: Sequence[OffsetConstraint],
+    constraints: Sequence[OffsetConstraint[str]],
     plan_names: Mapping[str, str],
 ) -> tuple[BufferInfo, ...]:
-    """`buffers` with the pools of known speeds in an order that suits each."""
+    """Rank the pools of each buffer if their speeds are known."""
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)
     by_plan_name = {plan_names.get(name, name): traffic for name, traffic in moved.items()}
-    return rank_pools(buffers, conflicts, module.pools, by_plan_name)
+    return rank_pools(buffers, constraints, module.pools, by_plan_name)
 
 
 def _aot_main(module: IRModule) -> tir.PrimFunc:
@@ -108,26 +108,26 @@ def _with_pools(module: IRModule) -> IRModule:
     return replace(module, pools=(*module.pools, DEFAULT_POOL))
 
 
-def _check_pool_names(made: Plan, main: tir.PrimFunc) -> None:
-    taken = local_names(main)
-    for name in made.pool_bytes:
-        if name in taken:
+def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
+    names = local_names(main)
+    for name in plan.pool_bytes:
+        if name in names:
             raise UsageError(
                 f"pool {name} has the name of one of the model's buffers.",
                 hint="another name for the pool, by --pool.",
             )
 
 
-def _with_windows(
-    module: IRModule, main: tir.PrimFunc, made: Plan, plan_names: Mapping[str, str]
+def _replace_allocates_by_views(
+    module: IRModule, main: tir.PrimFunc, plan: Plan, plan_names: Mapping[str, str]
 ) -> tir.PrimFunc:
-    pools = make_pool_buffers(made, module.pools)
+    pools = make_pool_buffers(plan, module.pools)
 
     def rule(part: Node) -> Node | None:
         if not isinstance(part, tir.Allocate) or part.buffer.scope != "global":
             return None
         name = part.buffer.name
-        place = made.placements[plan_names.get(name, name)]
+        place = plan.placements[plan_names.get(name, name)]
         offset = tir.IntImm(place.offset, INDEX)
         source = tir.AccessPtr(pools[place.pool], offset, footprint_bytes(part.buffer), "rw")
         return tir.DeclBuffer(part.buffer, source, part.body)
@@ -136,21 +136,21 @@ def _with_windows(
     return replace(rewrite_func(main, rule), params=main.params + added)
 
 
-def make_pool_buffers(made: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
-    """The byte buffers that stand for the pools in use, in the order of `pools`."""
+def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
+    """Return the byte buffers of the used pools, in the order of `pools`."""
     return {
         pool.name: tir.Buffer(
             pool.name,
             UINT8,
-            (made.pool_bytes[pool.name],),
+            (plan.pool_bytes[pool.name],),
             scope="pool",
-            alignment=_base_alignment(made, pool.name),
+            alignment=_base_alignment(plan, pool.name),
         )
         for pool in pools
-        if pool.name in made.pool_bytes
+        if pool.name in plan.pool_bytes
     }
 
 
-def _base_alignment(made: Plan, pool: str) -> int:
-    mine = (b.alignment for b in made.buffers if made.placements[b.name].pool == pool)
+def _base_alignment(plan: Plan, pool: str) -> int:
+    mine = (b.alignment for b in plan.buffers if plan.placements[b.name].pool == pool)
     return max(POOL_ALIGNMENT, *mine)

@@ -1,10 +1,7 @@
-"""How often a program touches its buffers: bytes and accesses, by buffer.
+"""Memory traffic of a program by buffer: bytes and accesses.
 
-In: a PrimFunc and the functions that it calls. Out: `MemoryTraffic` of its parameters and of the
-buffers
-that it allocates or links. Trip counts are taken as written; a loop whose count is not known is
-taken to run eight times, and both branches of an If are counted. An access through a pointer moves
-words of four bytes. Registers are no memory.
+A loop with an unknown trip count counts as eight iterations and both branches of an If are counted.
+An access through a pointer moves words of four bytes. Registers do not count.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ _WORD_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
-    """What one run moves from and to a buffer."""
+    """Bytes and accesses of one buffer in one run."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -52,29 +49,29 @@ NO_TRAFFIC = MemoryTraffic()
 def count_traffic(
     func: tir.PrimFunc, functions: Mapping[str, AnyFunction]
 ) -> dict[str, MemoryTraffic]:
-    """By buffer name; windows count for what they lie in."""
-    return _Count(functions).of(func)
+    """Return the traffic by buffer; an access through a view counts for its underlying buffer."""
+    return _TrafficCounter(functions).of(func)
 
 
 @dataclass
-class _Count:
-    """`known` remembers functions, which may be called often."""
+class _TrafficCounter:
+    """Traffic of functions, memoized because kernels may be called often."""
 
     functions: Mapping[str, AnyFunction]
     known: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)
 
     def of(self, func: tir.PrimFunc) -> dict[str, MemoryTraffic]:
         if func.name not in self.known:
-            found = _Function(self)
-            found.visit(func.body, 1)
-            self.known[func.name] = found.moved
+            visitor = _FunctionTraffic(self)
+            visitor.visit(func.body, 1)
+            self.known[func.name] = visitor.moved
         return self.known[func.name]
 
 
-class _Function:
-    """One function's walk."""
+class _FunctionTraffic:
+    """Visitor of one function's body."""
 
-    def __init__(self, count: _Count) -> None:
+    def __init__(self, count: _TrafficCounter) -> None:
         self.count = count
         self.moved: dict[str, MemoryTraffic] = {}
         self._parents: dict[str, str] = {}

@@ -1,10 +1,9 @@
-"""The independent judge of memory plans; it shares no code with any planner.
+"""Independent validator of memory plans; it shares no code with the planners.
 
-In: a plan, and the buffers, conflicts and pools it was made for. Out: nothing, or InternalError
-naming the buffer or pair at fault. Checked, as plainly as possible: every buffer is placed, once,
-in a pool it may use, writable, aligned, within the pool's limit; every conflict holds; any two
-buffers alive at once lie apart unless a conflict between them says how they may share; the plan's
-figures are those of its placements. Runs in every build.
+It runs in every build. It checks that every buffer is placed exactly once in a permitted, writable
+pool, aligned and within the limit; that all offset constraints hold; that simultaneously live
+buffers are disjoint unless a constraint relates them; and that the plan's totals match its
+placements.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
 def check_plan(
     plan: Plan,
     buffers: Sequence[BufferInfo],
-    conflicts: Sequence[OffsetConstraint],
+    constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
 ) -> None:
-    """Raise InternalError unless `plan` is right in every respect."""
+    """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid."""
     placed = sorted(plan.placements)
-    wanted = sorted(buffer.name for buffer in buffers)
-    if placed != wanted:
-        raise _bad(plan, f"it places {placed}, the buffers are {wanted}")
+    expected = sorted(buffer.name for buffer in buffers)
+    if placed != expected:
+        raise _bad(plan, f"it places {placed}, the buffers are {expected}")
     by_pool = {pool.name: pool for pool in pools}
     for buffer in buffers:
         _check_place(plan, buffer, by_pool)
     _check_figures(plan, buffers)
-    shared = _check_conflicts(plan, conflicts)
+    shared = _check_conflicts(plan, constraints)
     _check_pairs(plan, buffers, shared)
 
 
@@ -65,10 +64,12 @@ def _check_figures(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
         raise _bad(plan, f"its {total} bytes are below its bound of {plan.lower_bound_bytes}")
 
 
-def _check_conflicts(plan: Plan, conflicts: Sequence[OffsetConstraint]) -> set[tuple[str, str]]:
-    """Every conflict inside one pool holds; returns the pairs that have one, both ways round."""
+def _check_conflicts(
+    plan: Plan, constraints: Sequence[OffsetConstraint[str]]
+) -> set[tuple[str, str]]:
+    """Check the constraints inside each pool; return the constrained pairs, both ways round."""
     pairs: set[tuple[str, str]] = set()
-    for conflict in conflicts:
+    for conflict in constraints:
         a, b = plan.placements[conflict.a], plan.placements[conflict.b]
         pairs.add((conflict.a, conflict.b))
         pairs.add((conflict.b, conflict.a))
@@ -87,7 +88,7 @@ def _check_conflicts(plan: Plan, conflicts: Sequence[OffsetConstraint]) -> set[t
 
 
 def _check_pairs(plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]) -> None:
-    """Whoever shares a byte and a moment must be a pair that `related` allows to."""
+    """Check that live buffers that overlap are a pair in `related`."""
     for i in range(len(buffers)):
         a = buffers[i]
         a_place = plan.placements[a.name]

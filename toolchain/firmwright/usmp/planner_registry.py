@@ -1,7 +1,8 @@
-"""Planners by name: the project's own, then those that packages offer as entry points.
+"""Memory planners by name: built-in ones, then those that packages offer as entry points.
 
 An entry point of the group `firmwright.planners` is a function with the signature of
-`ir.tir.plan.Planner`; its name must differ from ours. Its docstring's first line is its summary.
+`ir.tir.plan.Planner`. Its name must differ from the built-in ones; the first line of its docstring
+is its summary.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from typing import cast
 from firmwright.base.errors import UsageError
 from firmwright.ir.tir.plan import Planner
 from firmwright.usmp.branch_and_bound import exact_planner
-from firmwright.usmp.cp_sat import cp_sat
 from firmwright.usmp.default_planner import search_planner
-from firmwright.usmp.greedy import greedy_by_conflicts, greedy_by_size
-from firmwright.usmp.hill_climb import hill_climb
+from firmwright.usmp.heuristics import greedy_by_conflicts, greedy_by_size, hill_climb
 
 PLANNER_ENTRY_POINTS = "firmwright.planners"
 DEFAULT_PLANNER = "search"
@@ -28,37 +27,36 @@ BUILTIN_PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "hill_climb": hill_climb,
         "search": search_planner,
         "exact": exact_planner,
-        "cpsat": cp_sat,
     }
 )
 
 
 def planner_names() -> tuple[str, ...]:
-    """All names `find_planner` knows, ours first."""
-    return (*BUILTIN_PLANNERS, *sorted(_offered()))
+    """Return all names that `find_planner` accepts, built-in ones first."""
+    return (*BUILTIN_PLANNERS, *sorted(_installed()))
 
 
 def planner_summaries() -> dict[str, str]:
-    """One line on each planner, by name."""
+    """Return a one-line summary of each planner by name."""
     return {name: _summary(find_planner(name)) for name in planner_names()}
 
 
 def find_planner(name: str) -> Planner:
-    """The planner of that name; UsageError listing the known ones if there is none."""
+    """Return the planner of that name; raise UsageError if there is none."""
     if name in BUILTIN_PLANNERS:
         return BUILTIN_PLANNERS[name]
-    offered = _offered()
-    if name not in offered:
+    entry_points_by_name = _installed()
+    if name not in entry_points_by_name:
         known = ", ".join(planner_names())
         raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {known}.")
-    return cast(Planner, offered[name].load())
+    return cast(Planner, entry_points_by_name[name].load())
 
 
-def _offered() -> dict[str, EntryPoint]:
-    found = sorted(
+def _installed() -> dict[str, EntryPoint]:
+    points = sorted(
         entry_points(group=PLANNER_ENTRY_POINTS), key=lambda point: (point.name, point.value)
     )
-    return {point.name: point for point in found if point.name not in BUILTIN_PLANNERS}
+    return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}
 
 
 def _summary(planner: Planner) -> str:

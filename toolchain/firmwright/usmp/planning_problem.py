@@ -1,16 +1,14 @@
-"""A planning problem as planners see it, and the way from a layout to a Plan or an error.
+"""The problem that planners solve, and the conversion of their layouts to plans or errors.
 
-In: buffers, conflicts, pools. Out: `PlanningProblem`, with conflicts listed per buffer and seen
-from it, and `Plan`s made by `solve_problem`. Invariants: buffers are numbered in the order given; a
-relation's difference is always own offset minus the other's; relations that forbid nothing are
-dropped.
+Buffers are numbered in the order in which they are passed. The constraints of a buffer are listed
+from its own viewpoint: it is `b`, and `offset(b) - offset(a)` must avoid the interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow
 from firmwright.ir.core import PoolInfo
@@ -18,46 +16,39 @@ from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Placement, Plan
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 _PEAK_SHOWN = 4
-
-
-class Relation(NamedTuple):
-    """A conflict seen from one buffer: own offset - other's must stay out of (lo, hi)."""
-
-    other: int
-    lo: int
-    hi: int
-    modulus: int
-    residue: int
+"""Buffers of the peak that the error message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningProblem:
-    """`limits` holds each pool's size in bytes, None where unlimited."""
+    """Buffers, the constraints of each, and the size of each pool (None if unlimited)."""
 
     buffers: tuple[BufferInfo, ...]
-    relations: tuple[tuple[Relation, ...], ...]
+    constraints: tuple[tuple[OffsetConstraint[int], ...], ...]
     limits: Mapping[str, int | None]
     lower_bound_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Pool and offset of each buffer by number (pool "" if none had room), tops per pool."""
+    """Pool and offset of each buffer by number (pool "" if not placed), and the pools' tops.
+
+    `proven_bytes` is a lower bound that the planner proved; 0 if it proved none.
+    """
 
     pools: tuple[str, ...]
     offsets: tuple[int, ...]
     tops: Mapping[str, int]
     unplaced_bytes: int
     proven_bytes: int = 0
-    """What the planner proved that no layout can go below."""
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What planners minimise: first everything must fit, then the sum of the pools."""
+        """The minimization goal: first place everything, then reduce the sum of the pools."""
         return self.unplaced_bytes, sum(self.tops.values())
 
     def is_proven(self, problem: PlanningProblem) -> bool:
-        """Whether no layout can be better."""
+        """Return whether no layout can be better."""
         return self.cost <= (0, max(problem.lower_bound_bytes, self.proven_bytes))
 
 
@@ -65,25 +56,30 @@ Solver: TypeAlias = Callable[[PlanningProblem], Layout]
 
 
 def build_problem(
-    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint], pools: Sequence[PoolInfo]
+    buffers: Sequence[BufferInfo],
+    constraints: Sequence[OffsetConstraint[str]],
+    pools: Sequence[PoolInfo],
 ) -> PlanningProblem:
-    """Number the buffers and turn each conflict to both of its sides."""
+    """Number the buffers and list each constraint for both of its buffers.
+
+    Constraints that forbid nothing are dropped.
+    """
     number = {buffer.name: index for index, buffer in enumerate(buffers)}
     if len(number) != len(buffers):
-        raise InternalError("two buffers of a memory plan have one name.")
-    relations: list[list[Relation]] = [[] for _ in buffers]
-    for c in conflicts:
+        raise InternalError("two buffers of a memory plan have the same name.")
+    by_buffer: list[list[OffsetConstraint[int]]] = [[] for _ in buffers]
+    for c in constraints:
         if c.hi - c.lo < 2:
             continue
         a, b = number[c.a], number[c.b]
-        opposite = -c.residue % c.modulus if c.modulus > 1 else 0
-        relations[b].append(Relation(a, c.lo, c.hi, c.modulus, c.residue))
-        relations[a].append(Relation(b, -c.hi, -c.lo, c.modulus, opposite))
+        numbered = OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue)
+        by_buffer[b].append(numbered)
+        by_buffer[a].append(numbered.seen_from(a))
     return PlanningProblem(
         tuple(buffers),
-        tuple(tuple(mine) for mine in relations),
+        tuple(tuple(own) for own in by_buffer),
         {pool.name: pool.size_bytes for pool in pools},
-        lower_bound_bytes(buffers, conflicts),
+        lower_bound_bytes(buffers, constraints),
     )
 
 
@@ -91,27 +87,27 @@ def solve_problem(
     planner: str,
     solve: Solver,
     buffers: Sequence[BufferInfo],
-    conflicts: Sequence[OffsetConstraint],
+    constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """The plan of `solve`'s layout. DoesNotFitError if the pools are too small for it."""
-    problem = build_problem(buffers, conflicts, pools)
+    """Return the plan of `solve`'s layout; raise DoesNotFitError if the pools are too small."""
+    problem = build_problem(buffers, constraints, pools)
     layout = solve(problem)
     if layout.unplaced_bytes:
-        layout = _enlarged_layout(problem, solve)
+        layout = _solve_with_unlimited_pools(problem, solve)
     placements = {
         buffer.name: Placement(pool, offset)
         for buffer, pool, offset in zip(buffers, layout.pools, layout.offsets, strict=True)
     }
     tops = {pool.name: layout.tops[pool.name] for pool in pools if layout.tops.get(pool.name)}
     bound_bytes = max(problem.lower_bound_bytes, layout.proven_bytes)
-    return Plan(planner, placements, tops, bound_bytes, tuple(buffers), tuple(conflicts))
+    return Plan(planner, placements, tops, bound_bytes, tuple(buffers), tuple(constraints))
 
 
-def _enlarged_layout(problem: PlanningProblem, solve: Solver) -> Layout:
-    """A layout found with the last resort of each buffer unlimited, if it happens to fit.
+def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
+    """Solve again with each buffer's last pool unlimited; return the layout if it fits after all.
 
-    Otherwise the error: what that layout needs is what the pools would have to hold.
+    Otherwise raise the error: the pool sizes of that layout are the sizes that would be needed.
     """
     last_resorts = {buffer.pools[-1] for buffer in problem.buffers}
     limits = {name: None if name in last_resorts else n for name, n in problem.limits.items()}

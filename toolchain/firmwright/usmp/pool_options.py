@@ -1,8 +1,7 @@
-"""The pools of a compilation: a board's own, or those asked for, which narrow them.
+"""Memory pools of a compilation: those of the board, restricted by the user's options.
 
-In: a board, the pools asked for, a limit of writable bytes. Out: pools for buffers and pools for
-constants. Invariant: on a board with a memory map each lies in a pool of the board's of that name,
-and no memory is in both kinds. UsageError for what the board does not have.
+On a board with a memory map every pool must be one of the board's. No memory holds both buffers and
+constants. Raises UsageError for pools that the board does not have.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firmwright.usmp.memory_planning import DEFAULT_POOL
 
 
 class PoolOptions(Protocol):
-    """The options that pools are made of, by the names of `pipeline.Options`."""
+    """The options of `pipeline.Options` that determine pools."""
 
     @property
     def pools(self) -> tuple[PoolInfo, ...]: ...
@@ -39,9 +38,9 @@ class PoolOptions(Protocol):
 def resolve_pools(
     board: Board, asked: PoolOptions, targets: Collection[str]
 ) -> tuple[PoolInfo, ...]:
-    """Pools for buffers, then those for constants."""
-    taken = {pool.name for pool in asked.const_pools}
-    buffers = resolve_buffer_pools(board, asked.pools, taken, asked.ram_bytes, targets)
+    """Return the pools for buffers, then those for constants."""
+    constant_pools = {pool.name for pool in asked.const_pools}
+    buffers = resolve_buffer_pools(board, asked.pools, constant_pools, asked.ram_bytes, targets)
     if asked.const_pools and not asked.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
     return (
@@ -51,7 +50,7 @@ def resolve_pools(
 
 
 def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions) -> IRModule:
-    """The speed of the memory that constants lie in, where it may decide that some are moved."""
+    """Record the speed of the program's memory if it can affect where constants are placed."""
     speed = None if board.is_host else board.flash.bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
@@ -61,19 +60,19 @@ def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions
 def resolve_buffer_pools(
     board: Board,
     asked: Sequence[PoolInfo],
-    taken: Collection[str],
+    reserved: Collection[str],
     ram_bytes: int | None,
     targets: Collection[str] = (),
 ) -> tuple[PoolInfo, ...]:
-    """The board's pools, or those asked for, with at most `ram_bytes` writable bytes in all.
+    """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
-    Memory that is `taken` by constants is no pool for buffers, nor is that of engines whose targets
-    are not among `targets`: nothing is compiled for them.
+    Excluded are pools in `reserved` (used by constants) and pools of engines without a target in
+    `targets`.
     """
     own = {
         pool.name: pool
         for pool in board.pools()
-        if pool.name not in taken and (not pool.targets or set(pool.targets) & set(targets))
+        if pool.name not in reserved and (not pool.targets or set(pool.targets) & set(targets))
     }
     if not asked:
         return _within(tuple(own.values()), ram_bytes)
@@ -85,7 +84,7 @@ def resolve_buffer_pools(
 def resolve_constant_pools(
     board: Board, asked: Sequence[PoolInfo], buffers: Sequence[PoolInfo], stream_input_rows: bool
 ) -> tuple[PoolInfo, ...]:
-    """The pools asked for constants: none by default, and they stay where the program is."""
+    """Return the pools requested for constants; without any, constants stay with the program."""
     names = [pool.name for pool in asked]
     for name in names:
         if names.count(name) > 1 or name in {pool.name for pool in buffers}:
@@ -104,7 +103,7 @@ def resolve_constant_pools(
 
 
 def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
-    """A board's pool for constants, with how the code gets at them."""
+    """Return a board's pool for constants with its access mode."""
     if scope == "global":
         return pool
     if not pool.section:
@@ -118,24 +117,24 @@ def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
 
 
 def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
-    """The pools with at most that many writable bytes in all, given to the first ones first."""
+    """Limit the writable pools to `ram_bytes` in all; earlier pools get their share first."""
     if ram_bytes is None:
         return pools
     if not any(pool.access == "rw" for pool in pools):
         pools = (DEFAULT_POOL, *pools)
-    found: list[PoolInfo] = []
+    limited: list[PoolInfo] = []
     left = ram_bytes
     for pool in pools:
         if pool.access == "rw":
             size = left if pool.size_bytes is None else min(left, pool.size_bytes)
             left -= size
             pool = replace(pool, size_bytes=size)
-        found.append(pool)
-    return tuple(found)
+        limited.append(pool)
+    return tuple(limited)
 
 
 def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
-    """The pool of the board's that is meant, no larger than asked for, and with its speeds."""
+    """Return the board's pool of that name, restricted to the requested size and speeds."""
     if asked.name not in own:
         what = "pool" if asked.access == "rw" else "pool for constants"
         raise UsageError(

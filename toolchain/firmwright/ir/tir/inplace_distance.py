@@ -29,7 +29,7 @@ _CLOSE_FRACTION = 4
 
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
-) -> tuple[OffsetConstraint, ...] | None:
+) -> tuple[OffsetConstraint[str], ...] | None:
     """Return the constraints between two parameters, or None if they must be disjoint.
 
     They apply to offset(`result`) - offset(`source`).
@@ -51,8 +51,8 @@ def find_offset_constraints(
 
 
 def _per_channel_constraints(
-    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: OffsetConstraint
-) -> tuple[OffsetConstraint, ...] | None:
+    func: tir.PrimFunc, x: tir.Buffer, y: tir.Buffer, whole: OffsetConstraint[str]
+) -> tuple[OffsetConstraint[str], ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
     At differences of whole pixels only bytes of the same channel meet, which may allow a closer

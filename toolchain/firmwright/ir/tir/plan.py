@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from firmwright.ir.core import PoolInfo
 
@@ -51,8 +51,12 @@ class BufferInfo:
         return any(mine.overlaps(theirs) for mine in self.live for theirs in other.live)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetConstraint:
+BufferKey = TypeVar("BufferKey", str, int)
+"""A buffer's name, or its number inside a planner."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetConstraint(Generic[BufferKey]):
     """offset(b) - offset(a) must not be in the open interval (lo, hi).
 
     With `modulus` m > 1, differences inside the interval that equal `residue` mod m are allowed: a
@@ -60,8 +64,8 @@ class OffsetConstraint:
     interval (hi - lo < 2) allows every difference.
     """
 
-    a: str
-    b: str
+    a: BufferKey
+    b: BufferKey
     lo: int
     hi: int
     modulus: int = 0
@@ -74,11 +78,11 @@ class OffsetConstraint:
             return True
         return self.modulus > 1 and difference % self.modulus == self.residue
 
-    def between(self, a: str, b: str) -> OffsetConstraint:
+    def between(self, a: BufferKey, b: BufferKey) -> OffsetConstraint[BufferKey]:
         """Return the same constraint for two other buffers."""
         return replace(self, a=a, b=b)
 
-    def seen_from(self, buffer: str) -> OffsetConstraint:
+    def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
         """Return the constraint with `buffer` as b: on its offset minus the other offset."""
         if buffer == self.b:
             return self
@@ -119,7 +123,7 @@ class Plan:
     pool_bytes: Mapping[str, int]
     lower_bound_bytes: int
     buffers: tuple[BufferInfo, ...] = ()
-    conflicts: tuple[OffsetConstraint, ...] = ()
+    conflicts: tuple[OffsetConstraint[str], ...] = ()
 
     @property
     def workspace_bytes(self) -> int:
@@ -132,5 +136,5 @@ class Plan:
 
 
 Planner: TypeAlias = Callable[
-    [Sequence[BufferInfo], Sequence[OffsetConstraint], Sequence[PoolInfo]], Plan
+    [Sequence[BufferInfo], Sequence[OffsetConstraint[str]], Sequence[PoolInfo]], Plan
 ]

@@ -22,7 +22,7 @@ PLAIN_NODES = (12, 80)
 LARGE_NODES = (20, 60, 200, 600, 2000)
 
 PlanningProblem: TypeAlias = tuple[
-    tuple[BufferInfo, ...], tuple[OffsetConstraint, ...], tuple[PoolInfo, ...]
+    tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]
 ]
 
 

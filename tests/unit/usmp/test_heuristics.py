@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmwright.ir.core import PoolInfo
-from firmwright.usmp.greedy import conflict_order, size_order
+from firmwright.usmp.heuristics import conflict_order, greedy_by_size, hill_climb, size_order
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.planning_problem import build_problem
 
@@ -24,3 +24,9 @@ def test_by_size_ties_go_to_more_conflicts_then_to_the_later_name(make_buffer: C
 
 def test_by_conflicts_ties_go_to_size_then_to_the_later_name(make_buffer: Callable) -> None:
     assert _names(make_buffer, conflict_order) == ["a", "f", "e", "c", "b", "d"]
+
+
+def test_swaps_reach_the_bound_where_the_first_order_does_not(chain: Callable) -> None:
+    problem = chain([27648, 18432, 18432, 36864, 9216, 18432, 18432, 18432, 4608])
+    assert greedy_by_size(*problem).workspace_bytes > 55296
+    assert hill_climb(*problem).workspace_bytes == 55296
