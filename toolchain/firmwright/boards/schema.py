@@ -26,7 +26,7 @@ from firmwright.boards.peripherals import (
 from firmwright.boards.toml_table import NOT_IN_TOML, TomlKey, TomlTable, expect_fields, read_table
 from firmwright.ir.core import PoolInfo
 
-RunKind = Literal["host", "qemu", "serial", "renode", "fvp", "plugin"]
+RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
 
 CORES: Final = (
@@ -246,8 +246,8 @@ def read_board(table: TomlTable, name: str) -> Board:
 def _read_run(table: TomlTable) -> RunConfig:
     run = read_table(table, RunConfig)
     for key, kinds in (
-        ("program", ("qemu", "fvp", "plugin")),
-        ("machine", ("qemu", "fvp", "renode")),
+        ("program", ("qemu", "plugin")),
+        ("machine", ("qemu",)),
     ):
         if run.kind in kinds:
             table.text(key)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from firmwright.artifacts import PreloadedMemory
 from firmwright.boards import Board
-from firmwright.device.emulators import open_fvp, open_renode
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.qemu_process import QemuCommand, start_qemu
@@ -20,12 +19,12 @@ from firmwright.device.transport import Transport
 from firmwright.device.transport_plugins import TransportRequest, plugin_for_board, plugin_for_port
 
 EXTERNAL_MEMORY_VARIABLE = "FWR_EXTERNAL"
-"""The environment variable by which a firmware on the host finds the file that it reads."""
+"""The environment variable that names the external-memory file of host firmware."""
 
 
 RTT_SCHEME = "rtt://"
 RECONNECT_S = 5.0
-"""How long a port that went may take to come back, as an adapter does that is plugged anew."""
+"""Time allowed for a disconnected port to reappear."""
 
 
 def open_transport(
@@ -49,13 +48,13 @@ def open_transport(
     Raises ToolMissingError for a missing emulator, DeviceError if the port cannot be opened, and
     UsageError if a port must be named.
     """
-    opening = TransportRequest(board, elf, port, baud, tuple(loads))
+    request = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:
         stub = GdbClient(port.removeprefix(RTT_SCHEME))
         return RttTransport(stub, board.ram.start, board.ram.size_bytes, port)
     if port:
-        opener = plugin_for_port(port)
-        return _reconnecting(port, baud) if opener is None else opener(opening)
+        open_plugin = plugin_for_port(port)
+        return _reconnecting(port, baud) if open_plugin is None else open_plugin(request)
     match board.run.kind:
         case "host":
             external = {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file)} if loads else {}
@@ -70,14 +69,10 @@ def open_transport(
                 return open_qemu_rtt(command, board)
             return start_qemu(command)
         case "serial":
-            found = find_serial_port(board.name, board.flash_tools.usb, usb_ports())
-            return _reconnecting(found, baud)
-        case "renode":
-            return open_renode(opening)
-        case "fvp":
-            return open_fvp(opening)
+            name = find_serial_port(board.name, board.flash_tools.usb, usb_ports())
+            return _reconnecting(name, baud)
         case "plugin":
-            return plugin_for_board(board)(opening)
+            return plugin_for_board(board)(request)
 
 
 def _reconnecting(port: str, baud: int) -> Transport:
