@@ -19,7 +19,7 @@ from kernel_batches import Batch, import_cases, make_batch
 from random_layers import layer
 from random_other_layers import FIRST, other_layer
 
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.schedules.registry import SCHEDULES
@@ -92,7 +92,9 @@ def test_schedules_of_other_types_match_the_reference_runtimes(
 @pytest.mark.host_c
 def test_ties_of_fully_connected_layers_match_the_reference_runtimes(tmp_path: Path) -> None:
     made_of = [
-        each for each in cases_of("fully_connected") if each.name.startswith(("halves", "huge"))
+        each
+        for each in conformance_cases("fully_connected")
+        if each.name.startswith(("halves", "huge"))
     ]
     cases = [replace(each, name=f"{each.name}_{place}") for place, each in enumerate(made_of)]
     batch = make_batch(cases, TARGETS, PROFILES)

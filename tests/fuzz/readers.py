@@ -26,7 +26,7 @@ from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.load import _read as read_board_file
 from firmwright.cli.profile import read_profile
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows import bootloader_flashing, reproducibility
 from firmwright.flows.build_report import read_report
 from firmwright.flows.sample_batches import npz_bytes, read_npz
@@ -99,7 +99,7 @@ def _read_fragment(data: bytes) -> object:
 def _tflite_seeds() -> tuple[bytes, ...]:
     found = []
     for name in OPERATORS:
-        cases = [case for case in cases_of(name) if case.builtin]
+        cases = [case for case in conformance_cases(name) if case.builtin]
         files = sorted((write_cases([case]) for case in cases[:12]), key=len)
         found += [file for file in files if len(file) <= LARGEST_CASE_BYTES][:2]
     return tuple(found)

@@ -16,7 +16,7 @@ from tflite_writer import write_cases
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case import ConformanceCase
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
@@ -156,7 +156,7 @@ SOME = 5
 
 
 def all_cases() -> list[tuple[str, ConformanceCase]]:
-    return [(name, case) for name in op_table() for case in cases_of(name)]
+    return [(name, case) for name in op_table() for case in conformance_cases(name)]
 
 
 def test_malformed_nodes_are_rejected_or_compiled(deep: bool) -> None:

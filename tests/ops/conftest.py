@@ -13,7 +13,7 @@ from tflite_writer import input_names, output_names, write_cases
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_sample
@@ -69,7 +69,7 @@ def ask(
             cases = {
                 (name, case.name): case
                 for name, opdef in op_table().items()
-                for case in cases_of(opdef.name)
+                for case in conformance_cases(opdef.name)
                 if numerics in opdef.numerics and numerics in case.oracles
             }
             known[numerics] = _ask_all(cases, numerics, draw)

@@ -18,7 +18,7 @@ from state_samples import StateInput, find_state, run_samples
 from tflite_writer import write_cases
 
 from firmwright.conformance.case import ConformanceCase
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.nodes import Function
@@ -37,7 +37,7 @@ every_case = pytest.mark.parametrize(
     [
         pytest.param(name, case, id=f"{name}-{case.name}")
         for name, opdef in op_table().items()
-        for case in cases_of(opdef.name)
+        for case in conformance_cases(opdef.name)
     ],
 )
 
@@ -57,7 +57,7 @@ in_both_only_where_they_differ = pytest.mark.parametrize(
             marks=[pytest.mark.deep] if numerics == "tflm" and _alike_in_both(opdef) else [],
         )
         for name, opdef in op_table().items()
-        for case in cases_of(opdef.name)
+        for case in conformance_cases(opdef.name)
         for numerics in PROFILES
         if numerics in opdef.numerics
     ],
@@ -67,7 +67,7 @@ in_every_profile = pytest.mark.parametrize(
     [
         pytest.param(name, case, numerics, id=f"{name}-{case.name}-{numerics}")
         for name, opdef in op_table().items()
-        for case in cases_of(opdef.name)
+        for case in conformance_cases(opdef.name)
         for numerics in PROFILES
         if numerics in opdef.numerics
     ],
@@ -185,7 +185,7 @@ def _programs() -> list[object]:
         cases = [
             (name, case)
             for name, opdef in op_table().items()
-            for case in cases_of(opdef.name)
+            for case in conformance_cases(opdef.name)
             if numerics in opdef.numerics
             and (numerics == "litert" or is_deep is _alike_in_both(opdef))
         ]

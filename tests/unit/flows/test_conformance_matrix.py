@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.conformance_matrix import build_matrix
 from firmwright.flows.selftest import CaseResult, SelfTestResult, dtype_of
 from firmwright.oracle.compare import Difference
@@ -43,5 +43,5 @@ def test_cells_count_cases_and_say_what_is_missing() -> None:
     ],
 )
 def test_a_case_is_about_its_data(op: str, case: str, dtype: str) -> None:
-    (found,) = [item for item in cases_of(op) if item.name == case]
+    (found,) = [item for item in conformance_cases(op) if item.name == case]
     assert dtype_of(found) == dtype

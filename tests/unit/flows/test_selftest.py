@@ -4,7 +4,7 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.selftest import (
     EMULATED_BOARDS,
     NamedCase,
@@ -19,7 +19,7 @@ from firmwright.ops.registry import op_table
 
 
 def named_cases(op: str) -> list[NamedCase]:
-    return [NamedCase(op, case) for case in cases_of(op)]
+    return [NamedCase(op, case) for case in conformance_cases(op)]
 
 
 def test_cases_side_by_side_are_one_call_each():
@@ -50,7 +50,7 @@ def test_boards_draw_cases_of_their_own():
             item.case.name for item in cases_to_run(board, sorted(op_table()), one_each=True)
         ]
     first, second = drawn.values()
-    assert len(first) == len(second) == sum(1 for op in op_table() if any(cases_of(op)))
+    assert len(first) == len(second) == sum(1 for op in op_table() if any(conformance_cases(op)))
     assert first != second
 
 

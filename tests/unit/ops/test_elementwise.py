@@ -10,7 +10,12 @@ import pytest
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.elementwise import broadcast_loops, broadcast_shape, constant_scalar, infer
+from firmwright.ops.elementwise import (
+    broadcast_loops,
+    broadcast_shape,
+    constant_scalar,
+    infer_binary,
+)
 
 
 def test_shapes_are_aligned_at_their_last_axis() -> None:
@@ -50,7 +55,7 @@ def test_both_inputs_and_the_output_must_have_one_dtype(
 ) -> None:
     real, small = kind((2,), "float32"), kind((2,), "int8", 0.5, 0)
     with pytest.raises(NotSupportedError) as caught:
-        infer(make_call("add", [real, small], real, activation="none"))
+        infer_binary(make_call("add", [real, small], real, activation="none"))
     assert str(caught.value) == "float32 and int8 giving float32"
 
 
@@ -59,7 +64,7 @@ def test_int8_without_quantization_is_rejected(
 ) -> None:
     bare = kind((2,), "int8")
     with pytest.raises(NotSupportedError) as caught:
-        infer(make_call("mul", [bare, bare], bare, activation="none"))
+        infer_binary(make_call("mul", [bare, bare], bare, activation="none"))
     assert str(caught.value) == "an int8 tensor without quantization"
 
 

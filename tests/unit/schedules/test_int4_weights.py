@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import open_session
@@ -68,7 +68,7 @@ def test_schedules_require_int4_weights(
 
 @pytest.mark.host_c
 def test_optimize_size_halves_the_flash_of_the_weights() -> None:
-    (case,) = (one for one in cases_of("fully_connected") if one.name == "long_int8_int4")
+    (case,) = (one for one in conformance_cases("fully_connected") if one.name == "long_int8_int4")
     model = Model(cases_module([NamedCase("fully_connected", case)]))
     sizes = {}
     for goal in ("balanced", "size"):

@@ -11,7 +11,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model, partition
@@ -119,7 +119,7 @@ def test_every_function_matches_its_operator():
     """Verify one case of each operator and type in one firmware against the numpy definitions."""
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
-        for case in cases_of(name):
+        for case in conformance_cases(name):
             found = name, dtype_of(case)
             if found not in first and found[1] != "float32" and takes(NamedCase(name, case)):
                 first[found] = NamedCase(name, case)

@@ -53,7 +53,7 @@ def _nd_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "GATHER_ND", inputs, (data_tensor(y, dtype),))
 
 
-def read_cases() -> Iterator[ConformanceCase]:
+def _read_cases() -> Iterator[ConformanceCase]:
     yield from _gather_cases()
     yield from _nd_cases()
 
@@ -165,7 +165,7 @@ def _fill_cases() -> Iterator[ConformanceCase]:
 
 
 CASES: CaseTable = {
-    "dynamic_gather": read_cases,
+    "dynamic_gather": _read_cases,
     "dynamic_update_slice": _update_cases,
     "scatter_nd": _scatter_cases,
     "one_hot": _hot_cases,

@@ -28,7 +28,7 @@ def case_table() -> CaseTable:
     return table
 
 
-def cases_of(op: str) -> Iterator[ConformanceCase]:
+def conformance_cases(op: str) -> Iterator[ConformanceCase]:
     """Generate the conformance cases of operator `op`, if any."""
     cases = case_table().get(op)
     return iter(()) if cases is None else cases()

@@ -14,7 +14,7 @@ from typing import Any
 
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, partition
 from firmwright.flows.model_session import ModelSession, open_session
@@ -114,7 +114,7 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
         for chain in operator_chains(entry.pattern):
             chains_by_ops.setdefault(tuple(part.op for part in chain), chain)
     for chain in chains_by_ops.values():
-        cases = (NamedCase(chain[0].op, case) for case in cases_of(chain[0].op))
+        cases = (NamedCase(chain[0].op, case) for case in conformance_cases(chain[0].op))
         for group in grouped(list(cases), budget):
             yield chain, group
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.selftest import EMULATED_BOARDS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.graph.opdef import OpDef, OpTable
@@ -74,7 +74,7 @@ def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[Support
 
 
 def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
-    cases = sum(1 for _ in cases_of(opdef.name))
+    cases = sum(1 for _ in conformance_cases(opdef.name))
     return SupportedOperator(
         opdef.name,
         _imports(opdef, "tflite:"),

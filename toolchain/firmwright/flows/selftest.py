@@ -19,7 +19,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import Board, load_board
 from firmwright.conformance.case import CaseTensor, ConformanceCase
-from firmwright.conformance.registry import cases_of
+from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import ModelSession, open_session
@@ -132,12 +132,12 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
         NamedCase(name, case)
         for name, opdef in op_table().items()
         if name in ops
-        for case in (_one_case(opdef, board) if one_each else cases_of(opdef.name))
+        for case in (_one_case(opdef, board) if one_each else conformance_cases(opdef.name))
     ]
 
 
 def _one_case(opdef: OpDef, board: str) -> list[ConformanceCase]:
-    cases = list(cases_of(opdef.name))
+    cases = list(conformance_cases(opdef.name))
     return [cases[zlib.crc32(f"{board} {opdef.name}".encode()) % len(cases)]] if cases else []
 
 

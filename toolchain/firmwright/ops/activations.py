@@ -35,7 +35,7 @@ from firmwright.ops.elementwise_unary import (
     unary_op,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, tensor_quant
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -61,7 +61,7 @@ def _lower_gelu(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     if call.attrs["approximate"]:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
-    return float_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
+    return libm_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
 
 
 # ---- hard_swish --------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ OPDEFS: tuple[OpDef, ...] = (
         {
             INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
             FLOAT32: compute_float32(
-                _elu, lambda x: select(x < 0.0, float_function("expm1")(minimum(x, 0.0)), x)
+                _elu, lambda x: select(x < 0.0, libm_function("expm1")(minimum(x, 0.0)), x)
             ),
         },
         _ELU,

@@ -20,7 +20,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import (
     DTYPES,

@@ -55,7 +55,7 @@ def window_sums(x: Array, window: ConvWindow) -> Array:
     return total
 
 
-def rows(call: OpCall) -> RowWindow | RowReduction | None:
+def row_access(call: OpCall) -> RowWindow | RowReduction | None:
     """Return the row window of an unpadded call, or a row reduction for a global pool."""
     window = pool_window(call)
     if any(window.padding[:2]):
@@ -112,7 +112,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    row_access=rows,
+    row_access=row_access,
     imports={"tflite:AVERAGE_POOL_2D": pool_importer("average_pool2d")},
     dtypes=DTYPES,
     numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),

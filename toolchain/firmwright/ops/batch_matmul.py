@@ -22,7 +22,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     apply_int64_requant,
     requant_with_16_bit_multiplier,

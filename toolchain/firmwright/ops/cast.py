@@ -19,7 +19,7 @@ from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import logical_not
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.elementwise_unary import compute_elements, unary_op
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 

@@ -19,7 +19,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 
 _SLOTS_FOR_EVERY_RUN = (5, 13, 25)

@@ -18,7 +18,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow, Subviews, both_profiles
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation
 from firmwright.ops.row_windows import elementwise_row_window
@@ -45,12 +45,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, first.dtype, y.quantization),)
 
 
-def rows(call: OpCall) -> RowWindow | None:
+def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window, None if the inputs are joined along the rows."""
     return elementwise_row_window(call) if call.int_attr("axis") > 1 else None
 
 
-def windows(call: OpCall) -> Subviews | None:
+def subviews(call: OpCall) -> Subviews | None:
     """Return the subviews if the inputs are joined along the outermost axis."""
     axis = call.int_attr("axis")
     if math.prod(call.output.shape[:axis]) > 1:
@@ -100,8 +100,8 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    subviews=windows,
-    row_access=rows,
+    subviews=subviews,
+    row_access=row_window,
     imports={"tflite:CONCATENATION": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics=both_profiles(None, "copies", "reference_ops Concatenation"),

@@ -24,7 +24,7 @@ from firmwright.ops.conv_window import (
     import_window,
     window_of,
 )
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
     apply_int64_requant,
@@ -88,7 +88,7 @@ def weights_of(call: OpCall) -> Array:
     return np.asarray(weights.array())
 
 
-def rows(call: OpCall) -> RowWindow | None:
+def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window; padding rows hold the zero point."""
     w = call.input(1)
     quantized = call.input(0).dtype != FLOAT32
@@ -156,7 +156,7 @@ def _lower_float(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [at.n, at.oy, at.ox, oc], value)
 
 
-def macs(call: OpCall) -> int:
+def count_macs(call: OpCall) -> int:
     _, kh, kw, ic = call.input(1).shape
     return call.output.elements * kh * kw * ic
 
@@ -180,7 +180,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    row_access=rows,
+    row_access=row_window,
     imports={"tflite:CONV_2D": import_tflite},
     dtypes=("int8", "int16", "float32"),
     numerics={
@@ -195,6 +195,6 @@ OPDEF = OpDef(
             "arm_nn_requantize, reference ConvPerChannel",
         ),
     },
-    macs=macs,
+    macs=count_macs,
     restrictions="constant weights; floats with int8 weights: hybrid_conv2d",
 )

@@ -25,7 +25,7 @@ from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,

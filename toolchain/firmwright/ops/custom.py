@@ -51,7 +51,7 @@ class CustomOp:
 class CustomOpRegistry:
     """The custom operators of this process by (domain, name)."""
 
-    _known: dict[tuple[str, str], CustomOp] = field(default_factory=dict)
+    _ops: dict[tuple[str, str], CustomOp] = field(default_factory=dict)
 
     def register(self, op: CustomOp) -> None:
         """Register an operator; a later registration replaces an earlier one."""
@@ -60,12 +60,12 @@ class CustomOpRegistry:
                 f"the function of the custom operator {op.name}, {op.function!r}, "
                 "is not a C identifier."
             )
-        self._known[op.domain, op.name] = op
+        self._ops[op.domain, op.name] = op
 
     def find(self, domain: str, name: str) -> CustomOp | None:
-        return self._known.get((domain, name))
+        return self._ops.get((domain, name))
 
-    def of(self, call: OpCall) -> CustomOp | None:
+    def for_call(self, call: OpCall) -> CustomOp | None:
         """Return the registered operator of a call, if any."""
         return self.find(call.str_attr("domain"), call.str_attr("name"))
 
@@ -87,12 +87,12 @@ def import_custom(context: ImportContext) -> ImportedCall:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    op = CUSTOM_OPS.of(call)
+    op = CUSTOM_OPS.for_call(call)
     return call.outputs if op is None else op.infer(call)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    op = CUSTOM_OPS.of(call)
+    op = CUSTOM_OPS.for_call(call)
     if op is None:
         raise UsageError(
             f"the custom operator {call.str_attr('name')} has no numpy reference.",
@@ -107,8 +107,8 @@ def lower(call: OpCall, kernel: object) -> None:
     )
 
 
-def macs(call: OpCall) -> int:
-    op = CUSTOM_OPS.of(call)
+def count_macs(call: OpCall) -> int:
+    op = CUSTOM_OPS.for_call(call)
     return 0 if op is None else op.macs(call)
 
 
@@ -117,5 +117,5 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    macs=macs,
+    macs=count_macs,
 )

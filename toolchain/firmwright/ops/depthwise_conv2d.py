@@ -20,14 +20,14 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.conv2d import bias_of, requantization_of, rows
+from firmwright.ops.conv2d import bias_of, requantization_of, row_window
 from firmwright.ops.conv_window import (
     check_window,
     im2col,
     import_window,
     window_of,
 )
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
     apply_int64_requant,
@@ -138,7 +138,7 @@ def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
                 yield ic * count + m, ic
 
 
-def macs(call: OpCall) -> int:
+def count_macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
 
@@ -157,7 +157,7 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    row_access=rows,
+    row_access=row_window,
     imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
     dtypes=("int8", "int16", "float32"),
     numerics=both_profiles(
@@ -165,6 +165,6 @@ OPDEF = OpDef(
         "int32; int16: int64, rounded once by 16 bits",
         "reference DepthwiseConvPerChannel",
     ),
-    macs=macs,
+    macs=count_macs,
     restrictions="constant weights; not hybrid",
 )

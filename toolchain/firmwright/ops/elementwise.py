@@ -18,7 +18,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     float_activation_range,
@@ -44,7 +44,7 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def infer(call: OpCall) -> tuple[TensorType, ...]:
+def infer_binary(call: OpCall) -> tuple[TensorType, ...]:
     """Check two inputs and an output of one dtype and return the output type.
 
     int8 and int16 are quantized per tensor, int16 with zero point 0. int32 values wrap.

@@ -94,7 +94,7 @@ def _arithmetic_op(
     """Return the operator that applies `compute` to floats and to wrapping int32 values."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
-        types = elementwise.infer(call)
+        types = elementwise.infer_binary(call)
         quantized.check(call)
         return types
 

@@ -30,7 +30,7 @@ from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     clamp,

@@ -34,7 +34,7 @@ from firmwright.ops.elementwise_unary import (
 )
 from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import (
     Requantization,
     make_requantization,
@@ -89,7 +89,7 @@ def _sqrt_quantized(call: OpCall, x: Array) -> Array:
 
 def _lower_sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     real = maximum(x.cast(INT32), 0).cast(FLOAT32) * tensor_quant(call.input(0)).scale
-    steps = float_function("sqrt")(real) / tensor_quant(call.output).scale
+    steps = libm_function("sqrt")(real) / tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
@@ -132,15 +132,15 @@ _ROWS: tuple[
     ...,
 ] = (
     # name, double, TIR, quantized values
-    ("ceil", np.ceil, float_function("ceil"), None),
-    ("cos", np.cos, float_function("cos"), None),
-    ("exp", np.exp, float_function("exp"), lambda call, x: np.exp(x)),
-    ("floor", np.floor, float_function("floor"), None),
-    ("log", np.log, float_function("log"), _log),
-    ("round", np.rint, float_function("rint"), None),
-    ("rsqrt", lambda x: 1 / np.sqrt(x), float_function("rsqrt"), None),
-    ("sin", np.sin, float_function("sin"), None),
-    ("sqrt", np.sqrt, float_function("sqrt"), None),
+    ("ceil", np.ceil, libm_function("ceil"), None),
+    ("cos", np.cos, libm_function("cos"), None),
+    ("exp", np.exp, libm_function("exp"), lambda call, x: np.exp(x)),
+    ("floor", np.floor, libm_function("floor"), None),
+    ("log", np.log, libm_function("log"), _log),
+    ("round", np.rint, libm_function("rint"), None),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), libm_function("rsqrt"), None),
+    ("sin", np.sin, libm_function("sin"), None),
+    ("sqrt", np.sqrt, libm_function("sqrt"), None),
 )
 
 

@@ -18,7 +18,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr
 from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.interpolated_lut import (
     build_lut,
     lookup,

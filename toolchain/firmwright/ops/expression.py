@@ -66,7 +66,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         store(value)
 
 
-def rows(call: OpCall) -> RowWindow | None:
+def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window, None if an input is permuted."""
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
@@ -76,6 +76,6 @@ OPDEF = OpDef(
     infer=infer,
     reference=reference,
     lower=lower,
-    row_access=rows,
+    row_access=row_window,
     dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
 )

@@ -26,7 +26,6 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.custom_options import int_option
 from firmwright.ops.fft_lowering import FftBuilder
 from firmwright.ops.fft_tables import (
     digit_reversal,
@@ -35,7 +34,7 @@ from firmwright.ops.fft_tables import (
     real_twiddle_factors,
     twiddle_factors,
 )
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import int_option, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
 

@@ -23,7 +23,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     ExactScale,
     accumulator_dtype,

@@ -22,7 +22,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.conv2d import bias_of, macs
+from firmwright.ops.conv2d import bias_of, count_macs
 from firmwright.ops.conv_window import (
     ConvWindow,
     OutputPosition,
@@ -274,5 +274,5 @@ OPDEF = OpDef(
     lower=lower,
     dtypes=("float32 with int8 weights",),
     numerics={"litert": NumericsSpec(None, "int32, scaled in float32", "HybridConv")},
-    macs=macs,
+    macs=count_macs,
 )

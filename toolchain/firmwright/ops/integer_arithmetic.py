@@ -20,7 +20,7 @@ from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maxim
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise_binary import BinaryImplementation, binary_op
 from firmwright.ops.intrinsics import POWER_I32
-from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.libm_intrinsics import libm_function
 
 _INTEGERS = (INT8, INT16, INT32)
 
@@ -108,7 +108,7 @@ OPDEFS: tuple[OpDef, ...] = (
         | {
             FLOAT32: BinaryImplementation(
                 _float32(lambda a, b: np.floor(a / b)),
-                lambda call, a, b: float_function("floor")(a / b),
+                lambda call, a, b: libm_function("floor")(a / b),
             )
         },
         _FLOAT,

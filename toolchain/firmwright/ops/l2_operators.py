@@ -26,9 +26,9 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import pooling
 from firmwright.ops.average_pool2d import rounded_mean, tap_count, window_sums
 from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, import_activation, tensor_quant
 
 _OUTPUT_BITS = 7
@@ -82,7 +82,7 @@ def _lower(call: OpCall, b: Kernel) -> None:
             b.store(squares, [0], b.load(squares, [0]) + v * v)
         total = b.load(squares, [0])
         if real:
-            length = maximum(float_function("sqrt")(total), _LEAST_LENGTH)
+            length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
             with b.let("length", length) as size, b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return
@@ -121,7 +121,7 @@ def _pool_lower(call: OpCall, b: Kernel) -> None:
     window = pooling.pool_window(call)
 
     def finish(at: Any, total: ArithExpr) -> ArithExpr:
-        return float_function("sqrt")(rounded_mean(total, tap_count(window, at)))
+        return libm_function("sqrt")(rounded_mean(total, tap_count(window, at)))
 
     pooling.lower_pool(call, b, 0, lambda acc, x: acc + x * x, finish)
 

@@ -86,6 +86,6 @@ FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
 }
 
 
-def float_function(name: str) -> Callable[[ArithExpr], ArithExpr]:
+def libm_function(name: str) -> Callable[[ArithExpr], ArithExpr]:
     """Return the TIR builder of function `name`, such as "log"."""
     return lambda x: intrinsic(f"{name}_f32", [x], FLOAT32)

@@ -19,7 +19,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 
 BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"

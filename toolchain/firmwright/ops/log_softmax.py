@@ -30,9 +30,9 @@ from firmwright.ir.tir.builder import ArithExpr, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax
 from firmwright.ops.fixed_point_log import LOGARITHM, OUT_BITS
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import float_function
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, tensor_quant
 
 _RIGHT = 31 - OUT_BITS - 4
@@ -113,7 +113,7 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth:
         below = b.load(x, [row, i]) - b.load(highest, [0])
         b.store(total, [0], b.load(total, [0]) + intrinsic("exp_f32", [below], FLOAT32))
     with (
-        b.let("logarithm", float_function("log")(b.load(total, [0]))) as logarithm,
+        b.let("logarithm", libm_function("log")(b.load(total, [0]))) as logarithm,
         b.for_("i", depth) as i,
     ):
         b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)

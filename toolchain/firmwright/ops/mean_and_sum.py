@@ -25,7 +25,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, Builder
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
 from firmwright.ops.row_windows import sum_rows

@@ -19,7 +19,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 

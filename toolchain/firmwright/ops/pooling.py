@@ -26,7 +26,7 @@ from firmwright.ops.conv_window import (
     import_window,
     window_of,
 )
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     apply_activation,

@@ -23,7 +23,7 @@ from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, make_requantization, tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window

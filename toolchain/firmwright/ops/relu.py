@@ -21,7 +21,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef
 from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,

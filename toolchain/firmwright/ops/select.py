@@ -17,7 +17,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES

@@ -26,8 +26,7 @@ from firmwright.ir.graph.op_import import ImplicitState, ImportContext, Imported
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.custom_options import int_options
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import int_options, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_intrinsics import bit_length, rounded_square_root
 from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator

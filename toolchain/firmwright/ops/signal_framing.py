@@ -25,8 +25,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
-from firmwright.ops.custom_options import int_option, int_options
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
 

@@ -24,8 +24,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.builder import maximum, minimum, select
-from firmwright.ops.custom_options import int_options
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import int_options, require_tensors
 from firmwright.ops.kernel import Kernel
 
 

@@ -33,7 +33,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point_exp import exp_on_negative_values
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import clamp, tensor_quant

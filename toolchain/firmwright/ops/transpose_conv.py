@@ -24,7 +24,7 @@ from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.conv_window import OutputPosition, checked_int_option
-from firmwright.ops.importing import require_tensors
+from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
     apply_int64_requant,

@@ -74,7 +74,9 @@ def lower_custom_ops(module: IRModule) -> IRModule:
             continue
         body: list[Call] = []
         for call in function.body:
-            custom_op = CUSTOM_OPS.of(make_op_call(call, module)) if call.op == "custom" else None
+            custom_op = (
+                CUSTOM_OPS.for_call(make_op_call(call, module)) if call.op == "custom" else None
+            )
             if custom_op is not None:
                 module, call = _lower_call(module, call, custom_op)
             body.append(call)
