@@ -1,35 +1,36 @@
-"""Draws a memory plan as it changes over a run: time to the right, bytes upwards.
+"""Draw the memory plan of a model over a run: time to the right, bytes upwards.
 
-    python docs/memory_map.py OUT/metadata.json -o plan.svg [--pool sram] [--title TEXT]
+    python docs/memory_map.py MODEL -o plan.svg [--board B] [--pool sram] [--title TEXT]
 
-In: the metadata.json that `firmwright compile` writes. Out: one SVG, the same bytes for the same
-plan. `firmwright report` has the same map in its page, to look at with the pointer.
+The output is deterministic. The page of `firmwright report` has the same map with tooltips.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "toolchain"))
 
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model
 from firmwright.report.memory_map import make_memory_map, render_svg
 
 
 def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Draws the memory plan of a compiled model.")
-    parser.add_argument("metadata", type=Path)
+    """Parse the arguments and write the SVG."""
+    parser = argparse.ArgumentParser(description="Draw the memory plan of a model.")
+    parser.add_argument("model", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--board", default="mps2-an386")
     parser.add_argument("--pool", default="")
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    metadata = json.loads(args.metadata.read_text(encoding="utf-8"))
-    pool = args.pool or next(name for name, facts in metadata["pools"].items() if facts["bytes"])
-    title = args.title or f"{metadata['model']} on {metadata['board']}, pool {pool}"
-    args.output.write_text(render_svg(make_memory_map(metadata, pool, title)), encoding="utf-8")
+    summary = compile_for(load_model(args.model), args.board).summary
+    pool = args.pool or next(name for name, pool in summary.pools.items() if pool.bytes)
+    title = args.title or f"{summary.model} on {summary.board}, pool {pool}"
+    args.output.write_text(render_svg(make_memory_map(summary, pool, title)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -73,17 +73,11 @@ def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _options() -> Iterator[tuple[str, str, str, str]]:
-    """Fields of `Options`; what they mean is said by the options of `compile`."""
+    """Yield the fields of `Options` with the help texts of the options of `compile`."""
     meanings = {a.dest: a.help or "" for a in parsers_of(_parser(verbs()))["compile"]._actions}
-    known = {
-        "pools": "pool",
-        "pool_assignments": "pin",
-        "const_pools": "const_pool",
-        "device_assignments": "place",
-    }
     for item in dataclasses.fields(Options):
-        said = meanings.get(known.get(item.name, item.name), "")
-        yield f"`{item.name}`", f"`{item.type}`", _default(item), cell(said.replace("<", "&lt;"))
+        text = meanings.get(item.name, "")
+        yield f"`{item.name}`", f"`{item.type}`", _default(item), cell(text.replace("<", "&lt;"))
 
 
 def _default(item: dataclasses.Field[Any]) -> str:

@@ -240,9 +240,9 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation,
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_what_a_package_cannot_say_is_refused(digits: Compilation, tmp_path: Path):
-    known = dict(digits.metadata)
-    unusual = replace(digits, metadata={**known, "io": {**known["io"], "mode": "caller"}})
+def test_unusual_interfaces_cannot_be_exported(digits: Compilation, tmp_path: Path):
+    io = replace(digits.summary.io, mode="caller")
+    unusual = replace(digits, summary=replace(digits.summary, io=io))
     with pytest.raises(UsageError, match="--io-buffers caller changes that"):
         export_model(unusual, "cmake", tmp_path)
     with pytest.raises(UsageError, match="no place for tests"):

@@ -1,4 +1,4 @@
-"""A debugger in front of an emulated board, stopped where the wanted operator begins."""
+"""Debugging an emulated board, stopped at the start of an operator."""
 
 from pathlib import Path
 
@@ -23,11 +23,13 @@ A0 = {"cortex_m": 0, "riscv32": 10}
         pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
     ],
 )
-def test_the_emulator_waits_and_then_stops_before_every_operator(
-    name: str, digits_path: Path
-) -> None:
-    """What the printed command has GDB do, done by the client for flashing."""
+def test_emulator_is_halted_and_stops_at_every_operator(name: str, digits_path: Path) -> None:
+    """The client for flashing executes the printed GDB commands."""
     compiled = compile_for(load_model(digits_path), name)
+    indices = [operator.index for operator in compiled.summary.operators]
+    assert indices[-1] == 9, "operator 7 is a view, without code"
+    for index in indices:
+        check_operator(compiled, index)
     with start_halted(compiled) as (image, address), GdbClient(f"unix:{address}") as stub:
         (probe,) = (s.address & ~1 for s in image.sizes.symbols if s.name == "fwr_probe")
         first = A0[compiled.board.port]
@@ -35,15 +37,15 @@ def test_the_emulator_waits_and_then_stops_before_every_operator(
         for _ in range(STOPS_MAX):
             stub.stop_at(probe, thumb=compiled.board.port == "cortex_m")
             index, phase, data = (stub.register(first + i) for i in range(3))
-            if data:  # else the probe's own cost is being measured
+            if data:  # calls without data measure the probe's own cost
                 seen.append((index, phase))
-            if len(seen) == 6:
+            if len(seen) == 2 * len(indices):
                 break
             stub.step()
-        assert seen == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+        assert seen == [(index, phase) for index in indices for phase in (0, 1)]
 
 
-def test_gdb_is_told_where_to_stop_and_boards_have_a_server() -> None:
+def test_gdb_commands_have_a_breakpoint_and_boards_have_a_server() -> None:
     emulated = debug_commands(load_board("mps2-an386"), ELF, "/tmp/gdb", 3)
     assert emulated.server == ()
     assert emulated.gdb == (
@@ -61,16 +63,18 @@ def test_gdb_is_told_where_to_stop_and_boards_have_a_server() -> None:
     physical = debug_commands(load_board("nrf52840-dk"), ELF, "", None)
     assert physical.server == ("pyocd", "gdbserver", "--target", "nrf52840")
     assert physical.gdb[-1] == "target remote localhost:3333"
-    with pytest.raises(UsageError, match="no debug probe is known"):
+    with pytest.raises(UsageError, match="configures no debug probe"):
         debug_commands(load_board("mps2-an386"), ELF, "", None)
 
 
-def test_an_operator_that_is_not_there_and_a_missing_gdb_are_named(
+def test_missing_operators_and_a_missing_gdb_are_usage_errors(
     digits_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = compile_for(load_model(digits_path), "host")
-    with pytest.raises(UsageError, match="no operator 99: the model has"):
+    with pytest.raises(UsageError, match="no code of an operator 99: the model has 10"):
         check_operator(compiled, 99)
+    with pytest.raises(UsageError, match="operator 7: it is a view"):
+        check_operator(compiled, 7)
     check_operator(compiled, 0)
     with pytest.raises(UsageError, match="only an emulator"), start_halted(compiled):
         pass

@@ -30,8 +30,8 @@ def test_a_main_of_ones_own_takes_the_place_of_loop_and_glue(board: str):
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--main", "main.c"], "--main is for a project with -o DIR"),
-        (["--main", "main.c", "-o", "out", "--firmware", "mlperf"], "and without --firmware"),
+        (["--main", "main.c"], "--main needs -o DIR"),
+        (["--main", "main.c", "-o", "out", "--firmware", "mlperf"], "excludes --firmware"),
         (["--main", "nowhere.c", "-o", "out"], "the main program cannot be read"),
     ],
 )

@@ -14,7 +14,7 @@ from firmwright.ir.core import Constant, PoolInfo, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
-from firmwright.package.metadata import FWR_ABI, build_metadata
+from firmwright.package.metadata import FWR_ABI, summarize_compilation
 
 X, Y = tir.Buffer("x", INT8, (4,)), tir.Buffer("y", INT8, (4,))
 
@@ -73,7 +73,9 @@ def planned() -> IRModule:
 
 def test_the_keys_that_scripts_rely_on_are_there() -> None:
     compiler = {"tool": "gcc", "flags": ["-O2"]}
-    facts = build_metadata(planned(), "host", compiler=compiler)
+    facts = summarize_compilation(
+        planned(), "host", compiler=compiler, options={"optimize": "speed"}
+    ).to_json()
     assert facts["compiler"] == compiler
     assert facts["workspace_bytes"] == 20
     assert facts["lower_bound_bytes"] == 16
@@ -87,17 +89,17 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
 
 
 def test_scratch_is_what_lives_at_one_time() -> None:
-    assert build_metadata(planned())["scratch_bytes"] == 9
+    assert summarize_compilation(planned()).scratch_bytes == 9
 
 
 def test_equal_constants_count_once_and_unused_ones_not() -> None:
-    facts = build_metadata(planned())
+    facts = summarize_compilation(planned()).to_json()
     assert [row["name"] for row in facts["constants"]] == ["a"]
     assert facts["constants_bytes"] == 4
 
 
 def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
-    rows = build_metadata(planned())["operators"]
+    rows = summarize_compilation(planned()).to_json()["operators"]
     assert [(row["index"], row["name"], row["kernel"]) for row in rows] == [
         (0, "y", "add_0"),
         (2, "y", "add_1"),
@@ -108,7 +110,7 @@ def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
 
 
 def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
-    (tensor,) = build_metadata(planned())["io"]["inputs"]
+    (tensor,) = summarize_compilation(planned()).to_json()["io"]["inputs"]
     assert (tensor["name"], tensor["field"], tensor["pool"], tensor["offset"]) == (
         "in",
         "x",
@@ -119,7 +121,9 @@ def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
 
 
 def test_the_text_is_the_same_every_time_and_plain_json() -> None:
-    first, second = (json.dumps(build_metadata(planned()), sort_keys=True) for _ in range(2))
+    first, second = (
+        json.dumps(summarize_compilation(planned()).to_json(), sort_keys=True) for _ in range(2)
+    )
     assert first == second
 
 

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from firmwright.artifacts import ImageRegionUsage, SectionSize
 from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.model import (
     BuildReport,
-    ImageSection,
-    MemoryRegionUsage,
     OperatorReport,
     PoolUsage,
     StackReport,
@@ -43,7 +42,7 @@ def make_report(**changed: Any) -> BuildReport:
         ),
         operator_by_time=(0, -1, 2),
         operators=(operator(0, "conv2d", 600), operator(2, "softmax", 400)),
-        sections=(ImageSection(".text", "text", 3000), ImageSection(".rodata", "rodata", 2000)),
-        regions=(MemoryRegionUsage("code", 5000, 100_000),),
+        sections=(SectionSize(".text", 0, 3000, "text"), SectionSize(".rodata", 3000, 2000, "rodata")),
+        regions=(ImageRegionUsage("code", 5000, 100_000),),
     )  # fmt: skip
     return replace(report, **changed)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from sample_report import make_report, operator
 
+from firmwright.artifacts import ImageRegionUsage
 from firmwright.report.findings import find_issues
-from firmwright.report.model import MemoryRegionUsage, PoolUsage
+from firmwright.report.model import PoolUsage
 
 STACK = replace(make_report().stack, firmware_bytes=3500)
 SLOW = (operator(0, "conv2d", 900), operator(2, "softmax", 100, schedule="default"))
@@ -31,7 +32,7 @@ def test_unremarkable_build_has_no_findings():
         ({"operators": MOVED}, "1 transposes remain: 100 instructions, 10.0 % of", "export"),
         ({"pools": (PoolUsage("sram", 96, 100),)}, "pool sram is nearly full: 96 of 100", "--ram"),
         (
-            {"regions": (MemoryRegionUsage("code", 95, 100),)},
+            {"regions": (ImageRegionUsage("code", 95, 100),)},
             "region code is nearly full",
             "--const-pool",
         ),

@@ -108,7 +108,6 @@ def _row(
     seconds = time.perf_counter() - start
     image = build_image(compiled)
     unit, count = _count(compiled, image)
-    metadata = compiled.metadata
     return BenchmarkRow(
         model=path.name,
         board=board,
@@ -116,8 +115,8 @@ def _row(
         mode=mode,
         unit=unit,
         count=count,
-        workspace_bytes=metadata["workspace_bytes"],
-        lower_bound_bytes=metadata["lower_bound_bytes"],
+        workspace_bytes=compiled.summary.workspace_bytes,
+        lower_bound_bytes=compiled.summary.lower_bound_bytes,
         flash_bytes=image.model_flash_bytes,
         stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),

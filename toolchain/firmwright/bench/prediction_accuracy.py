@@ -52,16 +52,15 @@ def compare_predictions(
                 log.warning("%s on %s: %s", path.name, board, error)
                 continue
             predictions = predict_instructions(compiled)
-            for row in compiled.metadata["operators"]:
-                index = int(row["index"])
+            for operator in compiled.summary.operators:
                 yield Prediction(
                     path.name,
                     board,
-                    index,
-                    str(row["kind"]),
-                    str(row["schedule"]),
-                    predictions[index],
-                    exact.operators[index].instructions,
+                    operator.index,
+                    operator.kind,
+                    operator.schedule,
+                    predictions[operator.index],
+                    exact.operators[operator.index].instructions,
                 )
 
 

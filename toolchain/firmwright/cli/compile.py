@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.shared_options import (
@@ -22,6 +21,7 @@ from firmwright.cli.shared_options import (
 )
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
+from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
@@ -227,58 +227,57 @@ class PassWatcher:
             )
 
 
-def _pools_in_use(known: Mapping[str, Any], access: str = "rw") -> str:
-    pools = {name: pool for name, pool in known["pools"].items() if pool["access"] == access}
-    used = {name: pool["bytes"] for name, pool in pools.items() if pool["bytes"]}
-    return ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in used.items())
+def _pools_in_use(summary: CompilationSummary | BundleSummary, access: str = "rw") -> str:
+    pools = [(name, pool) for name, pool in summary.pools.items() if pool.access == access]
+    return ", ".join(f"{name} {pool.bytes:,}" for name, pool in pools if pool.bytes)
 
 
 def format_bundle_summary(
-    project: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
+    bundle: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
 ) -> str:
     """Format the facts about several models in one firmware; `parts` are the single models."""
-    known = project.metadata
-    pools = _pools_in_use(known)
-    alone = ", ".join(f"{p.module.name} {p.metadata['workspace_bytes']:,}" for p in parts)
-    how = "each its own" if known["concurrent"] else "shared"
+    summary = bundle.summary
+    alone = ", ".join(f"{p.module.name} {p.summary.workspace_bytes:,}" for p in parts)
+    sharing = "separate for each" if summary.concurrent else "shared"
     rows: list[tuple[str, Cell]] = [
-        ("models", ", ".join(known["run_order"])),
-        ("board", f"{project.board.name}, target {next(iter(known['target'].values()))}"),
-        ("workspace", f"{known['workspace_bytes']:,} bytes, {how} ({pools})"),
+        ("models", ", ".join(summary.run_order)),
+        ("board", f"{bundle.board.name}, target {next(iter(summary.target.values()))}"),
+        ("workspace", f"{summary.workspace_bytes:,} bytes, {sharing} ({_pools_in_use(summary)})"),
         ("alone", f"{alone} bytes"),
-        ("constants", f"{known['constants_bytes']:,} bytes"),
-        ("compiled in", f"{seconds:.2f} s"),
+        ("constants", f"{summary.constants_bytes:,} bytes"),
+        *_common_rows(seconds, output),
     ]
-    if output:
-        rows.append(("project", f"{output} (scons -C {output} builds it)"))
     return format_pairs(rows)
 
 
 def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
     """Format the facts about a compilation."""
-    known = compiled.metadata
-    pools, const_pools = (_pools_in_use(known, access) for access in ("rw", "ro"))
+    summary = compiled.summary
+    pools, const_pools = (_pools_in_use(summary, access) for access in ("rw", "ro"))
+    gap = summary.optimality_gap_bytes
+    distance = f"the plan is {gap:,} above" if gap else "met"
+    constants = f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
+    views = summary.operator_count - len(summary.operators)
+    operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
     rows: list[tuple[str, Cell]] = [
-        ("model", known["model"]),
+        ("model", summary.model),
         ("board", f"{compiled.board.name}, target {_targets(compiled)}"),
-        ("workspace", f"{known['workspace_bytes']:,} bytes ({pools})"),
-        (
-            "lower bound",
-            f"{known['lower_bound_bytes']:,} bytes, {_gap(known['optimality_gap_bytes'])}",
-        ),
-        ("constants", f"{known['constants_bytes']:,} bytes{const_pools and f' ({const_pools})'}"),
-        ("operators", len(known["operators"])),
-        ("compiled in", f"{seconds:.2f} s"),
+        ("workspace", f"{summary.workspace_bytes:,} bytes ({pools})"),
+        ("lower bound", f"{summary.lower_bound_bytes:,} bytes, {distance}"),
+        ("constants", constants),
+        ("operators", operators),
+        *_common_rows(seconds, output),
     ]
-    if output:
-        rows.append(("project", f"{output} (scons -C {output} builds it)"))
     return format_pairs(rows)
+
+
+def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
+    rows: list[tuple[str, Cell]] = [("compiled in", f"{seconds:.2f} s")]
+    if output:
+        rows.append(("project", f"{output} (build it with scons -C {output})"))
+    return rows
 
 
 def _targets(compiled: Compilation) -> str:
     """Format the core and the backends in use."""
     return ", ".join(map(str, compiled.module.targets.values()))
-
-
-def _gap(optimality_gap_bytes: int) -> str:
-    return f"the plan is {optimality_gap_bytes:,} above" if optimality_gap_bytes else "met"

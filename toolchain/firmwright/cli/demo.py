@@ -43,14 +43,14 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
         build_verb.image_to_json(demo.image),
         profile_verb.profile_to_json(demo.profile),
     )
-    known = demo.compiled.metadata
-    kept = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
+    summary = demo.compiled.summary.to_json()
+    keys = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
     return {
         **verify_verb.verification_to_json(demo.verification),
         "accuracy": demo.accuracy,
         "right": demo.correct,
         "missing_tools": list(demo.missing),
-        **{name: known[name] for name in kept},
+        **{key: summary[key] for key in keys},
         **built,
         **measured,
         "firmware_stack_bytes": built["firmware_stack_bytes"],
@@ -76,17 +76,17 @@ def _notes(demo: DemoResult) -> list[str]:
 
 
 def _steps(demo: DemoResult) -> str:
-    known, image, verification = demo.compiled.metadata, demo.image, demo.verification
-    work, bound = known["workspace_bytes"], known["lower_bound_bytes"]
-    least = "the least possible" if work == bound else f"{work - bound:,} above the least possible"
-    target = next(iter(known["target"].values()))
+    summary, image, verification = demo.compiled.summary, demo.image, demo.verification
+    work, bound = summary.workspace_bytes, summary.lower_bound_bytes
+    least = "the lower bound" if work == bound else f"{work - bound:,} above the lower bound"
+    target = next(iter(summary.target.values()))
     bits = "within the tolerance of" if verification.is_float else "bit for bit equal to"
     verdict = bits if verification.exact else f"{verification.mismatches:,} differ from"
     rows = [
         (
             "compile",
-            f"digits.tflite, {len(known['operators'])} operators, for {target}",
-            f"workspace {work:,} bytes, {least}; constants {known['constants_bytes']:,} bytes",
+            f"digits.tflite, {summary.operator_count} operators, for {target}",
+            f"workspace {work:,} bytes, {least}; constants {summary.constants_bytes:,} bytes",
         ),
         (
             "build",

@@ -87,14 +87,19 @@ def find_debugger(toolchain: str) -> str:
 
 
 def check_operator(compiled: Compilation, operator: int | None) -> None:
-    """A UsageError where the model has no such operator."""
-    count = len(compiled.metadata["operators"])
-    if operator is not None and not 0 <= operator < count:
-        raise UsageError(
-            f"there is no operator {operator}: the model has {count}, counted from 0.",
-            where=compiled.module.name,
-            hint="firmwright profile MODEL lists them.",
-        )
+    """Raise UsageError if `operator` is not the number of an operator with code."""
+    if operator is None or compiled.summary.operator(operator) is not None:
+        return
+    count = compiled.summary.operator_count
+    reason = f"the model has {count}, counted from 0"
+    if 0 <= operator < count:
+        reason = "it is a view of another operator's result"
+    numbers = ", ".join(str(item.index) for item in compiled.summary.operators)
+    raise UsageError(
+        f"there is no code of an operator {operator}: {reason}.",
+        where=compiled.module.name,
+        hint=f"use one of {numbers}.",
+    )
 
 
 @contextlib.contextmanager

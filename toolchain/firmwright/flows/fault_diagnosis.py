@@ -7,7 +7,6 @@ the program counter, which several operators may share.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from firmwright.artifacts import Image
 from firmwright.device import Fault
@@ -57,20 +56,18 @@ def _path(places: Iterable[SourceLocation]) -> str:
 def _operator(
     compiled: Compilation, fault: Fault, places: Iterable[SourceLocation], prefix: str
 ) -> str:
-    rows = compiled.metadata["operators"]
+    operators = compiled.summary.operators
     if fault.operator is not None:
-        matches = [row for row in rows if row["index"] == fault.operator]
+        matches = [operator for operator in operators if operator.index == fault.operator]
     else:
         kernels = {place.function.removeprefix(f"{prefix}_") for place in places}
-        matches = [row for row in rows if row["kernel"] in kernels]
+        matches = [operator for operator in operators if operator.kernel in kernels]
     if not matches:
         return ""
-    names = ", or ".join(_describe_operator(row) for row in matches)
+    names = ", or ".join(
+        f"{op.index}, {op.name} ({op.kind}, {op.span or op.tensor})" for op in matches
+    )
     return f"The operator is {names}."
-
-
-def _describe_operator(row: dict[str, Any]) -> str:
-    return f"{row['index']}, {row['name']} ({row['kind']}, {row['span'] or row['tensor']})"
 
 
 def _stack(image: Image, fault: Fault) -> str:

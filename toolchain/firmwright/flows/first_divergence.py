@@ -12,12 +12,12 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.compilation_summary import OperatorSummary
 from firmwright.device import Session
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.reference_outputs import ReferenceOutputs
@@ -29,7 +29,6 @@ from firmwright.oracle.compare import Comparison, compare_tensor
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
-Row = dict[str, Any]
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
 """The name suffix of tensors for which the `layout` pass made channels the last axis."""
@@ -65,7 +64,7 @@ def locate_first_divergence(
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])
-    by_values = bool(compiled.module.io.state) or any(one.is_float for one in operators)
+    by_values = bool(compiled.module.io.state) or any(operator.is_float for operator in operators)
     find = _by_values if by_values else _by_checksums
     differences: list[FirstDivergence] = []
     with open_with(compiled, variant=PROFILE) as session:
@@ -85,14 +84,14 @@ class _ComparableOperator:
     reference.
     """
 
-    row: Row
+    summary: OperatorSummary
     layer: str
     is_moved: bool
     is_float: bool
 
     @property
     def index(self) -> int:
-        return int(self.row["index"])
+        return self.summary.index
 
     def expected(self, layers: Tensors) -> Array:
         """Return the expected values in the device's memory layout."""
@@ -105,8 +104,8 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
     shapes, layers_by_buffer = _shapes(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
     operators = []
-    for row in sorted(compiled.metadata["operators"], key=lambda row: int(row["index"])):
-        name, tensor = str(row["name"]), str(row["tensor"])
+    for summary in compiled.summary.operators:
+        name, tensor = summary.name, summary.tensor
         if name in parts:
             continue  # a partial result of one core is not a tensor of the model
         is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
@@ -114,7 +113,7 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
         is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
         if is_own or (layer and _has_layout_of(layers[layer], shapes.get(name), is_moved=is_moved)):
             operators.append(
-                _ComparableOperator(row, layer, is_moved, layers[layer].dtype.kind == "f")
+                _ComparableOperator(summary, layer, is_moved, layers[layer].dtype.kind == "f")
             )
     return operators
 
@@ -213,12 +212,12 @@ def _compared(
 def _difference(
     operator: _ComparableOperator, sample: int, comparison: Comparison | None
 ) -> FirstDivergence:
-    row = operator.row
+    summary = operator.summary
     return FirstDivergence(
         index=operator.index,
-        name=row["name"],
-        kind=row["kind"],
-        where=row["span"] or row["tensor"],
+        name=summary.name,
+        kind=summary.kind,
+        where=summary.span or summary.tensor,
         sample=sample,
         judged="",
         values=comparison.values if comparison else 0,

@@ -43,7 +43,7 @@ def export_model(
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     devices = tuple(device.name for device in collect_device_calls(main))
     text = print_module(compiled.module)
-    exported = ExportInput(compiled.tree, compiled.metadata, text, devices)
+    exported = ExportInput(compiled.tree, compiled.summary, text, devices)
     tree = export_package(exported, form, _tests(compiled) if with_tests else None)
     if form == "mlf":
         write_file(output, tar_tree(tree))

@@ -15,13 +15,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median_low
-from typing import Any
 
 from firmwright.artifacts import Compiler
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
+from firmwright.compilation_summary import OperatorSummary
 from firmwright.device import OperatorCount, Session
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
@@ -29,6 +29,7 @@ from firmwright.flows.instruction_counts import InstructionCounts, measure_instr
 from firmwright.flows.model_session import ModelSession, open_session
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation
+from firmwright.report.model import PoolUsage
 
 log = logging.getLogger(__name__)
 RUNS = 11
@@ -55,15 +56,6 @@ class OperatorCost:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfiledPool:
-    """The planned bytes of a pool; a `limit_bytes` of 0 means no limit."""
-
-    name: str
-    used_bytes: int
-    limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """The cost of a model on a board; `unit` is instructions, cycles or ns.
 
@@ -87,7 +79,7 @@ class Profile:
     least: int = 0
     clock_hz: int = 0
     flags: str = ""
-    pools: tuple[ProfiledPool, ...] = ()
+    pools: tuple[PoolUsage, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -148,8 +140,8 @@ def profile(
         clock_hz=_clock_hz(compiled.board, info.start_up_text),
         flags=_flags(compiled.board, choose_compiler(compiler)),
         pools=tuple(
-            ProfiledPool(name, row["bytes"], row["limit_bytes"] or 0)
-            for name, row in compiled.metadata["pools"].items()
+            PoolUsage(name, pool.bytes, pool.limit_bytes)
+            for name, pool in compiled.summary.pools.items()
         ),
     )
 
@@ -168,11 +160,11 @@ def _probed(
         totals.append(total)
         counts.append(device.profile())
     operators = []
-    for row in _operator_rows(compiled):
-        samples_of_operator = [of_run[int(row["index"])].count for of_run in counts]
+    for operator in compiled.summary.operators:
+        samples_of_operator = [of_run[operator.index].count for of_run in counts]
         operators.append(
             replace(
-                _cost(row, median_low(samples_of_operator), predictions),
+                _cost(operator, median_low(samples_of_operator), predictions),
                 least=min(samples_of_operator),
             )
         )
@@ -191,18 +183,14 @@ def _clock_hz(board: Board, start_up_text: str) -> int:
     return board.clock.hz if raised and board.clock is not None else board.clock_hz
 
 
-def _operator_rows(compiled: Compilation) -> list[dict[str, Any]]:
-    return sorted(compiled.metadata["operators"], key=lambda row: int(row["index"]))
-
-
-def _cost(row: Mapping[str, Any], count: int, predictions: Mapping[int, int]) -> OperatorCost:
+def _cost(operator: OperatorSummary, count: int, predictions: Mapping[int, int]) -> OperatorCost:
     return OperatorCost(
-        str(row["name"]),
-        str(row["kind"]),
-        int(row["macs"]),
+        operator.name,
+        operator.kind,
+        operator.macs,
         count,
-        str(row["schedule"]),
-        predictions.get(int(row["index"]), 0),
+        operator.schedule,
+        predictions.get(operator.index, 0),
     )
 
 
@@ -210,9 +198,9 @@ def _counted(
     compiled: Compilation, counts: InstructionCounts, predictions: Mapping[int, int]
 ) -> tuple[OperatorCost, ...]:
     costs = []
-    for row in _operator_rows(compiled):
-        share = counts.operators[int(row["index"])]
-        cost = _cost(row, share.instructions, predictions)
+    for operator in compiled.summary.operators:
+        share = counts.operators[operator.index]
+        cost = _cost(operator, share.instructions, predictions)
         costs.append(
             replace(
                 cost,

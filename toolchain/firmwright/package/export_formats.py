@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
+from firmwright.compilation_summary import CompilationSummary
 from firmwright.package.model_library_format import build_mlf
 
 FOLDERS: Final[Mapping[str, str]] = {
@@ -51,13 +52,13 @@ class ExportInput:
     """
 
     tree: SourceTree
-    metadata: Mapping[str, Any]
+    summary: CompilationSummary
     text: str
     devices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return to_c_identifier(str(self.metadata["model"]))
+        return to_c_identifier(self.summary.model)
 
     @property
     def model_files(self) -> dict[str, str | bytes]:
@@ -83,7 +84,7 @@ def export_package(
     if form == "mlf":
         if tests is not None:
             raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
-        return build_mlf(exported.name, exported.tree, exported.metadata, exported.text)
+        return build_mlf(exported.name, exported.tree, exported.summary, exported.text)
     _check(exported)
     folder = FOLDERS[form]
     content: dict[str, str | bytes] = {
@@ -115,13 +116,12 @@ def zip_tree(tree: SourceTree) -> bytes:
 
 def _check(exported: ExportInput) -> None:
     """Refuse options that the packages' examples do not support."""
-    binding = exported.metadata["io"]
-    options = exported.metadata["options"]
+    io_summary, options = exported.summary.io, exported.summary.options
     unusual = {
-        "--io-buffers caller": binding["mode"] != "arena",
-        "--stream-input-rows": bool(binding["stream_input_rows"]),
+        "--io-buffers caller": io_summary.mode != "arena",
+        "--stream-input-rows": io_summary.stream_input_rows,
         "--no-link-params": options.get("link_params") is False,
-        "--const-pool": any("scope" in pool for pool in exported.metadata["pools"].values()),
+        "--const-pool": any(pool.scope for pool in exported.summary.pools.values()),
     }
     for option, is_set in unusual.items():
         if is_set:
@@ -133,28 +133,28 @@ def _check(exported: ExportInput) -> None:
 
 
 def _template_values(exported: ExportInput) -> dict[str, Any]:
-    metadata = exported.metadata
+    summary = exported.summary
     upper = exported.name.upper()
-    pools = [name for name, pool in metadata["pools"].items() if pool["bytes"]]
+    pools = [name for name, pool in summary.pools.items() if pool.bytes]
     names = sorted(exported.model_files)
-    plan = metadata["plan"] or {"buffers": []}
+    buffers = summary.plan.buffers if summary.plan else ()
     return {
         "name": exported.name,
         "NAME": upper,
-        "version": metadata["tool_version"],
-        "model_id": metadata["model_id"],
-        "compiler": " ".join([metadata["compiler"]["tool"], *metadata["compiler"]["flags"]]),
-        "workspace_bytes": metadata["workspace_bytes"],
+        "version": summary.tool_version,
+        "model_id": summary.model_id,
+        "compiler": " ".join([summary.compiler["tool"], *summary.compiler["flags"]]),
+        "workspace_bytes": summary.workspace_bytes,
         "sources": [name for name in names if name.endswith(".c")],
         "gcc_flags": {name: _gcc_flags(exported.model_files[name]) for name in names},
         "headers": [name for name in names if name.endswith(".h")],
         "pools": [{"name": name, "macro": f"{upper}_{name.upper()}"} for name in pools],
         "inputs": [
-            {"field": row["field"], "macro": f"{upper}_{row['field'].upper()}"}
-            for row in metadata["io"]["inputs"]
+            {"field": tensor.field, "macro": f"{upper}_{tensor.field.upper()}"}
+            for tensor in summary.io.inputs
         ],
-        "has_init": any(row["kind"] == "const" for row in plan["buffers"]),
-        "has_state": bool(metadata["io"].get("state")),
+        "has_init": any(buffer.kind == "const" for buffer in buffers),
+        "has_state": bool(summary.io.state),
         "devices": exported.devices,
     }
 

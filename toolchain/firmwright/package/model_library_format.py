@@ -9,17 +9,17 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping
 from typing import Any, Final
 
 from firmwright.artifacts import SourceTree
+from firmwright.compilation_summary import CompilationSummary, TensorSummary
 
 VERSION: Final = 7
 _DATE: Final = "1970-01-01 00:00:00Z"
 _DEVICE_CPU: Final = 1
 
 
-def build_mlf(name: str, tree: SourceTree, metadata: Mapping[str, Any], text: str) -> SourceTree:
+def build_mlf(name: str, tree: SourceTree, summary: CompilationSummary, text: str) -> SourceTree:
     """Return the contents of the archive; `text` is the module's IR text."""
     content: dict[str, str | bytes] = {}
     for path, data in tree.files.items():
@@ -30,7 +30,7 @@ def build_mlf(name: str, tree: SourceTree, metadata: Mapping[str, Any], text: st
     content[f"src/{name}.fwir"] = text
     content[f"parameters/{name}.params"] = b""
     content["firmwright.json"] = tree.files["metadata.json"]
-    content["metadata.json"] = _metadata(name, metadata)
+    content["metadata.json"] = _metadata(name, summary)
     return SourceTree(content)
 
 
@@ -46,15 +46,15 @@ def tar_tree(tree: SourceTree) -> bytes:
     return buffer.getvalue()
 
 
-def _metadata(name: str, metadata: Mapping[str, Any]) -> str:
+def _metadata(name: str, summary: CompilationSummary) -> str:
     facts = {
         "version": VERSION,
         "modules": {
             name: {
                 "model_name": name,
                 "export_datetime": _DATE,
-                "memory": {"functions": _functions(metadata)},
-                "target": sorted(metadata["target"].values()),
+                "memory": {"functions": _functions(summary)},
+                "target": sorted(summary.target.values()),
                 "executors": ["aot"],
                 "style": "full-model",
                 "external_dependencies": [],
@@ -64,20 +64,18 @@ def _metadata(name: str, metadata: Mapping[str, Any]) -> str:
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
-def _functions(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function table: the main holds all memory, since operators share its plan."""
-    binding = metadata["io"]
-    tensors = {kind: {row["name"]: _tensor(row) for row in binding[kind]}
-               for kind in ("inputs", "outputs")}  # fmt: skip
-    rows = [*binding["inputs"], *binding["outputs"]]
+def _functions(summary: CompilationSummary) -> dict[str, Any]:
+    """Return the main with all memory; operators share the plan and have no workspace."""
+    interface = (*summary.io.inputs, *summary.io.outputs)
     main = {
         "device": _DEVICE_CPU,
-        "workspace_size_bytes": metadata["workspace_bytes"],
-        "constants_size_bytes": metadata["constants_bytes"],
-        "io_size_bytes": sum(row["size_bytes"] for row in rows),
-        **tensors,
+        "workspace_size_bytes": summary.workspace_bytes,
+        "constants_size_bytes": summary.constants_bytes,
+        "io_size_bytes": sum(tensor.size_bytes for tensor in interface),
+        "inputs": {tensor.name: _tensor(tensor) for tensor in summary.io.inputs},
+        "outputs": {tensor.name: _tensor(tensor) for tensor in summary.io.outputs},
     }
-    kernels = sorted({str(row["kernel"]) for row in metadata["operators"]})
+    kernels = sorted({operator.kernel for operator in summary.operators})
     nothing = [{"device": _DEVICE_CPU, "workspace_size_bytes": 0}]
     return {
         "main": [main],
@@ -85,5 +83,5 @@ def _functions(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"size": row["size_bytes"], "dtype": row["dtype"], "shape": row["shape"]}
+def _tensor(tensor: TensorSummary) -> dict[str, Any]:
+    return {"size": tensor.size_bytes, "dtype": tensor.dtype, "shape": list(tensor.shape)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from firmwright.build.project_folder import project_files
 from firmwright.codegen.code_style import make_code_style, make_common_code_style
 from firmwright.codegen.model_emitter import EmitOptions, emit_model, model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
+from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
-from firmwright.package.metadata import build_bundle_metadata, build_metadata
+from firmwright.package.metadata import summarize_bundle, summarize_compilation
 from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.project_folder import add_file_list, write_project
@@ -55,10 +56,15 @@ class Compilation:
     imported: IRModule
     board: Board
     tree: SourceTree
-    metadata: Mapping[str, Any]
+    summary: CompilationSummary
     options: Options
     source: bytes | None = None
     task: MlperfTask | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The summary as plain values, with the keys of `compile --json`."""
+        return self.summary.to_json()
 
     @property
     def model_id(self) -> str:
@@ -78,7 +84,7 @@ class Compilation:
         write_project(self.project(), Path(directory))
 
     def _repr_html_(self) -> str:
-        return compilation_html(self.metadata)
+        return compilation_html(self.summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +93,16 @@ class Bundle:
 
     parts: tuple[Compilation, ...]
     tree: SourceTree
-    metadata: Mapping[str, Any]
+    summary: BundleSummary
 
     @property
     def board(self) -> Board:
         return self.parts[0].board
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The summary as plain values, with the keys of `compile --json`."""
+        return self.summary.to_json()
 
     @property
     def model_id(self) -> str:
@@ -136,19 +147,23 @@ def _emit_compilation(
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
     tree = emit_model(with_files, intrinsics, _emit_options(board, options))
-    facts = build_metadata(
+    summary = summarize_compilation(
         module,
         board.name,
         model_id=model_id(tree),
         tool_version=VERSION,
         compiler={"tool": compiler[0], "flags": list(compiler[1])},
-        recipe=serialize_options(
+        options=serialize_options(
             replace(options, target=canonical_target_string(module.targets, board))
         ),
     )
-    text = json.dumps(add_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
-    tree = tree.merged(SourceTree({"metadata.json": text}))
-    return Compilation(module, imported, board, tree, facts, options, source)
+    tree = tree.merged(_metadata_file(summary, tree))
+    return Compilation(module, imported, board, tree, summary, options, source)
+
+
+def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
+    facts = add_file_list(summary.to_json(), tree)
+    return SourceTree({"metadata.json": json.dumps(facts, indent=2, sort_keys=True) + "\n"})
 
 
 def _emit_options(board: Board, options: Options) -> EmitOptions:
@@ -198,14 +213,13 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )
-    facts = build_bundle_metadata(
-        [part.metadata for part in parts],
+    summary = summarize_bundle(
+        [part.summary for part in parts],
         [parts[index].module.name for index in order],
         shared,
         model_id=model_id(tree),
     )
-    text = json.dumps(add_file_list(facts, tree), indent=2, sort_keys=True) + "\n"
-    return Bundle(tuple(parts), tree.merged(SourceTree({"metadata.json": text})), facts)
+    return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)
 
 
 def _with_module(part: Compilation, module: IRModule) -> Compilation:

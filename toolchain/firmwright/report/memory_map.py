@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from firmwright.compilation_summary import PlannedBuffer
+from firmwright.compilation_summary import CompilationSummary, PlannedBuffer
 
 LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
 HEIGHT = 330
@@ -97,14 +97,14 @@ PRINT_THEME: Final = MapTheme(
 class MapScale:
     """The mapping from times and byte offsets to coordinates."""
 
-    operator_by_time: int
+    step_count: int
     top_bytes: int
     top: int
     step: float
 
     @property
     def width(self) -> float:
-        return self.step * self.operator_by_time
+        return self.step * self.step_count
 
     @property
     def size(self) -> tuple[float, float]:
@@ -117,35 +117,19 @@ class MapScale:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
 
-def make_memory_map(metadata: Mapping[str, Any], pool: str, title: str) -> MemoryMap:
+def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
     """Return the map of one pool."""
-    plan = metadata["plan"]
-    kinds = {row["index"]: str(row["kind"]) for row in metadata["operators"]}
-    used = int(metadata["pools"][pool]["bytes"])
-    whole = used == metadata["workspace_bytes"]
-    bound = int(metadata["lower_bound_bytes"]) if whole else None
+    plan = summary.plan
+    assert plan is not None  # compiled to the end
+    kinds = {operator.index: operator.kind for operator in summary.operators}
+    used_bytes = summary.pools[pool].bytes
+    is_workspace = used_bytes == summary.workspace_bytes
     return MemoryMap(
         title,
-        tuple(buffer for buffer in planned_buffers(metadata) if buffer.pool == pool),
-        tuple(kinds.get(index, "") for index in plan["operator_by_time"]),
-        used,
-        format_bound(used, bound),
-    )
-
-
-def planned_buffers(metadata: Mapping[str, Any]) -> tuple[PlannedBuffer, ...]:
-    """Every buffer of the plan, as `metadata.json` has them."""
-    return tuple(
-        PlannedBuffer(
-            name=str(row["name"]),
-            kind=str(row["kind"]),
-            pool=str(row["pool"]),
-            offset=int(row["offset"]),
-            size_bytes=int(row["size_bytes"]),
-            alignment=int(row["alignment"]),
-            live=tuple((int(first), int(end)) for first, end in row["live"]),
-        )
-        for row in metadata["plan"]["buffers"]
+        tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
+        tuple(kinds.get(index, "") for index in plan.operator_by_time),
+        used_bytes,
+        format_bound(used_bytes, summary.lower_bound_bytes if is_workspace else None),
     )
 
 

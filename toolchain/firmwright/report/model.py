@@ -1,8 +1,6 @@
-"""What a report says, as frozen values: no drawing, no words for people but names and findings.
+"""The facts of a report as frozen values.
 
-In: whoever measures fills them (`flows/build_report.py`). Out: `as_json`, the plain object that
-`report --json` prints, that the page carries, and that a later report is compared with. Sizes and
-offsets are bytes. Times number the calls of the model's run, in order; live ranges are half open.
+Sizes and offsets are bytes. Times count the calls of a run; live ranges are half open.
 """
 
 from __future__ import annotations
@@ -11,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from firmwright.artifacts import ImageRegionUsage, SectionSize
 from firmwright.compilation_summary import PlannedBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """Memory that is planned; `limit_bytes` is None where nobody set one."""
+    """A planned pool; `limit_bytes` is None without a limit."""
 
     name: str
     used_bytes: int
@@ -25,9 +24,9 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """One operator: where it comes from, what it costs, what of the flash is its own.
+    """The cost of an operator and its share of the flash.
 
-    `count` is in the report's unit. Code that n operators share counts as an n-th for each.
+    `count` is in the report's unit. Code shared by n operators counts as 1/n for each.
     """
 
     index: int
@@ -48,26 +47,8 @@ class OperatorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageSection:
-    """A part of the image: `kind` is text, rodata, data, bss, noinit or stack."""
-
-    name: str
-    kind: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRegionUsage:
-    """A memory of the board and how much of it the image takes."""
-
-    name: str
-    used_bytes: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class StackReport:
-    """Worst paths that the compiler and linker show, and the deepest use seen; None: not marked."""
+    """The worst-case stack paths, and the measured maximum if available."""
 
     model_bytes: int
     firmware_bytes: int
@@ -78,7 +59,7 @@ class StackReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceTradeoff:
-    """A program with less memory: what it takes, as predicted; operators [a, b) go by rows."""
+    """A program with less memory; `segments` are ranges [a, b) of streamed operators."""
 
     workspace_bytes: int
     instructions: int
@@ -87,9 +68,9 @@ class WorkspaceTradeoff:
 
 @dataclass(frozen=True, slots=True)
 class TargetOption:
-    """A target that may run some operators, and what that costs; None where it is not known.
+    """A possible target of some operators and its cost, if known.
 
-    `note` says what the count is if not measured, or why there is none.
+    `note` is the origin of a cost that was not measured, or the reason for a missing one.
     """
 
     operators: str
@@ -100,7 +81,7 @@ class TargetOption:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDecision:
-    """What a search took for some operators, and what else there was."""
+    """The chosen target of some operators, and the alternatives."""
 
     taken: TargetOption
     others: tuple[TargetOption, ...]
@@ -108,7 +89,7 @@ class PartitionDecision:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOption:
-    """A whole program, by how its operators were given to targets."""
+    """A whole program with one assignment of operators to targets."""
 
     how: str
     count: int | None
@@ -120,7 +101,7 @@ class ProgramOption:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSearch:
-    """A search for who runs what: the parts it took, and whole programs beside each other."""
+    """A search for targets: the chosen regions, and the compared programs."""
 
     unit: str
     method: str
@@ -130,7 +111,7 @@ class PartitionSearch:
 
 @dataclass(frozen=True, slots=True)
 class ReportFinding:
-    """Something worth a look, and what to try."""
+    """A possible problem and a suggested remedy."""
 
     what: str
     hint: str
@@ -138,9 +119,9 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """One build of one model for one board, measured. `total` and counts are in `unit`.
+    """The facts about one build of one model for one board; `total` and counts are in `unit`.
 
-    `library_floats` tells that the image multiplies or adds floats by calls of a library.
+    `library_floats` means that library functions compute floats.
     """
 
     model: str
@@ -167,8 +148,8 @@ class BuildReport:
     buffers: tuple[PlannedBuffer, ...]
     operator_by_time: tuple[int, ...]
     operators: tuple[OperatorReport, ...]
-    sections: tuple[ImageSection, ...]
-    regions: tuple[MemoryRegionUsage, ...]
+    sections: tuple[SectionSize, ...]
+    regions: tuple[ImageRegionUsage, ...]
     library_floats: bool = False
     tradeoffs: tuple[WorkspaceTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
@@ -179,17 +160,17 @@ class BuildReport:
         return sum(operator.macs for operator in self.operators)
 
     def kind_at(self, time: int) -> str:
-        """What kind of operator runs at a time; "" where none does."""
-        found = [op.kind for op in self.operators if op.index == self.operator_by_time[time]]
-        return found[0] if found else ""
+        """Return the kind of the operator that runs at `time`, or ""."""
+        kinds = [op.kind for op in self.operators if op.index == self.operator_by_time[time]]
+        return kinds[0] if kinds else ""
 
     def as_json(self) -> Mapping[str, Any]:
-        """The whole of it as plain values."""
+        """Return the report as plain values."""
         return asdict(self)
 
 
 def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
-    """Bytes that hold something at a time; where buffers overlap they count once."""
+    """Return the live bytes at `time`; overlapping buffers count once."""
     total = 0
     for pool in sorted({buffer.pool for buffer in buffers}):
         reached = 0
@@ -201,13 +182,13 @@ def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
 
 
 def occupied_bytes_by_time(report: BuildReport) -> tuple[int, ...]:
-    """`occupied_bytes` at every time of a run."""
+    """Return `occupied_bytes` for every time of a run."""
     return tuple(
         occupied_bytes(report.buffers, time) for time in range(len(report.operator_by_time))
     )
 
 
 def peak_time(report: BuildReport) -> int:
-    """The first time at which most is occupied; 0 of a run without any step."""
-    used = occupied_bytes_by_time(report)
-    return used.index(max(used)) if used else 0
+    """Return the first time with the maximum of live bytes; 0 for an empty run."""
+    occupied = occupied_bytes_by_time(report)
+    return occupied.index(max(occupied)) if occupied else 0

@@ -215,7 +215,7 @@ class _CollageSearch:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:
             return ProgramCost(None, reason=f"{_NO_ROOM} {error}")
-        pools = {name: row["bytes"] for name, row in compiled.metadata["pools"].items()}
+        pools = {name: pool.bytes for name, pool in compiled.summary.pools.items()}
         key = compiled.model_id, "", self.options.optimize, self.at
         cost = self.cost_log.find(key)
         if cost is None:

@@ -181,8 +181,7 @@ class RegionCostEstimator:
         with session_opener(self.setup)(compiled, image=image) as session:
             session.device.measure(sample)
             records = session.device.profile()
-        rows = [int(row["index"]) for row in compiled.metadata["operators"]]
-        return {op: record.count for op, record in zip(sorted(rows), records, strict=True)}
+        return {op.index: records[op.index].count for op in compiled.summary.operators}
 
 
 def isolated_region_options(options: Options) -> Options:
@@ -330,17 +329,17 @@ def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
 
 def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
     """Return by region and pool the most live bytes of workspace and inner tensors."""
-    plan = compiled.metadata["plan"]
+    plan = compiled.summary.plan
+    assert plan is not None  # the module is planned
     scratch: dict[int, dict[str, int]] = {}
-    for time, op in enumerate(plan["operator_by_time"]):
+    for time, op in enumerate(plan.operator_by_time):
         if op not in part_of:
             continue
         most = scratch.setdefault(part_of[op], {})
         now: dict[str, int] = {}
-        for row in plan["buffers"]:
-            lives = any(first <= time < end for first, end in row["live"])
-            if lives and row["kind"] in ("scratch", "activation"):
-                now[row["pool"]] = now.get(row["pool"], 0) + row["size_bytes"]
+        for buffer in plan.buffers:
+            if buffer.lives_at(time) and buffer.kind in ("scratch", "activation"):
+                now[buffer.pool] = now.get(buffer.pool, 0) + buffer.size_bytes
         for pool, size in now.items():
             most[pool] = max(size, most.get(pool, 0))
     return scratch
