@@ -70,7 +70,7 @@ def _board_to_json(board: Board) -> dict[str, Any]:
         "flash_bytes": board.flash_bytes,
         "ram_bytes": board.ram_bytes,
         "description": board.description,
-        "hardware": board.run.kind,
+        "run": board.run.kind,
         "flash_runners": [name for name, _ in board.flash_tools.tools],
     }
 
