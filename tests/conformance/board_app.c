@@ -1,8 +1,9 @@
-/* board_app.c: the kernels as firmware; the link's requests say which of them run on what.
+/* board_app.c: test firmware that runs a range of kernels per request.
  *
- * In: the sample, the pattern (0 or 255), the first kernel and the end. Out: for each of them what
- * conform_run found and the CRC-32 of its result. Inputs are drawn here as the host draws them.
- * With no kernels to run the first answer is the CRC-32 of program and constants.
+ * A request holds the sample, the pattern (0 or 255), the first kernel and the end of the range. The
+ * answer holds, for each kernel, the status of conform_run and the CRC-32 of the result. Inputs are
+ * generated as on the host (random_inputs.py). For an empty range, the first answer is the CRC-32 of
+ * program and constants.
  */
 #include "fwr.h"
 #include "harness.h"
@@ -15,7 +16,7 @@ static uint32_t request[4];
 static uint32_t answers[CONFORM_KERNELS][2];
 static uint32_t result_crc;
 
-/* Drawn value `i` with that seed: the first of its bytes decides what becomes of it. */
+/* Return random value `i` of the sequence; its first byte selects the kind of value. */
 static int32_t drawn(uint32_t seed, uint32_t i, uint32_t is_wide, int32_t usual)
 {
     const uint32_t first = conform_byte(seed, i << is_wide);

@@ -31,7 +31,7 @@ def build(batch: Batch, board: str, folder: Path, compiler: Compiler = "gcc") ->
     files: dict[str, str | bytes] = {f"model/{name}": text for name, text in batch.files.items()}
     for name in ("harness.c", "harness.h"):
         files[f"model/{name}"] = (HERE / name).read_bytes()
-    # Address 0 is no pointer to a C compiler; the vectors are not what a kernel overwrites.
+    # C compilers treat address 0 as null, and kernels do not overwrite the vectors.
     start = f"#define CONFORM_PROGRAM_START 0x{known.flash.start + 16:x}u\n"
     files["firmware/fwr_app.c"] = start + (HERE / "board_app.c").read_text()
     write_project(known, SourceTree(files), folder)

@@ -1,4 +1,4 @@
-/* harness.c: see harness.h. The kernels are static functions, so their file is part of this one. */
+/* harness.c: see harness.h. The kernels are static functions, so this file includes theirs. */
 #include "harness.h"
 
 #include "kernels.inc"
@@ -79,7 +79,7 @@ static void place(const struct conform_kernel *kernel, uint8_t **at, uint8_t fli
     uint32_t next = CONFORM_GUARD_BYTES;
     for (uint32_t k = 0; k < kernel->count; ++k) {
         const uint32_t alignment = kernel->arguments[k].alignment;
-        /* A multiple of the alignment, but of no power of two above it. */
+        /* A multiple of the alignment, but not of the next power of two. */
         next = (next + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
         at[k] = arena + next;
         next += kernel->arguments[k].bytes + CONFORM_GUARD_BYTES;

@@ -1,10 +1,10 @@
-/* harness.h: runs one kernel at a time, each argument alone in memory that is watched.
+/* harness.h: run single kernels and check their memory accesses.
  *
- * The arena is filled with a pattern, the arguments lie in it as far apart as CONFORM_GUARD_BYTES
- * and no better aligned than the kernel asks for. Afterwards no byte outside of what the kernel may
- * write can have changed. What a kernel reads beyond its arguments, or before it has written it,
- * makes its result depend on the pattern: runs with `flip` 0 and 1 must give the same. Under
- * AddressSanitizer each argument is a block of the heap of exactly its size instead.
+ * The arena is filled with a pattern. Arguments are placed CONFORM_GUARD_BYTES apart, with exactly
+ * the alignment that the kernel requires. After the run, only bytes that the kernel may write can
+ * differ. A result that depends on bytes outside the arguments, or on uninitialized bytes, differs
+ * between a pattern and its complement. Under AddressSanitizer each argument is a separate heap
+ * block instead.
  */
 #ifndef CONFORM_HARNESS_H
 #define CONFORM_HARNESS_H
@@ -23,28 +23,28 @@ struct conform_argument {
     uint32_t bytes;
     uint32_t alignment;
     uint32_t role; /* enum conform_role */
-    uint32_t kind; /* enum conform_kind: of its elements */
+    uint32_t kind; /* enum conform_kind */
 };
 
 struct conform_kernel {
-    uint32_t layer; /* its number: what its inputs are drawn with */
+    uint32_t layer; /* its number, used in the seed of its inputs */
     uint32_t count;
     struct conform_argument arguments[CONFORM_MOST_ARGUMENTS];
 };
 
-/* What a run found out; 0 where all is well. */
+/* Status of a run; 0 on success. */
 #define CONFORM_WROTE_OUTSIDE 1
 #define CONFORM_WROTE_INPUT 2
 
-/* Made by the program around: gives the bytes of an input (`position` counts the inputs of the
- * kernel), and takes those of a result. */
+/* Provided by the host or board program: write the bytes of input number `position` of the kernel,
+ * and receive the bytes of a result. */
 void conform_input(const struct conform_kernel *kernel, uint32_t position, uint8_t *to);
 void conform_output(const uint8_t *from, uint32_t bytes);
 
-/* `flip` is 0 or 0xff: the pattern, or its complement. */
+/* Run a kernel; `flip` selects the pattern (0) or its complement (0xff). */
 int32_t conform_run(uint32_t kernel, uint8_t flip);
 
-/* Byte `i` of the sequence with that seed. */
+/* Return byte `i` of the random sequence of a seed. */
 uint8_t conform_byte(uint32_t seed, uint32_t i);
 
 uint32_t conform_crc(uint32_t crc, const uint8_t *bytes, uint32_t count);

@@ -1,5 +1,5 @@
-/* host_main.c: the kernels as a program. In: records of a kernel's number, the pattern (0 or 255)
- * and the bytes of its inputs. Out: for each the bytes of its result and what conform_run found.
+/* host_main.c: run kernels on the host. Each input record is a kernel number, the pattern (0 or 255)
+ * and the input bytes; each output record is the result bytes and the status of conform_run.
  */
 #include <stdio.h>
 
@@ -10,7 +10,7 @@ void conform_input(const struct conform_kernel *kernel, uint32_t position, uint8
     for (uint32_t k = 0; k < kernel->count; ++k) {
         if (kernel->arguments[k].role == CONFORM_IN && position-- == 0) {
             if (fread(to, kernel->arguments[k].bytes, 1, stdin) != 1) {
-                fprintf(stderr, "the input ends too early\n");
+                fprintf(stderr, "unexpected end of input\n");
             }
             return;
         }
@@ -29,9 +29,9 @@ int main(void)
         if (record[0] >= CONFORM_KERNELS) {
             return 2;
         }
-        fprintf(stderr, "kernel %u\n", (unsigned)record[0]); /* the last one, should it die */
-        const int32_t found = conform_run(record[0], (uint8_t)record[1]);
-        fwrite(&found, sizeof found, 1, stdout);
+        fprintf(stderr, "kernel %u\n", (unsigned)record[0]); /* names the kernel of a crash */
+        const int32_t status = conform_run(record[0], (uint8_t)record[1]);
+        fwrite(&status, sizeof status, 1, stdout);
     }
     return 0;
 }

@@ -82,7 +82,7 @@ def fitting(
     *,
     depthwise: bool = False,
 ) -> tuple[int, int, tuple[int, ...], dict[str, object]]:
-    """Return channels, outputs, lengths and options whose tensors are small enough."""
+    """Return channels, outputs, lengths and options of a sufficiently small layer."""
     while True:
         channels = pick(rng, CHANNELS)
         count = outputs(channels)
@@ -104,7 +104,7 @@ def convolution(rng: np.random.Generator, sizes: Sequence[Size] = WINDOWS) -> Sh
 
 
 def even_convolution(rng: np.random.Generator) -> Shapes:
-    """Return a 3x3 convolution whose sizes suit schedules that work in tiles."""
+    """Return a 3x3 convolution with sizes for schedules that work in tiles."""
     channels, count = pick(rng, (8, 12, 16, 20)), pick(rng, (2, 4, 6, 8, 10, 16))
     high, wide = 2 * int(rng.integers(1, 4)), 8
     same = bool(rng.random() < 0.6) or (high + 2) * (wide + 2) * channels > MOST_ELEMENTS

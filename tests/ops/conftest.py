@@ -23,7 +23,7 @@ Array = NDArray[np.generic]
 SAMPLES = 6
 SAMPLES_DEEP = 60
 CASES_A_MODEL = 128  # a runtime takes longer to start than to run many operators
-INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantised sums; random words stand for nothing
+INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantized sums; random words are meaningless
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def huffman(values: Array, wide: bool) -> Parts:
     assert len(symbols) == 7
     found, shift, dtype = (1 << 31, 27, "<u4") if wide else (1 << 15, 11, "<u2")
     table = np.zeros(16, dtype)
-    table[7] = 2 << shift | 1  # three bits more, from the entry behind this one on
+    table[7] = 2 << shift | 1  # three more bits, starting at the next entry
     for word, symbol in zip(words, symbols, strict=True):
         start, rest = (0, word) if word[:3] != "111" else (8, word[3:])
         first = int(rest, 2) << (3 - len(rest))

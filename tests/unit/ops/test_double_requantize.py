@@ -48,7 +48,7 @@ def test_negative_ties_increase_the_multiplier_by_one() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 300), (-1, 300), (5, 1 << 30)])
 def test_usual_multiplier_is_kept_without_negative_ties(low: int, high: int) -> None:
-    # A quarter of -1 is no tie.
+    # A quarter of -1 is not a tie.
     assert found(0.25, low, high) == usual(0.25)
 
 

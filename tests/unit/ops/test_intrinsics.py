@@ -34,7 +34,7 @@ SANITIZERS = (
 
 
 def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
-    """Return a library whose `run` applies the intrinsic to arrays."""
+    """Return a library with a function `run` that applies the intrinsic to arrays."""
     names = [operand.name for operand in item.operands]
     kinds = [operand.dtype.c_type for operand in item.operands]
     result = item.result.c_type if item.result else "void"
@@ -65,7 +65,7 @@ def in_c(item: Intrinsic, columns: np.ndarray, folder: Path) -> np.ndarray:
 
 
 def requantize_edges(item: Intrinsic) -> np.ndarray:
-    """Return rows x, multiplier, shift whose exact result, or left shift, fits 32 bits."""
+    """Return rows of (x, multiplier, shift) that do not overflow 32 bits."""
     near = [0, 1, 2, 3, 5, 127, 128, (1 << 15) - 1, 1 << 20, (1 << 30) - 1, (1 << 31) - 1]
     xs = sorted({sign * x for x in near for sign in (1, -1)} | {-(1 << 31)})
     multipliers = (0, 1 << 30, (1 << 30) + 1, 1518500250, (1 << 31) - 1)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("no_backends")
 @pytest.fixture(autouse=True)
 def _no_claims() -> None:
     """What a test claims is free again after it."""
-    CUSTOM_OPS._known.clear()
+    CUSTOM_OPS._ops.clear()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_its_c_is_called_and_part_of_the_project(model: Path, ours: Path, tmp_pa
     save_module(
         partition(load_model(model), "cortex-m -mcpu=cortex-m4").module, tmp_path / "p.fwir"
     )
-    CUSTOM_OPS._known.clear()
+    CUSTOM_OPS._ops.clear()
     assert compile_for(load_model(tmp_path / "p.fwir"), board="mps2-an386").tree.files == (
         straight.tree.files
     )

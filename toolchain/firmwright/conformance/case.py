@@ -43,8 +43,8 @@ class ConformanceCase:
     """One operator of a TFLite model with its tensors and options.
 
     `builtin` is the TFLite operator name and `options` its decoded options in snake_case. `oracles`
-    are the profiles whose reference runtime can run the case. `intermediates` are tensors without
-    values that the format requires; only their quantization matters.
+    are the profiles with a reference runtime that can run the case. `intermediates` are tensors
+    that the format requires; they have no values, only a quantization.
     """
 
     name: str

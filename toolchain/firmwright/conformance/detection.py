@@ -15,8 +15,8 @@ from firmwright.ops.detection_postprocess import NAME
 
 def _postprocess_cases() -> Iterator[ConformanceCase]:
     rng = np.random.Generator(np.random.PCG64(3))
-    # Pairs of anchors that overlap, of which more than `most` are left: what the reference does not
-    # fill holds anything.
+    # More than `most` pairs of overlapping anchors, because the reference leaves unused results
+    # undefined.
     for name, count, classes, most in (("few", 12, 3, 4), ("one", 6, 1, 2)):
         pairs = np.repeat(rng.uniform(0.2, 0.8, (count // 2, 4)), 2, axis=0)
         anchors = (pairs + rng.uniform(0, 0.01, pairs.shape)).astype(np.float32)

@@ -44,10 +44,10 @@ def quantization_of(kind: TensorType) -> Quantization:
 
 def tensor_quant(kind: TensorType) -> Quantization:
     """Return the per-tensor quantization of a tensor; NotSupportedError unless it has one scale."""
-    found = quantization_of(kind)
-    if len(found.scales) != 1:
+    quantization = quantization_of(kind)
+    if len(quantization.scales) != 1:
         raise NotSupportedError("an activation tensor with per-channel quantization")
-    return found
+    return quantization
 
 
 def import_activation(value: object) -> str:

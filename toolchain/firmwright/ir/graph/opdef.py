@@ -91,7 +91,7 @@ class NumericsSpec:
 def both_profiles(
     rounding: Rounding | None, accumulator: str, source: str
 ) -> Mapping[str, NumericsSpec]:
-    """Return the `numerics` of an operator whose arithmetic is the same in both profiles."""
+    """Return the `numerics` of an operator with the same arithmetic in both profiles."""
     return dict.fromkeys(("litert", "tflm"), NumericsSpec(rounding, accumulator, source))
 
 
@@ -101,7 +101,7 @@ class RowWindow:
 
     Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
     input read as `pad_value`; None if the operator never reads them or treats them differently.
-    Inputs whose index is in `whole_inputs`, such as per-channel factors, are read completely.
+    Inputs listed in `whole_inputs`, such as per-channel factors, are read completely.
     """
 
     window_height: int = 1
