@@ -131,11 +131,7 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
     }
     return OpCall(
         "depthwise_conv2d" if depthwise else "conv2d",
-        (
-            _tensor(rng, (1, size[0], width, channels), 0.05),
-            weights,
-            TensorType((outputs,), INT32),
-        ),
+        (_tensor(rng, (1, size[0], width, channels), 0.05), weights, TensorType((outputs,), INT32)),
         (_tensor(rng, (1, 1, columns, outputs), float(rng.uniform(0.02, 2.0))),),
         attrs,
         (

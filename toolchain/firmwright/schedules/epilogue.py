@@ -142,11 +142,9 @@ def make_epilogue(
     if folded is None:
         values = {"multiplier": params.multipliers, "shift": params.shifts}
     else:
-        values = {
-            "multiplier": folded.multiplier,
-            "addend": folded.addend,
-            "left": folded.left,
-        } | ({"sign": folded.sign} if folded.has_sign else {})
+        values = {"multiplier": folded.multiplier, "addend": folded.addend, "left": folded.left} | (
+            {"sign": folded.sign} if folded.has_sign else {}
+        )
     columns = tuple(name for name, items in values.items() if len(set(items)) > 1)
     fixed = {name: items[0] for name, items in values.items() if name not in columns}
     table = None

@@ -195,10 +195,7 @@ class _Int16GemmKernel:
     ) -> None:
         """Accumulate a chunk that begins at step `start`."""
         unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.piece % n == 0)
-        with (
-            b.for_("i", self.piece // unroll) as i,
-            b.for_("u", unroll, kind="unrolled") as u,
-        ):
+        with b.for_("i", self.piece // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             step = i * unroll + u
             place = step if start is None else start + step
             self.block.add(b, acc, columns, self.weights, (group, place))

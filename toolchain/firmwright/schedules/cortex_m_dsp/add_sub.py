@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.folded_requantize import (
@@ -19,6 +19,7 @@ from firmwright.schedules.folded_requantize import (
     apply_folded_requantize,
     fold_requantize,
 )
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input with the larger scale is rescaled by exactly one half, so its term is a shift. The term
 # of the other input takes 256 values, stored in a table together with all constants. The folded
@@ -98,14 +99,12 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
 
 
 SCHEDULES = tuple(
-    Schedule(
+    dsp_schedule(
         f"dsp.{name}.table",
         name,
-        frozenset({"dsp"}),
-        partial(_configs, sign=sign),
-        partial(_build, sign=sign),
+        configs=partial(_configs, sign=sign),
+        build=partial(_build, sign=sign),
         granularity="element",
-        disable_scheduling=True,
     )
     for name, sign in (("add", 1), ("sub", -1))
 )

@@ -12,7 +12,7 @@ from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
@@ -20,6 +20,7 @@ from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
 # channel block by all of them with SMLAD. The input's zero point is folded into the bias, which is
@@ -165,13 +166,5 @@ def _block_start(
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.conv2d.im2col",
-        "conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-        space=_space,
-    ),
+    dsp_schedule("dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space),
 )

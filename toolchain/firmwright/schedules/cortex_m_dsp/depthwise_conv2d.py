@@ -12,12 +12,13 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A channel's weights are widened to int16 pairs and stay in registers. For windows inside the
 # input, taps are unrolled at constant offsets and the zero point is folded into the bias; at the
@@ -147,12 +148,5 @@ def _border(
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.depthwise.channel",
-        "depthwise_conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
+    dsp_schedule("dsp.depthwise.channel", "depthwise_conv2d", configs=_configs, build=_build),
 )

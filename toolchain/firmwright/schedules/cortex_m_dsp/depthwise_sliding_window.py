@@ -13,7 +13,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -32,6 +32,7 @@ from firmwright.schedules.epilogue import (
     make_epilogue,
 )
 from firmwright.schedules.folded_requantize import fold_requantize
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each input line it
 # meets (one element per tap across) is loaded once, paired by PKHBT, and multiplied into every
@@ -452,12 +453,7 @@ def _with_zero_points(
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.depthwise.sliding_window",
-        "depthwise_conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
+    dsp_schedule(
+        "dsp.depthwise.sliding_window", "depthwise_conv2d", configs=_configs, build=_build
     ),
 )

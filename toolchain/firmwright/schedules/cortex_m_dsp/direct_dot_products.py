@@ -11,7 +11,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, immediate
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops import fully_connected, transpose_conv
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import OutputPosition, window_of
@@ -19,6 +19,7 @@ from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epi
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # Every tap inside the input is a run of channels; four of them take two SMLAD per output channel,
 # up to four channels at once. int16 values are pairs in memory. int8 values are widened by SXTB16
@@ -169,6 +170,5 @@ def _finisher(
 
 
 SCHEDULES = tuple(
-    Schedule(f"dsp.{op}.direct", op, frozenset({"dsp"}), _configs, _build, disable_scheduling=True)
-    for op in _DTYPES
+    dsp_schedule(f"dsp.{op}.direct", op, configs=_configs, build=_build) for op in _DTYPES
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.fully_connected import bias_of, has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -17,6 +17,7 @@ from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input vector is widened once to int16 pairs in the order of SXTB16, and each block of eight
 # weight rows multiplies it. With `input=bytes` the vector stays int8: it needs no scratch memory,
@@ -68,10 +69,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         ):
             product.run_bytes(b, x, n)
         return
-    with (
-        b.for_("n", batch) as n,
-        b.allocate("wide", UINT32, (layout.words, 1)) as wide,
-    ):
+    with b.for_("n", batch) as n, b.allocate("wide", UINT32, (layout.words, 1)) as wide:
         Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
         product.run(b, wide, n)
 
@@ -81,13 +79,7 @@ def _layout(depth: int) -> Im2colLayout:
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.fully_connected.rows",
-        "fully_connected",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-        space=_space,
+    dsp_schedule(
+        "dsp.fully_connected.rows", "fully_connected", configs=_configs, build=_build, space=_space
     ),
 )

@@ -12,7 +12,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.hybrid_conv2d import QuantizedBatch, quantize_batch
@@ -28,6 +28,7 @@ from firmwright.schedules.cortex_m_dsp.conv2d import (
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue import FinishElement
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in
 # conv2d.py. The integer sums are exact in any order. The zero point of an asymmetric input is known
@@ -53,10 +54,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     pixels = height * width
     block = block_pixels(int(config["pixels"]), pixels)
-    with (
-        b.for_("n", batch) as n,
-        b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized,
-    ):
+    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
         activations = quantize_batch(op, b, n, quantized)
         product = plan_gemm_without_bias(
             b,
@@ -147,12 +145,5 @@ def _make_epilogue(
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.hybrid_conv2d.im2col",
-        "hybrid_conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
+    dsp_schedule("dsp.hybrid_conv2d.im2col", "hybrid_conv2d", configs=_configs, build=_build),
 )

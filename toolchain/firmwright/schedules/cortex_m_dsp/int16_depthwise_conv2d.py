@@ -15,11 +15,12 @@ from firmwright.base.dtypes import INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules import depthwise_strips
 from firmwright.schedules.int16_accumulation import plan_int16_accumulation
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 _PAIR = 2
 
@@ -66,12 +67,5 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 SCHEDULES = (
-    Schedule(
-        "dsp.depthwise.int16",
-        "depthwise_conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
+    dsp_schedule("dsp.depthwise.int16", "depthwise_conv2d", configs=_configs, build=_build),
 )

@@ -12,10 +12,10 @@ from functools import partial
 from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules import int16_im2col
 from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_int16_weights
+from firmwright.schedules.schedule_factories import dsp_schedule
 
 
 class _DualMac:
@@ -61,13 +61,11 @@ class _DualMac:
 
 
 SCHEDULES = tuple(
-    Schedule(
+    dsp_schedule(
         f"dsp.{op}.int16_im2col",
         op,
-        frozenset({"dsp"}),
-        int16_im2col.int16_gemm_configs,
-        partial(int16_im2col.build_int16_gemm, _DualMac()),
-        disable_scheduling=True,
+        configs=int16_im2col.int16_gemm_configs,
+        build=partial(int16_im2col.build_int16_gemm, _DualMac()),
     )
     for op in ("conv2d", "fully_connected")
 )

@@ -12,12 +12,13 @@ from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
 
 # schedules/winograd.py provides the transformed weights and their proof. The kernel processes four
@@ -221,17 +222,8 @@ def _finish_channel(
                     guard.enter_context(b.if_(row + dy < height))
                 for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
                     value = guard.enter_context(b.let("total", total))
-                    place = [n, row + dy, column + tile * 2 + dx, channel]
-                    b.store(b.y, place, finish(value))
+                    index = [n, row + dy, column + tile * 2 + dx, channel]
+                    b.store(b.y, index, finish(value))
 
 
-SCHEDULES = (
-    Schedule(
-        "dsp.conv2d.winograd",
-        "conv2d",
-        frozenset({"dsp"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
-)
+SCHEDULES = (dsp_schedule("dsp.conv2d.winograd", "conv2d", configs=_configs, build=_build),)

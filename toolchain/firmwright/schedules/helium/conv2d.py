@@ -13,7 +13,7 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
@@ -26,6 +26,7 @@ from firmwright.schedules.helium.im2col import (
     allocate_row_band,
     make_im2col_packer,
 )
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
 # with the zero point outside the input, so that it can be folded into the bias. The last pixel pair
@@ -267,13 +268,4 @@ def _parameters(op: OpCall, flat: Array, starts: list[int]) -> Array:
     return vector_requantize.parameter_rows(requantization_of(op), bias, starts)
 
 
-SCHEDULES = (
-    Schedule(
-        "helium.conv2d.im2col",
-        "conv2d",
-        frozenset({"mve"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
-)
+SCHEDULES = (helium_schedule("helium.conv2d.im2col", "conv2d", configs=_configs, build=_build),)

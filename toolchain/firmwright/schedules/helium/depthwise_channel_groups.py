@@ -11,7 +11,7 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.depthwise_conv2d import channel_multiplier_of
@@ -26,6 +26,7 @@ from firmwright.schedules.helium import (
 )
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import is_provable
+from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
 
 # Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight channels of two
@@ -273,12 +274,7 @@ def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
 
 
 SCHEDULES = (
-    Schedule(
-        "helium.depthwise.channels",
-        "depthwise_conv2d",
-        frozenset({"mve"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
+    helium_schedule(
+        "helium.depthwise.channels", "depthwise_conv2d", configs=_configs, build=_build
     ),
 )

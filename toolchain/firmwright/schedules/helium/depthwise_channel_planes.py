@@ -11,13 +11,14 @@ from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_copy, vector_requantize
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # The margins of a plane hold the zero point, so every window is inside and the zero point is folded
 # into the bias. Each filter of the channel then runs over the plane. The inner axis and the outputs
@@ -263,12 +264,5 @@ def _parameters(op: OpCall, flat: Array) -> Array:
 
 
 SCHEDULES = (
-    Schedule(
-        "helium.depthwise.plane",
-        "depthwise_conv2d",
-        frozenset({"mve"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
-    ),
+    helium_schedule("helium.depthwise.plane", "depthwise_conv2d", configs=_configs, build=_build),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -21,6 +21,7 @@ from firmwright.schedules.epilogue import accumulator_bounds
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.helium import matvec_microkernels as blocks
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
+from firmwright.schedules.schedule_factories import helium_schedule
 
 _ROWS = blocks.ROWS
 
@@ -86,12 +87,7 @@ def _pack(matrix: Array, starts: list[int]) -> Array:
 
 
 SCHEDULES = (
-    Schedule(
-        "helium.fully_connected.rows",
-        "fully_connected",
-        frozenset({"mve"}),
-        _configs,
-        _build,
-        disable_scheduling=True,
+    helium_schedule(
+        "helium.fully_connected.rows", "fully_connected", configs=_configs, build=_build
     ),
 )

@@ -9,7 +9,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
@@ -26,6 +26,7 @@ from firmwright.schedules.int16_accumulation import (
     longest_chunk,
     plan_int16_accumulation,
 )
+from firmwright.schedules.schedule_factories import helium_schedule
 
 # Convolutions run as for int8 (conv2d.py) on the bytes of the input: a pixel of C values is one of
 # 2 C bytes, and both are padded with 0. If sums provably fit 32 bits, the micro-kernel requantizes.
@@ -252,31 +253,16 @@ def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
         convolve_two_pixels(b, ConvolutionInput(x, window, 0), _plan_rows(op, b), op.output.shape)
 
 
-_NEEDED = frozenset({"mve"})
-INT16_ROW_RULE = Schedule(
-    "helium.conv2d.int16_rows",
-    "conv2d",
-    _NEEDED,
-    _rows_configs,
-    _build_rows,
-    disable_scheduling=True,
+INT16_ROW_RULE = helium_schedule(
+    "helium.conv2d.int16_rows", "conv2d", configs=_rows_configs, build=_build_rows
 )
 SCHEDULES = (
     INT16_ROW_RULE,
-    Schedule(
-        "helium.conv2d.int16",
-        "conv2d",
-        _NEEDED,
-        _conv_configs,
-        _build_conv,
-        disable_scheduling=True,
-    ),
-    Schedule(
+    helium_schedule("helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv),
+    helium_schedule(
         "helium.fully_connected.int16",
         "fully_connected",
-        _NEEDED,
-        _matrix_configs,
-        _build_matrix,
-        disable_scheduling=True,
+        configs=_matrix_configs,
+        build=_build_matrix,
     ),
 )

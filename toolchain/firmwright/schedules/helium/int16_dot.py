@@ -116,10 +116,7 @@ def _rows_step(multiply: str, load: str, place: str) -> list[str]:
     lines = [f"{load} q0, [%[x]{place}"]
     for row in range(ROWS):
         vector = 1 + row % 3
-        lines += [
-            f"vldrb.s16 q{vector}, [%[w]], #8",
-            f"{multiply} {REGISTERS[row]}, q0, q{vector}",
-        ]
+        lines += [f"vldrb.s16 q{vector}, [%[w]], #8", f"{multiply} {REGISTERS[row]}, q0, q{vector}"]
     return lines
 
 

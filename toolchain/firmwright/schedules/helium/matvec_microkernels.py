@@ -57,10 +57,7 @@ def _step(multiply: str, load: str, place: str) -> list[str]:
     lines = [f"{load} q0, [%[x]{place}"]
     for row in range(ROWS):
         vector = 1 + row % 3
-        lines += [
-            f"vldrb.8 q{vector}, [%[w]], #16",
-            f"{multiply} {REGISTERS[row]}, q0, q{vector}",
-        ]
+        lines += [f"vldrb.8 q{vector}, [%[w]], #16", f"{multiply} {REGISTERS[row]}, q0, q{vector}"]
     return lines
 
 

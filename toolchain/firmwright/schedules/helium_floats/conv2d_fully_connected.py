@@ -24,6 +24,7 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
     AccumulateStyle,
 )
 from firmwright.schedules.helium_floats.microkernels import VectorTile
+from firmwright.schedules.schedule_factories import helium_float_schedule
 
 # The columns of a few output pixels are packed by vectors and multiplied by every channel group
 # (microkernels.py). A single pixel of a pointwise convolution and a row of a fully connected layer
@@ -184,13 +185,11 @@ def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel)
 
 def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:
     return tuple(
-        Schedule(
+        helium_float_schedule(
             f"helium.{op}.{style}",
             op,
-            frozenset({"mvefp"}),
-            partial(configs, style),
-            partial(build, style),
-            disable_scheduling=True,
+            configs=partial(configs, style),
+            build=partial(build, style),
             fuses=style == "fused",
         )
         for op, configs, build in (

@@ -13,7 +13,7 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.depthwise_conv2d import channel_multiplier_of
@@ -26,6 +26,7 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
 )
 from firmwright.schedules.helium_floats.depthwise_strip_microkernels import Strip
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
+from firmwright.schedules.schedule_factories import helium_float_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
 # Output rows with equal valid tap rows share a loop. A row is cut into strips
@@ -172,13 +173,11 @@ def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
 
 
 SCHEDULES = tuple(
-    Schedule(
+    helium_float_schedule(
         f"helium.depthwise.{style}",
         "depthwise_conv2d",
-        frozenset({"mvefp"}),
-        partial(_configs, style),
-        partial(_build, style),
-        disable_scheduling=True,
+        configs=partial(_configs, style),
+        build=partial(_build, style),
         fuses=style == "fused",
     )
     for style in ACCUMULATE_STYLES

@@ -186,10 +186,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
-    with (
-        b.for_("n", batch) as n,
-        b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized,
-    ):
+    with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
         activations = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         product = _HybridGemm(

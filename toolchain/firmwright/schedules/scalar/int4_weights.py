@@ -97,10 +97,7 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
     halves = b.constant("halves", pack_int4_weights(weights), UINT8)
     finish = requantize_epilogue(b, requantization_of(op), wide, INT8)
     window = window_of(op, (height, width))
-    with (
-        window.outputs(b, op.input(0).shape, op.output.shape) as at,
-        b.for_("oc", outputs) as oc,
-    ):
+    with window.outputs(b, op.input(0).shape, op.output.shape) as at, b.for_("oc", outputs) as oc:
         acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
@@ -116,8 +113,5 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(f"scalar.{op}.int4", op, frozenset(), _configs, build, goal="size")
-    for op, build in (
-        ("conv2d", _build_conv2d),
-        ("fully_connected", _build_fully_connected),
-    )
+    for op, build in (("conv2d", _build_conv2d), ("fully_connected", _build_fully_connected))
 )

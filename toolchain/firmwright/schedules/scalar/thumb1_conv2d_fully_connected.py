@@ -12,7 +12,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
@@ -27,6 +27,7 @@ from firmwright.schedules.constant_channels import (
 from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
 from firmwright.schedules.scalar.conv2d import pack_columns
 from firmwright.schedules.scalar.thumb1_microkernels import ROWS, WEIGHT_OFFSET, microkernel_call
+from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # The column of a pixel is the input itself for pointwise convolutions; otherwise it is packed as in
 # conv2d.py. Micro-kernels multiply weights with 128 added, so 128 times the column's sum is
@@ -142,20 +143,11 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 SCHEDULES = (
-    Schedule(
-        "thumb1.conv2d.rows",
-        "conv2d",
-        frozenset({"thumb1"}),
-        _configs,
-        _build_convolution,
-        disable_scheduling=True,
-    ),
-    Schedule(
+    thumb1_schedule("thumb1.conv2d.rows", "conv2d", configs=_configs, build=_build_convolution),
+    thumb1_schedule(
         "thumb1.fully_connected.rows",
         "fully_connected",
-        frozenset({"thumb1"}),
-        _matrix_configs,
-        _build_matrix,
-        disable_scheduling=True,
+        configs=_matrix_configs,
+        build=_build_matrix,
     ),
 )

@@ -122,11 +122,6 @@ class _TreeEmitter:
 
 SCHEDULES: tuple[Schedule, ...] = (
     Schedule(
-        "scalar.tree_ensemble.code",
-        "tree_ensemble",
-        frozenset(),
-        _configs,
-        _build,
-        goal="speed",
+        "scalar.tree_ensemble.code", "tree_ensemble", frozenset(), _configs, _build, goal="speed"
     ),
 )
