@@ -5,6 +5,7 @@ Kernels emit one loop per run of outputs with equal valid taps and need no bound
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from firmwright.ir.graph.opdef import OpCall
@@ -21,20 +22,29 @@ class ValidTapRun:
 
 def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[ValidTapRun]:
     """Split `outputs` positions along an axis into runs of equal valid taps."""
-    spans: list[ValidTapRun] = []
-    for output in range(outputs):
+
+    def valid(output: int) -> range:
         start = output * window.stride[axis] - window.padding[2 * axis]
         inside = [
             tap
             for tap in range(window.size[axis])
             if 0 <= start + tap * window.dilation[axis] < window.input_size[axis]
         ]
-        taps = range(inside[0], inside[-1] + 1) if inside else range(0)
-        if spans and spans[-1].taps == taps:
-            spans[-1] = ValidTapRun(range(spans[-1].outputs.start, output + 1), taps)
+        return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+    return group_outputs(range(outputs), valid)
+
+
+def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTapRun]:
+    """Split `outputs` into runs with equal taps `valid(output)`."""
+    runs: list[ValidTapRun] = []
+    for output in outputs:
+        taps = valid(output)
+        if runs and runs[-1].taps == taps:
+            runs[-1] = ValidTapRun(range(runs[-1].outputs.start, output + 1), taps)
         else:
-            spans.append(ValidTapRun(range(output, output + 1), taps))
-    return spans
+            runs.append(ValidTapRun(range(output, output + 1), taps))
+    return runs
 
 
 def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
@@ -43,6 +53,6 @@ def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, Valid
     rows, columns = (
         split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)
     )
-    if any(not span.taps for span in (*rows, *columns)):
+    if any(not run.taps for run in (*rows, *columns)):
         return []
     return [(down, across) for down in rows for across in columns]

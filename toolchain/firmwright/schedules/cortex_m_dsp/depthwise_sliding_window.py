@@ -33,6 +33,7 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.window_bounds import group_outputs
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each input line it
 # meets (one element per tap across) is loaded once, paired by PKHBT, and multiplied into every
@@ -69,17 +70,6 @@ class SlidingAxis:
         """Return the taps of `output` that fall inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
-
-    def groups(self) -> list[tuple[range, range]]:
-        """Return runs of outputs with equal valid taps: (outputs, taps)."""
-        runs: list[tuple[range, range]] = []
-        for output in self.outputs:
-            taps = self.valid(output)
-            if runs and runs[-1][1] == taps:
-                runs[-1] = (range(runs[-1][0].start, output + 1), taps)
-            else:
-                runs.append((range(output, output + 1), taps))
-        return runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +237,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         ]
         n = stack.enter_context(b.for_("n", op.output.shape[0]))
         channel = _ChannelRegisters(start, words, across.taps, finish)
-        for outputs, valid in across.groups():
-            _group(b, layer, channel, (n, target // multiplier, target), outputs, valid)
+        for run in group_outputs(across.outputs, across.valid):
+            _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
 
 
 def _find_constant_channels(

@@ -21,6 +21,7 @@ from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import MultiplyAddStyle
+from firmwright.schedules.window_bounds import ValidTapRun, group_outputs
 
 # One channel at a time. Along an output row, each input element is loaded once per strip of
 # adjacent outputs and stays in a register for all outputs that use it. A narrow row is one strip; a
@@ -49,16 +50,8 @@ class _FloatAxis:
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
-    def runs(self) -> list[tuple[range, range]]:
-        """Runs of outputs with equal valid taps: (outputs, taps)."""
-        runs: list[tuple[range, range]] = []
-        for output in range(self.outputs):
-            taps = self.valid(output)
-            if runs and runs[-1][1] == taps:
-                runs[-1] = (range(runs[-1][0].start, output + 1), taps)
-            else:
-                runs.append((range(output, output + 1), taps))
-        return runs
+    def runs(self) -> list[ValidTapRun]:
+        return group_outputs(range(self.outputs), self.valid)
 
     def whole(self) -> range:
         """Outputs with all taps valid."""
@@ -87,7 +80,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     rows, columns = _axes(op)
     taps = rows.taps * columns.taps
-    seen = all(run for axis in (rows, columns) for _, run in axis.runs())
+    seen = all(run.taps for axis in (rows, columns) for run in axis.runs())
     outputs = sum(len(strip) for strip, _ in _strips(columns))
     unrolled = outputs * len(rows.runs()) * taps
     return ({},) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
@@ -167,7 +160,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
         channel_bias = stack.enter_context(b.let("channel_bias", b.load(bias, [c])))
         batch = op.output.shape[0]
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
-        for outputs, taps in rows.runs():
+        for outputs, taps in ((run.outputs, run.taps) for run in rows.runs()):
             with b.for_("oy", len(outputs), outputs.start) as oy:
                 top = oy * rows.stride - rows.before + taps.start
                 with _windows(op, b, (n, top, oy, c), len(taps)) as (x, y):

@@ -19,8 +19,7 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
-from firmwright.schedules.helium.gemm_microkernels import gemm_microkernel_name
+from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, choose_loop, pad_tap_count
 from firmwright.schedules.helium.im2col import (
     VectorIm2colPacker,
     allocate_row_band,
@@ -44,64 +43,16 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},)
 
 
-@dataclass(frozen=True, slots=True)
-class _Int8Gemm:
-    """`TwoPixelGemm` with an int8 requantize epilogue."""
-
-    packed: tir.Buffer
-    table: tir.Buffer
-    blocks: int
-    channels: int
-    taps: int
-    settings: list[int]
-
-    def with_taps(self, taps: int) -> _Int8Gemm:
-        return replace(self, taps=taps)
-
-    def run(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
-        pixels: Sequence[ArithExpr],
-    ) -> None:
-        lanes = min(self.channels, _CHANNELS)
-        size = pad_tap_count(self.taps) * _CHANNELS
-        last = self.channels - lanes
-        with (
-            b.for_("block", self.blocks) as block,
-            b.let("channel", minimum(block * _CHANNELS, last)) as channel,
-        ):
-            b.evaluate(
-                gemm_microkernel_name(self.taps),
-                [
-                    b.pointer(self.packed, block * size, size),
-                    *(b.pointer(source, column, self.taps) for column in columns),
-                    b.pointer(
-                        self.table,
-                        block * vector_requantize.PARAMETERS,
-                        vector_requantize.PARAMETERS,
-                    ),
-                    *(
-                        b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
-                        for pixel in pixels
-                    ),
-                    *self.settings,
-                    self.taps,
-                ],
-            )
-
-
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     channels = len(flat)
     starts = channel_block_starts(channels)
-    product = _Int8Gemm(
+    product = BlockGemm(
+        "mve_product",
         b.constant("weights", pack_channel_blocks(flat, starts), INT8),
-        b.constant("parameters", _parameters(op, flat, starts), INT32),
-        len(starts),
+        [b.constant("parameters", _parameters(op, flat, starts), INT32)],
         channels,
         flat.shape[1],
         vector_requantize.epilogue_settings(requantization_of(op), min(channels, _CHANNELS)),
@@ -131,6 +82,60 @@ class TwoPixelGemm(Protocol):
         pixels: Sequence[ArithExpr],
     ) -> None:
         """Multiply columns at offsets `columns` of `source`; store output pixels `pixels`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGemm:
+    """`TwoPixelGemm` with one micro-kernel call per block of four channels.
+
+    `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables` have a row
+    per block, `settings` are the operands between outputs and `taps`, and pixels are relative to
+    output `first`.
+    """
+
+    microkernel: str
+    packed: tir.Buffer
+    tables: Sequence[tir.Buffer]
+    channels: int
+    taps: int
+    settings: Sequence[ArithExpr | int]
+    first: ArithExpr | None = None
+
+    def with_taps(self, taps: int) -> BlockGemm:
+        return replace(self, taps=taps)
+
+    def run(
+        self,
+        b: Kernel,
+        source: tir.Buffer,
+        columns: Sequence[ArithExpr],
+        pixels: Sequence[ArithExpr],
+    ) -> None:
+        lanes = min(self.channels, _CHANNELS)
+        blocks = self.packed.shape[0]
+        if self.first is not None:
+            pixels = [self.first + pixel for pixel in pixels]
+        with (
+            b.for_("block", blocks) as block,
+            b.let("channel", minimum(block * _CHANNELS, self.channels - lanes)) as channel,
+        ):
+
+            def row_of(table: tir.Buffer) -> tir.AccessPtr:
+                size = table.elements // blocks
+                return b.pointer(table, block * size, size)
+
+            outputs = [b.pointer(b.y, p * self.channels + channel, lanes, "w") for p in pixels]
+            b.evaluate(
+                f"{self.microkernel}_{choose_loop(self.taps).suffix}",
+                [
+                    row_of(self.packed),
+                    *(b.pointer(source, column, self.taps) for column in columns),
+                    *map(row_of, self.tables),
+                    *outputs,
+                    *self.settings,
+                    self.taps,
+                ],
+            )
 
 
 @dataclass(frozen=True, slots=True)

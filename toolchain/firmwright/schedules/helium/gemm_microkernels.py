@@ -16,7 +16,6 @@ from firmwright.schedules.helium.dot_product_loop import (
     DOT_PRODUCT_LOOPS,
     REGISTERS,
     DotProductLoop,
-    choose_loop,
 )
 
 # `mve_product_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
@@ -82,11 +81,6 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
         )
         for x in (x0, x1)
     )
-
-
-def gemm_microkernel_name(taps: int) -> str:
-    """Return the name of the micro-kernel for columns of `taps` values."""
-    return f"mve_product_{choose_loop(taps).suffix}"
 
 
 def _product(shape: DotProductLoop) -> Intrinsic:

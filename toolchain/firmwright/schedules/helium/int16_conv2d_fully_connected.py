@@ -16,6 +16,7 @@ from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.helium import int16_dot, vector_requantize
 from firmwright.schedules.helium.conv2d import (
+    BlockGemm,
     ConvolutionInput,
     channel_block_starts,
     convolve_two_pixels,
@@ -46,64 +47,20 @@ def _conv_configs(op: OpCall) -> Sequence[Config]:
     return ({},) if applies else ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Int16Gemm:
-    """`TwoPixelGemm` with an int16 requantize epilogue; `taps` counts bytes."""
-
-    packed: tir.Buffer
-    table: tir.Buffer
-    channels: int
-    taps: int
-    settings: list[int]
-
-    def with_taps(self, taps: int) -> _Int16Gemm:
-        return replace(self, taps=taps)
-
-    def run(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
-        pixels: Sequence[ArithExpr],
-    ) -> None:
-        lanes = min(self.channels, _CHANNELS)
-        blocks, steps, *_ = self.packed.shape
-        size = steps * _CHANNELS * int16_dot.WIDTH
-        with (
-            b.for_("block", blocks) as block,
-            b.let("channel", minimum(block * _CHANNELS, self.channels - lanes)) as channel,
-        ):
-            b.evaluate(
-                f"mve_halves_{choose_loop(self.taps).suffix}",
-                [
-                    b.pointer(self.packed, block * size, size),
-                    *(b.pointer(source, column, self.taps) for column in columns),
-                    b.pointer(
-                        self.table,
-                        block * vector_requantize.PARAMETERS,
-                        vector_requantize.PARAMETERS,
-                    ),
-                    *(
-                        b.pointer(b.y, pixel * self.channels + channel, lanes, "w")
-                        for pixel in pixels
-                    ),
-                    *self.settings,
-                    lanes,
-                    self.taps,
-                ],
-            )
-
-
 def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     kernel, params = weights_of(op), int16_dot.requantize_with_round_once(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
     starts = channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
-    product = _Int16Gemm(
+    lanes = min(len(flat), _CHANNELS)
+    product = BlockGemm(
+        "mve_halves",
         b.constant("weights", int16_dot.pack_weight_rows(flat, starts, _CHANNELS), INT8),
-        b.constant("parameters", table, INT32),
-        len(flat), 2 * flat.shape[1], int16_dot.epilogue_settings(params),
-    )  # fmt: skip
+        [b.constant("parameters", table, INT32)],
+        len(flat),
+        2 * flat.shape[1],
+        [*int16_dot.epilogue_settings(params), lanes],
+    )
     *image, depth = op.input(0).shape
     with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
         convolve_two_pixels(

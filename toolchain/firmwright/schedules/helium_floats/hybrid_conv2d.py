@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
-from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
@@ -21,6 +18,7 @@ from firmwright.ops.hybrid_conv2d import quantize_batch
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.schedules.helium.conv2d import (
+    BlockGemm,
     ConvolutionInput,
     channel_block_starts,
     convolve_two_pixels,
@@ -30,8 +28,6 @@ from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
     DotProductLoop,
-    choose_loop,
-    pad_tap_count,
 )
 from firmwright.schedules.helium.gemm_microkernels import multiply_step, unpack_weights
 from firmwright.schedules.helium.vector_requantize import CHANNELS
@@ -44,7 +40,7 @@ from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PAS
 # rounded as in the default loops. The zero point is known only at run time and also fills the
 # padding, so its share is the zero point times the sum of the channel's weights.
 
-# ---- the block ----------------------------------------------------------------------------------
+# ---- the micro-kernel ---------------------------------------------------------------------------
 
 _PORTABLE = """\
 const int8_t *const columns[2] = {x0, x1};
@@ -128,53 +124,7 @@ HYBRID_GEMM_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item for item in map(_scaled, DOT_PRODUCT_LOOPS)
 }
 
-# ---- the rule -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _HybridGemm:
-    """`TwoPixelGemm` with a float epilogue; pixels are relative to output `first`."""
-
-    packed: tir.Buffer
-    totals: tir.Buffer
-    factors: tir.Buffer
-    channels: int
-    taps: int
-    activation: int
-    scale: ArithExpr
-    zero_point: ArithExpr | int
-    first: ArithExpr
-
-    def with_taps(self, taps: int) -> _HybridGemm:
-        return replace(self, taps=taps)
-
-    def run(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
-        pixels: Sequence[ArithExpr],
-    ) -> None:
-        lanes = min(self.channels, CHANNELS)
-        size = pad_tap_count(self.taps) * CHANNELS
-        with (
-            b.for_("block", self.totals.shape[0]) as block,
-            b.let("channel", minimum(block * CHANNELS, self.channels - lanes)) as channel,
-        ):
-            b.evaluate(
-                f"mve_scaled_{choose_loop(self.taps).suffix}",
-                [
-                    b.pointer(self.packed, block * size, size),
-                    *(b.pointer(source, column, self.taps) for column in columns),
-                    b.pointer(self.totals, block * CHANNELS, CHANNELS),
-                    b.pointer(self.factors, block * (2 * CHANNELS), 2 * CHANNELS),
-                    *(
-                        b.pointer(b.y, (self.first + p) * self.channels + channel, lanes, "w")
-                        for p in pixels
-                    ),
-                    self.scale, self.zero_point, self.activation, lanes, self.taps,
-                ],
-            )  # fmt: skip
+# ---- the schedule -------------------------------------------------------------------------------
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -189,9 +139,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
         activations = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
-        product = _HybridGemm(
-            packed, totals, factors, channels, flat.shape[1], activation,
-            b.load(activations.scale, [0]), zero_point, n * (height * width),
+        settings = [b.load(activations.scale, [0]), zero_point, activation, min(channels, CHANNELS)]
+        product = BlockGemm(
+            "mve_scaled", packed, [totals, factors], channels, flat.shape[1], settings,
+            n * (height * width),
         )  # fmt: skip
         source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
         convolve_two_pixels(b, source, product, (1, height, width, channels))

@@ -31,6 +31,7 @@ from firmwright.schedules.scalar.layer_plan import (
     ScalarLayerPlan,
     plan_scalar_layer,
 )
+from firmwright.schedules.window_bounds import split_by_valid_taps
 
 # Output rows (and columns) with equal valid taps form a class with its own unrolled taps; taps
 # outside the input contribute the zero point, which is added to the bias once per row. With a
@@ -42,38 +43,14 @@ _WORTH = 4
 """Constant channels are skipped if at least one channel in this many is constant."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OutputRun:
-    start: int
-    end: int
-    taps: range
-
-
-def _output_runs(window: ConvWindow, axis: int, outputs: int) -> list[_OutputRun]:
-    found: list[_OutputRun] = []
-    for position in range(outputs):
-        begin = position * window.stride[axis] - window.padding[2 * axis]
-        inside = [
-            tap
-            for tap in range(window.size[axis])
-            if 0 <= begin + tap * window.dilation[axis] < window.input_size[axis]
-        ]
-        taps = range(inside[0], inside[-1] + 1) if inside else range(0)
-        if found and found[-1].taps == taps:
-            found[-1] = _OutputRun(found[-1].start, position + 1, taps)
-        else:
-            found.append(_OutputRun(position, position + 1, taps))
-    return found
-
-
 def _configs(op: OpCall) -> Sequence[Config]:
     """Layers with a moderate number of unrolled taps."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, _ = op.output.shape
-    rows, columns = _output_runs(window, 0, height), _output_runs(window, 1, width)
-    if not all(span.taps for span in (*rows, *columns)):
+    rows, columns = split_by_valid_taps(window, 0, height), split_by_valid_taps(window, 1, width)
+    if not all(run.taps for run in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
     return ({},) if unrolled <= _MAX_UNROLLED_TAPS else ()
@@ -128,9 +105,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         start = stack.enter_context(b.let("base", layer.start(b, index)))
         n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
         channel = _ScalarChannel(window, layer, weights, start, finish)
-        for span in _output_runs(window, 0, height):
-            with b.for_("oy", span.end - span.start, span.start) as oy:
-                _row(b, op, channel, (n, oy, c), span.taps)
+        for run in split_by_valid_taps(window, 0, height):
+            with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
+                _row(b, op, channel, (n, oy, c), run.taps)
 
 
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
@@ -199,17 +176,17 @@ def _row(
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
     """Emit output by output, with all taps of each."""
     channel, window = row.channel, row.channel.window
-    for span in _output_runs(window, 1, out_width):
+    for run in split_by_valid_taps(window, 1, out_width):
         outside = [
-            (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in span.taps
+            (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in run.taps
         ]
         with (
             b.let("begin", channel.plus_outside(row.start, outside)) as total,
-            b.for_("ox", span.end - span.start, span.start) as ox,
+            b.for_("ox", len(run.outputs), run.outputs.start) as ox,
         ):
             left = ox * window.stride[1] - window.padding[2]
             for ky in row.rows:
-                for kx in span.taps:
+                for kx in run.taps:
                     x = row.load(b, ky, left + kx * window.dilation[1])
                     total = total + x * channel.weights[ky][kx]
             row.finish(b, ox, total)
