@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Guides: growing it": (
         "adding-a-board.md",
         "adding-an-operator.md",
+        "adding-a-pass.md",
         "custom-operators.md",
         "adding-an-accelerator.md",
         "cmsis-nn.md",

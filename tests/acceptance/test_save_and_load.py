@@ -17,9 +17,9 @@ LATE = {step.name for step in (*UNLINKED, *CLEAN_UP)}
 """The passes of constants that are not linked, and those after."""
 SOME = {
     "",
-    "layout",
-    "order",
-    "windows",
+    "sink-transposes",
+    "reorder-calls",
+    "elide-copies",
     "lower-select",
     "usmp",
     "outline-common-kernels",

@@ -47,7 +47,7 @@ ROWS = Path(__file__).parent / "rows.txt"
 TESTS_PER_IMAGE = 64
 CALLS_PER_IMAGE = 150
 _NODE_TESTS = "onnx.backend.test.case.node"
-BEFORE_LOWERING = "recompute"
+BEFORE_LOWERING = "rematerialize"
 """The last pass over graphs."""
 
 

@@ -49,7 +49,7 @@ def one_off(kernel: LoweringCandidate) -> LoweringCandidate:
 
 def layers(path: Path) -> list[tuple[OpCall, LoweringCandidate]]:
     """Two calls of the digits example, with the kernel that is right."""
-    module = module_after(load_model(path), "order", OPTIONS)
+    module = module_after(load_model(path), "reorder-calls", OPTIONS)
     found = []
     for index in (1, 2):
         call = make_op_call(module.entry.body[index], module)

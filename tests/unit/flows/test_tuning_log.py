@@ -45,10 +45,12 @@ def test_a_log_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
 def test_a_module_goes_on_with_the_log_it_was_started_with_only(digits_path: Path) -> None:
     tuning = TuningRecords.from_measurements([RECORD])
     model = load_model(digits_path)
-    begun = Model(module_after(model, "order", options_for(model.module, {"tuning": tuning})))
+    begun = Model(
+        module_after(model, "reorder-calls", options_for(model.module, {"tuning": tuning}))
+    )
     assert compile_for(begun, tuning=tuning).metadata["options"]["tuning"] == tuning.digest
     with pytest.raises(UsageError, match="went through order with a tuning log, and goes on with"):
         compile_for(begun)
-    plain = Model(module_after(model, "order", Options()))
+    plain = Model(module_after(model, "reorder-calls", Options()))
     with pytest.raises(UsageError, match="went through order without a tuning log"):
         compile_for(plain, tuning=tuning)

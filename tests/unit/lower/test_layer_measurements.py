@@ -36,7 +36,7 @@ CALL = 2
 @pytest.fixture
 def lowering(digits_path: Path) -> Lowering:
     options = Options(board=BOARD)
-    return make_lowering(module_after(load_model(digits_path), "order", options), options)
+    return make_lowering(module_after(load_model(digits_path), "reorder-calls", options), options)
 
 
 def offered(

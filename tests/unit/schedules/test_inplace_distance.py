@@ -14,13 +14,14 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
+from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.ir.tir.traversal import walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.passes.tir import BEFORE_PLANNING
+from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 # The judge walks a kernel in plain Python, marks every byte written, and records at each read the
@@ -166,6 +167,13 @@ def value_of(node: tir.Expr, env: dict[str, int]) -> int:
         case tir.Binary(op, a, b):
             return eval(ARITHMETIC[op], {"a": value_of(a, env), "b": value_of(b, env)})
     raise AssertionError(node)
+
+
+BEFORE_PLANNING = [
+    BY_NAME[name]
+    for name in PASS_NAMES[PASS_NAMES.index("unroll") : PASS_NAMES.index("usmp")]
+    if name in BY_NAME
+]
 
 
 def prepared(kernel: Kernel) -> tir.PrimFunc:

@@ -17,11 +17,12 @@ from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
+from firmwright.passes import BY_NAME
 from firmwright.passes.graph.rematerialize import rematerialize
-from firmwright.passes.tir import AFTER_PLANNING, BEFORE_PLANNING, CLEAN_UP
 from firmwright.pipeline import Options, compile_model
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.select.aot_main import build_main
@@ -30,6 +31,11 @@ from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 
+BEFORE_PLANNING = [
+    BY_NAME[name]
+    for name in PASS_NAMES[PASS_NAMES.index("unroll") : PASS_NAMES.index("usmp")]
+    if name in BY_NAME
+]
 OPS = op_table()
 TARGETS = (
     "cortex-m -mcpu=cortex-m4",
@@ -158,8 +164,8 @@ def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegm
     for step in BEFORE_PLANNING:
         built = step(built)
     built = plan_memory(built)
-    for step in (*AFTER_PLANNING, *CLEAN_UP):
-        built = step(built)
+    for name in ("dedupe-functions", "tir-dce"):
+        built = BY_NAME[name](built)
     return built, segment
 
 

@@ -31,7 +31,7 @@ from firmwright.pipeline import Compilation
 log = logging.getLogger(__name__)
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
-"""The name suffix of tensors for which the `layout` pass made channels the last axis."""
+"""The name suffix of tensors for which `sink-transposes` made channels the last axis."""
 
 
 @dataclass(frozen=True, slots=True)

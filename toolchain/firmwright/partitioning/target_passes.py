@@ -17,9 +17,10 @@ from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
+from firmwright.ir.pass_catalog import SELECTABLE_PASSES
 from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
 from firmwright.passes.tir.dce import referenced_constants
-from firmwright.targets.target_kind import CHOICE, Phase, TargetKind
+from firmwright.targets.target_kind import Phase, TargetKind
 
 TargetKindLookup = Callable[[Target], TargetKind]
 ALL_TARGETS = "all"
@@ -57,7 +58,7 @@ def make_per_target_pass(
     def run(module: IRModule) -> IRModule:
         _check_choices(module, names, kind_of)
         module = _run_added_passes(module, step.name, "before", kind_of, watch)
-        if step.name in CHOICE:
+        if step.name in SELECTABLE_PASSES:
             module = _run_for_each_target(step, module, kind_of, watch)
         else:
             module_before = module
@@ -83,8 +84,8 @@ def _check_choices(module: IRModule, names: Collection[str], kind_of: TargetKind
     """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
     for name, target in module.targets.items():
         choice = kind_of(target).passes
-        invalid = sorted({*choice.skip, *(choice.only or ())} - CHOICE)
-        valid: Collection[str] = CHOICE
+        invalid = sorted({*choice.skip, *(choice.only or ())} - SELECTABLE_PASSES)
+        valid: Collection[str] = SELECTABLE_PASSES
         if not invalid:
             invalid, valid = sorted({*choice.before, *choice.after} - {*names}), names
         if invalid:

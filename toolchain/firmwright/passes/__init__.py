@@ -8,15 +8,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firmwright.ir.module import Pass
-from firmwright.passes import graph, tir
+from firmwright.passes.graph import (
+    cse,
+    fold_pad,
+    fold_scale,
+    fold_transpose,
+    fuse_activations,
+    fuse_expressions,
+    sink_transposes,
+)
+from firmwright.passes.graph import dce as graph_dce
+from firmwright.passes.tir import (
+    assign_constant_memory,
+    async_device_calls,
+    dedupe_functions,
+    externalize_constants,
+    merge_constants,
+    narrow_index,
+    simplify,
+    stage_constants,
+    unroll,
+)
+from firmwright.passes.tir import dce as tir_dce
 
-BY_NAME: Mapping[str, Pass] = {
-    step.name: step
-    for step in (
-        *graph.PASSES,
-        *tir.BEFORE_PLANNING,
-        *tir.AFTER_PLANNING,
-        *tir.UNLINKED,
-        *tir.CLEAN_UP,
-    )
-}
+_MODULES = (
+    cse,
+    sink_transposes,
+    fold_scale,
+    fuse_activations,
+    fuse_expressions,
+    fold_transpose,
+    fold_pad,
+    graph_dce,
+    unroll,
+    simplify,
+    narrow_index,
+    tir_dce,
+    merge_constants,
+    assign_constant_memory,
+    stage_constants,
+    async_device_calls,
+    dedupe_functions,
+    externalize_constants,
+)
+BY_NAME: Mapping[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
+"""The passes that need only the module; `ir/pass_catalog.py` gives their order."""

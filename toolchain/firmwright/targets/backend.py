@@ -18,10 +18,10 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, Pattern
 from firmwright.ir.graph.patterns import pattern_ops as of_pattern
 from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.pass_catalog import SELECTABLE_TIR_PASSES
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import (
-    TIR_CHOICE,
     FunctionHook,
     Hooks,
     LoweredFunction,
@@ -75,7 +75,7 @@ class Backend:
     """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
     data_version: int = 1
     """Version of constants in the backend's format; the device supports it if `check` returns 0."""
-    passes: PassSelection = PassSelection(only=TIR_CHOICE)
+    passes: PassSelection = PassSelection(only=SELECTABLE_TIR_PASSES)
     """By default, regions stay as matched by the patterns."""
 
     def patterns(self) -> Sequence[PatternEntry]:

@@ -73,14 +73,6 @@ PHASES: tuple[Phase, ...] = (
 """
 
 
-GRAPH_CHOICE = frozenset(
-    {"layout", "fold-scale", "fuse-activations", "fuse-expressions", "fold-pad", "graph-dce"}
-)
-TIR_CHOICE = frozenset({"unroll", "simplify", "narrow-index"})
-CHOICE = GRAPH_CHOICE | TIR_CHOICE
-"""Default passes that process one function at a time and that a target may therefore select."""
-
-
 @dataclass(frozen=True, slots=True)
 class PassSelection:
     """Selection of default passes for the kind's functions: `only` these, or all except `skip`.

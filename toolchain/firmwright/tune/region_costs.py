@@ -48,7 +48,7 @@ from firmwright.tune.region_cost_log import RegionCostKey, RegionCostLog, Region
 
 log = logging.getLogger(__name__)
 REGIONS_PER_IMAGE = 48
-_ORDER = "order"
+_ORDER = "reorder-calls"
 _FREE = RegionCost("ok", how="free")
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4

@@ -434,4 +434,4 @@ def _moved_elements(function: Function) -> int:
     return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 
 
-PASS = Pass("layout", run)
+PASS = Pass("sink-transposes", run)

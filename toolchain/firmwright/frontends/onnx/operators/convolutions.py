@@ -1,7 +1,7 @@
 """Conv and ConvTranspose as conv2d, depthwise_conv2d or transpose_conv2d, else as N-d convolution.
 
 Image operators need constant weights and channels last; ONNX has channels first, so calls are
-enclosed by transposes, which the pass `layout` moves and cancels. A single spatial axis becomes an
+enclosed by transposes, which the pass `sink-transposes` moves and cancels. A single spatial axis becomes an
 image of one row. Source of the semantics: ONNX's Conv, ConvTranspose, ConvInteger.
 """
 
