@@ -42,24 +42,24 @@ __all__ = [  # noqa: RUF022 - in sections, for the reader
     "__version__",
 ]
 
-_HOMES = {
-    "Compiled": ("pipeline", "Compiled"),
+_DEFINITIONS = {
+    "Compilation": ("pipeline", "Compilation"),
     "FirmwrightError": ("base.errors", "FirmwrightError"),
     "Model": ("flows.model", "Model"),
-    "build_image": ("flows.images", "build_image"),
-    "compile": ("flows.compiling", "compile_for"),
+    "build_image": ("flows.firmware_images", "build_image"),
+    "compile": ("flows.compilation", "compile_for"),
     "load": ("flows.model", "load_model"),
     "partition": ("flows.model", "partition"),
-    "session": ("flows.sessions", "open_session"),
-    "verify": ("flows.verifying", "verify"),
+    "session": ("flows.model_session", "open_session"),
+    "verify": ("flows.verification", "verify"),
 }
-"""The module of each public name. Names are imported on first use, which keeps imports fast."""
+"""The definition of each public name; names are imported on first use to keep imports fast."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _DEFINITIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
+    module, attribute = _DEFINITIONS[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)
 
 

@@ -65,7 +65,7 @@ def test_an_unknown_target_suggests_the_nearest(text: str, message: str) -> None
 
 
 def test_an_unknown_core_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"mcpu cannot be 'cortex-m44'\. Try: cortex-m4 \(known:"):
+    with pytest.raises(UsageError, match=r"mcpu cannot be 'cortex-m44'\. Try: one of "):
         parse_target("cortex-m -mcpu=cortex-m44")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from firmwright.base.errors import UsageError
+from firmwright.base.suggestions import suggest_name
 from firmwright.boards import Board
 from firmwright.boards.peripherals import DMA_DEVICE as DMA
 from firmwright.boards.peripherals import core_count
@@ -25,7 +26,7 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.target_resolution import active_backends
-from firmwright.passes.graph.assign_pools import map_values, suggest_nearest
+from firmwright.passes.graph.assign_pools import map_values
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
 """Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
@@ -100,7 +101,7 @@ def _check_assignments(
     for tensor, device, pool in places:
         problem, hint = "", ""
         if tensor not in tensors:
-            problem, hint = "the model has no such tensor", suggest_nearest(tensor, tensors)
+            problem, hint = "the model has no such tensor", f"{suggest_name(tensor, tensors)}."
         elif device not in device_names:
             problem, hint = f"there is no device {device}", f"one of {', '.join(device_names)}."
         elif pool and pool not in pools:

@@ -7,12 +7,12 @@ pure functions of their arguments.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from firmwright.base.errors import UsageError
+from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, Pattern
@@ -197,10 +197,5 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
             raise UsageError(
                 f"the pattern {entry.name} names the unknown operator {name!r}.",
                 where=where,
-                hint=f"{_nearest(name, operators)}; `firmwright ops` lists them.",
+                hint=f"{suggest_name(name, operators)}; `firmwright ops` lists them.",
             )
-
-
-def _nearest(word: str, candidates: frozenset[str]) -> str:
-    close = difflib.get_close_matches(word, sorted(candidates), n=1, cutoff=0.0)
-    return close[0]

@@ -6,13 +6,13 @@ in backend_registry.py.
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.targets import cortex_m, generic_c, host, riscv32
 from firmwright.targets.backend import Backend
@@ -37,7 +37,9 @@ def target_kind_of(target: Target) -> TargetKind:
     backend = backend_of(target)
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
-        raise UsageError(f"unknown target kind {target.kind!r}.", hint=_nearest(target.kind, kinds))
+        raise UsageError(
+            f"unknown target kind {target.kind!r}.", hint=suggest_name(target.kind, kinds)
+        )
     return backend.kind
 
 
@@ -89,7 +91,7 @@ def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> 
     if spec.choices and value not in spec.choices:
         raise UsageError(
             f"target {kind.name}: {name} cannot be {value!r}.",
-            hint=f"{_nearest(value, spec.choices)} (known: {', '.join(spec.choices)}).",
+            hint=f"one of {', '.join(spec.choices)}.",
         )
     return value
 
@@ -99,14 +101,9 @@ def _spec(kind: TargetKind, name: str) -> TargetAttribute:
         names = ", ".join(kind.attrs) or "it has none"
         raise UsageError(
             f"target {kind.name} has no attribute {name!r} (known: {names}).",
-            hint=_nearest(name, kind.attrs),
+            hint=suggest_name(name, kind.attrs) or "no attribute at all",
         )
     return kind.attrs[name]
-
-
-def _nearest(word: str, candidates: Collection[str]) -> str:
-    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.0)
-    return close[0] if close else "no attribute at all"
 
 
 # ---- as JSON -----------------------------------------------------------------------------------

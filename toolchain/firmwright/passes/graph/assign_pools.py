@@ -6,11 +6,11 @@ express the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
+from firmwright.base.suggestions import suggest_name
 from firmwright.ir.graph.devices import with_memory_scope
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -74,10 +74,10 @@ def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mappin
         if tensor in constants:
             raise _wrong(module, tensor, pool, "it is a constant, which is part of the program")
         if tensor not in tensors:
-            hint = suggest_nearest(tensor, tensors)
+            hint = f"{suggest_name(tensor, tensors)}."
             raise _wrong(module, tensor, pool, "no planned tensor has this name", hint)
         if pool not in pools:
-            hint = suggest_nearest(pool, pools)
+            hint = f"{suggest_name(pool, pools)}."
             raise _wrong(module, tensor, pool, "there is no writable pool of this name", hint)
         if assigned.get(tensor, pool) != pool:
             raise _wrong(module, tensor, pool, f"it is already assigned to {assigned[tensor]}")
@@ -88,8 +88,3 @@ def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mappin
 def _wrong(module: IRModule, tensor: str, pool: str, why: str, hint: str = "") -> UsageError:
     what = f"tensor {tensor!r} cannot be assigned to pool {pool!r}: {why}."
     return UsageError(what, where=module.name, hint=hint)
-
-
-def suggest_nearest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
-    return f"{near[0]}." if near else ""
