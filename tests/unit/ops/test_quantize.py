@@ -52,4 +52,4 @@ def test_other_dtypes_are_rejected(
     call = make_call("quantize", [kind((2,), before, 0.5)], kind((2,), after, 0.5))
     with pytest.raises(NotSupportedError) as caught:
         quantize.infer(call)
-    assert str(caught.value) == f"{before} quantised to {after}"
+    assert str(caught.value) == f"{before} quantized to {after}"

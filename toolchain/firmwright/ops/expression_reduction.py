@@ -21,6 +21,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, binary_expr
 from firmwright.ops import expression
+from firmwright.ops.axis_reduction import output_index, reduced_shape
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.permuted_inputs import input_permutations, load_element, permuted_arrays
@@ -32,7 +33,6 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
 
 
 def _neutral_element(step: str, kind: DType) -> float:
-    """Return the neutral element."""
     match step:
         case "add" | "or":
             return 0
@@ -44,20 +44,16 @@ def _neutral_element(step: str, kind: DType) -> float:
 
 
 def _unreduced_type(call: OpCall) -> TensorType:
-    """Return the type of the expression before reduction."""
     return expression.infer(call)[0]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     whole, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
     if step not in _STEPS or (whole.dtype == BOOL) != (step in ("and", "or")):
-        raise NotSupportedError(f"{whole.dtype.name} joined by {step!r}")
+        raise NotSupportedError(f"{whole.dtype.name} reduced by {step!r}")
     if any(not 0 <= axis < len(whole.shape) for axis in axes):
         raise NotSupportedError(f"axes {list(axes)} of {len(whole.shape)} dimensions")
-    keep = bool(call.int_attr("keep_dims"))
-    shape = tuple(
-        1 if axis in axes else n for axis, n in enumerate(whole.shape) if keep or axis not in axes
-    )
+    shape = reduced_shape(whole.shape, axes, bool(call.int_attr("keep_dims")))
     return (TensorType(shape, whole.dtype),)
 
 
@@ -68,12 +64,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if whole.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        joined = _STEPS[call.str_attr("step")][1].reduce(
+        reduced = _STEPS[call.str_attr("step")][1].reduce(
             values,
             axis=call.ints_attr("axes"),
             initial=_neutral_element(call.str_attr("step"), whole.dtype),
         )
-        return (np.asarray(joined).astype(whole.dtype.np).reshape(infer(call)[0].shape),)
+        return (np.asarray(reduced).astype(whole.dtype.np).reshape(infer(call)[0].shape),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -97,13 +93,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             ]
             with lower_expression(b, call.str_attr("formula"), values) as value:
                 b.store(acc, [0], binary_expr(op, b.load(acc, [0]), value))
-        keep = bool(call.int_attr("keep_dims"))
-        place = [
-            0 if axis in axes else index[axis]
-            for axis in range(len(whole.shape))
-            if keep or axis not in axes
-        ]
-        b.store(b.y, place, b.load(acc, [0]))
+        b.store(b.y, output_index(call, index), b.load(acc, [0]))
 
 
 def macs(call: OpCall) -> int:

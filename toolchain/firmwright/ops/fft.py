@@ -36,7 +36,7 @@ from firmwright.ops.fft_tables import (
 )
 from firmwright.ops.import_checks import int_option, require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
+from firmwright.ops.signal_operator import signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
@@ -232,14 +232,14 @@ OPDEFS = (
     signal_operator(
         "rfft",
         "SignalRfft",
-        OperatorFunctions(_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft")),
+        (_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft")),
         *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),
     signal_operator(
         "irfft",
         "SignalIrfft",
-        OperatorFunctions(_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft")),
+        (_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft")),
         *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),

@@ -68,8 +68,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     results = []
     for batch in x:
         quantized, scale, offset = _quantize(batch, per_channel=len(scales) > 1)
-        centred = quantized.astype(np.float64) - offset
-        acc = (im2col(centred[None], window) @ kernel.T).astype(np.int64).astype(np.float32)
+        centered = quantized.astype(np.float64) - offset
+        acc = (im2col(centered[None], window) @ kernel.T).astype(np.int64).astype(np.float32)
         scaled = acc * scales * scale if len(scales) > 1 else acc * (scale * scales[0])
         results.append(np.clip(scaled + bias_of(call, "float32"), low, high))
     return (np.concatenate(results).astype(np.float32),)

@@ -98,7 +98,7 @@ def _lower(call: OpCall, b: Kernel) -> None:
 def _import(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     if import_activation(context.node.options["fused_activation_function"]) != "none":
-        raise NotSupportedError("an L2 normalisation with an activation")
+        raise NotSupportedError("an L2 normalization with an activation")
     return ImportedCall("l2_normalization", {}, (0,))
 
 

@@ -29,7 +29,7 @@ _PARAMETERS = ("bias", "alpha", "beta")
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x = call.input(0)
     if x.dtype != FLOAT32 or call.output.dtype != FLOAT32 or not x.shape:
-        raise NotSupportedError(f"a local response normalisation of {x.dtype.name}")
+        raise NotSupportedError(f"a local response normalization of {x.dtype.name}")
     return (TensorType(x.shape, FLOAT32),)
 
 

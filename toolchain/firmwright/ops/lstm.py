@@ -53,10 +53,11 @@ _POSITIONS = (0, *range(1, 9), *range(12, 16), 18, 19)
 _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
 """Activation type -> types of weights and biases."""
 
-# ---- types -------------------------------------------------------------------------------------
-
 GATE_SCALE = 2.0**-12
 """Scale of the 16-bit sum of a gate."""
+Index = Sequence[ArithExpr]
+
+# ---- types -------------------------------------------------------------------------------------
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -84,12 +85,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
-    shapes = (
-        (INPUT_WEIGHTS, (units, inputs)),
-        (RECURRENT_WEIGHTS, (units, units)),
-        (BIAS, (units,)),
-    )
-    for first, shape in shapes:
+    shapes = {INPUT_WEIGHTS: (units, inputs), RECURRENT_WEIGHTS: (units, units), BIAS: (units,)}
+    for first, shape in shapes.items():
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
             raise NotSupportedError(f"weights or biases that are not constant {list(shape)}")
@@ -104,7 +101,7 @@ def _check_quantized(call: OpCall) -> None:
     hidden, cells = tensor_quant(call.input(HIDDEN_STATE)), tensor_quant(call.input(CELL_STATE))
     y = tensor_quant(call.output)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
-        raise NotSupportedError("hidden values and output quantised differently")
+        raise NotSupportedError("hidden values and output quantized differently")
     if call.input(0).dtype == INT16 and (tensor_quant(call.input(0)).zero_point or y.zero_point):
         raise NotSupportedError("int16 with a zero point other than 0")
     mantissa, exponent = math.frexp(cells.scale)
@@ -133,11 +130,8 @@ def cell_clip(call: OpCall) -> float:
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
-    x, hidden = tensor_quant(call.input(0)).scale, tensor_quant(call.input(HIDDEN_STATE)).scale
-    w, r = (
-        tensor_quant(call.input(INPUT_WEIGHTS + gate)).scale,
-        tensor_quant(call.input(RECURRENT_WEIGHTS + gate)).scale,
-    )
+    positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
+    x, hidden, w, r = (tensor_quant(call.input(position)).scale for position in positions)
     return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
 
 
@@ -185,25 +179,18 @@ def _float_step(
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = (
-        tensor_quant(call.input(0)).zero_point,
-        tensor_quant(call.input(HIDDEN_STATE)).zero_point,
-    )
+    x_zero, zero = (tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE))
     gates: list[Array] = []
     for k in range(len(_GATES)):
         input_factor, recurrent = gate_factors(call, k)
-        first = _saturated(
-            _requantize_sum(call, (x - x_zero) @ weights[k].T + weights[k + 8], input_factor)
-        )
+        product = (x - x_zero) @ weights[k].T + weights[k + 8]
+        first = _saturated(_requantize_sum(call, product, input_factor))
         second = _requantize_sum(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if _as_tflm(call) else second
         gates.append(_saturated(first + second))
     i, f, g, o = (_activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
-    retained, added = (
-        _shift_right(call, f * cells, 15),
-        _shift_right(call, i * g, 15 + _cell_bits(call)),
-    )
-    retained, added = (_saturated(v) for v in (retained, added))
+    retained = _saturated(_shift_right(call, f * cells, 15))
+    added = _saturated(_shift_right(call, i * g, 15 + _cell_bits(call)))
     cells = _saturated(retained + added)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
@@ -267,16 +254,19 @@ def _sum_dtype(call: OpCall) -> DType:
         return FLOAT32 if kind == FLOAT32 else INT32
     reach = 0
     for gate in range(len(_GATES)):
-        own, recurrent, bias = (
-            call.constant(first + gate) for first in (INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS)
+        first, second = (
+            int((np.abs(_constant_int64(call, weights + gate)).sum(axis=1) << 15).max())
+            for weights in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
         )
-        assert own is not None  # all by infer
-        assert recurrent is not None
-        assert bias is not None
-        sums = (np.abs(c.array().astype(np.int64)).sum(axis=1) << 15 for c in (own, recurrent))
-        first, second = (int(total.max()) for total in sums)
-        reach = max(reach, first + int(np.abs(bias.array()).max()), second)
+        bias = int(np.abs(_constant_int64(call, BIAS + gate)).max())
+        reach = max(reach, first + bias, second)
     return INT32 if reach <= INT32.max else INT64
+
+
+def _constant_int64(call: OpCall, index: int) -> Array:
+    constant = call.constant(index)
+    assert constant is not None  # by infer
+    return constant.array().astype(np.int64)
 
 
 class _UnitBuilder:
@@ -297,26 +287,18 @@ class _UnitBuilder:
         call, b = self.call, self.b
         if self.is_real:
             return b.input(BIAS + gate), None
-        corrections = []
-        for kind, first in (
-            (call.input(0), INPUT_WEIGHTS),
-            (call.input(HIDDEN_STATE), RECURRENT_WEIGHTS),
-        ):
-            constant = call.constant(first + gate)
-            assert constant is not None  # by infer
-            sums = constant.array().astype(np.int64).sum(axis=1)
-            corrections.append(-tensor_quant(kind).zero_point * sums)
-        bias = call.constant(BIAS + gate)
-        assert bias is not None  # by infer
-        name = _GATES[gate]
-        return (
-            b.constant(f"{name}_bias", bias.array() + corrections[0], self.wide),
-            b.constant(f"{name}_recurrent_bias", corrections[1], INT32)
-            if corrections[1].any()
-            else None,
+        correction, recurrent = (
+            -tensor_quant(call.input(index)).zero_point
+            * _constant_int64(call, weights + gate).sum(axis=1)
+            for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
         )
+        total, name = _constant_int64(call, BIAS + gate) + correction, _GATES[gate]
+        bias = b.constant(f"{name}_bias", total, self.wide)
+        if not recurrent.any():
+            return bias, None
+        return bias, b.constant(f"{name}_recurrent_bias", recurrent, INT32)
 
-    def unit(self, at: Sequence[ArithExpr], n: ArithExpr, u: ArithExpr) -> None:
+    def unit(self, at: Index, n: ArithExpr, u: ArithExpr) -> None:
         call, b = self.call, self.b
         sums = b.reg("sums", self.wide, len(_GATES))
         for gate, (bias, _) in enumerate(self.biases):
@@ -324,17 +306,15 @@ class _UnitBuilder:
         with b.for_("i", call.input(0).shape[2]) as i:
             self._accumulate(sums, b.load(b.input(0), [*at, i]), 0, [u, i])
         with ExitStack() as stack:
-            first = [] if self.is_real else self._halves(stack, sums, u)
+            halves = [] if self.is_real else self._input_products(stack, sums, u)
             with b.for_("j", call.input(HIDDEN_STATE).shape[1]) as j:
                 self._accumulate(sums, b.load(b.outputs[1], [n, j]), len(_GATES), [u, j])
             if self.is_real:
-                self._finish_float(sums, at, n, u)
+                self._finish_float(sums, [n, u], [*at, u])
             else:
-                self._finish_integer(stack, sums, first, at, n, u)
+                self._finish_integer(stack, sums, halves, [n, u], [*at, u])
 
-    def _accumulate(
-        self, sums: tir.Buffer, item: ArithExpr, first: int, at: Sequence[ArithExpr]
-    ) -> None:
+    def _accumulate(self, sums: tir.Buffer, item: ArithExpr, first: int, at: Index) -> None:
         b, narrow = self.b, FLOAT32 if self.is_real else INT32
         with b.let("item", item.cast(narrow)) as value:
             for gate in range(len(_GATES)):
@@ -344,63 +324,54 @@ class _UnitBuilder:
 
     # ---- floats ----
 
-    def _finish_float(
-        self, sums: tir.Buffer, at: Sequence[ArithExpr], n: ArithExpr, u: ArithExpr
-    ) -> None:
+    def _finish_float(self, sums: tir.Buffer, state: Index, y: Index) -> None:
         b, limit = self.b, cell_clip(self.call)
         i, f, g, o = (
             _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
             for k in range(len(_GATES))
         )
-        cell = f * b.load(b.outputs[2], [n, u]) + i * g
+        cell = f * b.load(b.outputs[2], state) + i * g
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
         with b.let("cell", cell) as value:
-            b.store(b.outputs[2], [n, u], value)
-            b.store(b.y, [*at, u], o * _tanh(value))
+            b.store(b.outputs[2], state, value)
+            b.store(b.y, y, o * _tanh(value))
 
     # ---- integers ----
 
-    def _halves(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
+    def _input_products(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
         """Bind each gate's requantized products with x and restart the sums."""
-        b, halves = self.b, []
+        b, products = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
-            half = _saturate(
-                self._requantize_sum(b.load(sums, [gate]), gate_factors(self.call, gate)[0])
-            )
-            halves.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", half)))
+            factor, _ = gate_factors(self.call, gate)
+            product = _saturate(self._requantize_sum(b.load(sums, [gate]), factor))
+            products.append(stack.enter_context(b.let(f"{_GATES[gate]}_x", product)))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
-        return halves
+        return products
 
     def _finish_integer(
-        self,
-        stack: ExitStack,
-        sums: tir.Buffer,
-        first: Sequence[ArithExpr],
-        at: Sequence[ArithExpr],
-        n: ArithExpr,
-        u: ArithExpr,
+        self, stack: ExitStack, sums: tir.Buffer, halves: Index, state: Index, y: Index
     ) -> None:
         call, b, bits = self.call, self.b, _cell_bits(self.call)
         gates = []
-        for gate, half in enumerate(first):
+        for gate, half in enumerate(halves):
             other = self._requantize_sum(b.load(sums, [gate]), gate_factors(call, gate)[1])
             other = _saturate(other) if _as_tflm(call) else other
             total = stack.enter_context(b.let(f"{_GATES[gate]}_sum", _saturate(half + other)))
             activation = self._activate(stack, total, _GATE_BITS, gate == _CELL_GATE)
             gates.append(stack.enter_context(b.let(_GATES[gate], activation)))
         i, f, g, o = gates
-        retained = self._shift_right(f * b.load_i32(b.outputs[2], [n, u]), 15)
+        retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
         cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))
         limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
         value = stack.enter_context(b.let("cell_value", cell))
-        b.store(b.outputs[2], [n, u], value.cast(INT16))
+        b.store(b.outputs[2], state, value.cast(INT16))
         out = o * self._activate(stack, value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
         total = scaled + tensor_quant(call.input(HIDDEN_STATE)).zero_point
-        b.store(b.y, [*at, u], clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
+        b.store(b.y, y, clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
     def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
         if self.call.input(0).dtype == INT16:
@@ -426,7 +397,6 @@ class _UnitBuilder:
 
 
 def _saturate(x: ArithExpr) -> ArithExpr:
-    """Saturate `x` to 16 bits, in int32."""
     return minimum(maximum(x, INT16.min), INT16.max)
 
 
@@ -445,11 +415,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     options, inputs = context.node.options, context.inputs
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
         raise NotSupportedError("an LSTM without all four gates, their biases and its state")
-    if any(
-        position < len(inputs) and inputs[position] is not None
-        for position in _UNSUPPORTED_POSITIONS
-    ):
-        raise NotSupportedError("an LSTM with peepholes, a projection or normalised gates")
+    if any(inputs[k] is not None for k in _UNSUPPORTED_POSITIONS if k < len(inputs)):
+        raise NotSupportedError("an LSTM with peepholes, a projection or normalized gates")
     if options["fused_activation_function"] != "TANH":
         raise NotSupportedError(f"an LSTM with {options['fused_activation_function']}")
     if options["diagonal_recurrent_tensors"]:
@@ -474,5 +441,5 @@ OPDEF = OpDef(
         ),
         "tflm": NumericsSpec(Rounding.TWICE, "int32; gates of int16 by a table", "lstm_eval"),
     },
-    restrictions="all four gates; no peepholes, projection, normalised gates; not hybrid",
+    restrictions="all four gates; no peepholes, projection, normalized gates; not hybrid",
 )

@@ -12,7 +12,6 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -24,7 +23,8 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, both_profiles
-from firmwright.ir.tir.builder import ArithExpr, Builder
+from firmwright.ir.tir.builder import ArithExpr, Builder, immediate
+from firmwright.ops.axis_reduction import lower_reduction, reduced_shape
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
@@ -44,12 +44,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             raise NotSupportedError("int16 with a zero point other than 0")
         if reduced_count(call) << x.dtype.bits > INT32.max:
             raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
-    keep = bool(call.int_attr("keep_dims"))
-    shape = tuple(
-        1 if axis in axes else length
-        for axis, length in enumerate(x.shape)
-        if keep or axis not in axes
-    )
+    shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
@@ -135,28 +130,16 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Emit one output at a time; the sum starts at minus the zero points."""
-    x, axes, count = call.input(0), call.ints_attr("axes"), reduced_count(call)
-    keep, wide = bool(call.int_attr("keep_dims")), _sum_dtype(call)
-    index: dict[int, ArithExpr] = {}
-    with ExitStack() as outer:
-        for axis, length in enumerate(x.shape):
-            if axis not in axes:
-                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-        acc = b.reg("acc", wide)
-        start = -tensor_quant(x).zero_point * count if _is_quantized(call) else 0
-        b.store(acc, [0], 0.0 if wide == FLOAT32 else start)
-        with ExitStack() as inner:
-            for axis in axes:
-                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
-            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
-            b.store(acc, [0], b.load(acc, [0]) + item.cast(wide))
-        value = _output_of_sum(call, b.load(acc, [0]))
-        place = [
-            0 if axis in axes else index[axis]
-            for axis in range(len(x.shape))
-            if keep or axis not in axes
-        ]
-        b.store(b.y, place, value)
+    wide, start = _sum_dtype(call), 0
+    if _is_quantized(call):
+        start = -tensor_quant(call.input(0)).zero_point * reduced_count(call)
+    lower_reduction(
+        call,
+        b,
+        ArithExpr(immediate(start, wide)),
+        lambda acc, item: acc + item.cast(wide),
+        lambda acc: _output_of_sum(call, acc),
+    )
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -44,5 +44,5 @@ def _row(opdef: OpDef) -> Sequence[str]:
 def _cell(cell: NumericsSpec | None) -> str:
     if cell is None:
         return "not in this profile"
-    rounding = "no requantise" if cell.rounding is None else f"rounds {cell.rounding.value}"
+    rounding = "no requantize" if cell.rounding is None else f"rounds {cell.rounding.value}"
     return f"{rounding}; {cell.accumulator}; {cell.source}"

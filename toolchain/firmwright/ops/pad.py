@@ -53,7 +53,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         if constant is None or constant.dtype != x.dtype or constant.array().size != 1:
             raise NotSupportedError(f"a value to pad with that is not one constant {x.dtype.name}")
     if y.quantization is not None and len(y.quantization.scales) != 1:
-        raise NotSupportedError("an output quantised per channel")
+        raise NotSupportedError("an output quantized per channel")
     shape = tuple(
         before + size + after
         for size, (before, after) in zip(x.shape, padding_pairs(call), strict=True)

@@ -54,7 +54,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype != FLOAT32:
         x_quant, y_quant = tensor_quant(x), tensor_quant(call.output)
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
-            raise NotSupportedError("a pool whose input and output are quantised differently")
+            raise NotSupportedError("a pool whose input and output are quantized differently")
     window = pool_window(call)
     check_window(window)
     rows, cols = window.size

@@ -41,7 +41,7 @@ _INTEGER_OUTPUTS = {
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if y.dtype not in (_FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())):
-        raise NotSupportedError(f"{x.dtype.name} quantised to {y.dtype.name}")
+        raise NotSupportedError(f"{x.dtype.name} quantized to {y.dtype.name}")
     tensor_quant(y)
     if x.dtype != FLOAT32:
         tensor_quant(x)

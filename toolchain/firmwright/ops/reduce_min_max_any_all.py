@@ -7,7 +7,6 @@ Source of the semantics: TFLite's reference Reduce.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +20,12 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum
 from firmwright.ops import mean_and_sum
+from firmwright.ops.axis_reduction import lower_reduction, reduced_shape
 from firmwright.ops.elementwise_unary import BOTH_PROFILES
 from firmwright.ops.kernel import Kernel
 
 _LITERT: tuple[NumericsProfile, ...] = ("litert",)
-_CELL = both_profiles(None, "exact", "reference_ops Reduce")
+_NUMERICS = both_profiles(None, "exact", "reference_ops Reduce")
 
 
 def _lowest(kind: DType) -> float:
@@ -49,7 +49,7 @@ def reduction_op(
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
-            raise NotSupportedError(f"a {name} of {x.dtype.name}, or one that requantises")
+            raise NotSupportedError(f"a {name} of {x.dtype.name}, or one that requantizes")
         shape = reduced_shape(x.shape, axes, keep)
         return (TensorType(shape, x.dtype, call.output.quantization),)
 
@@ -63,51 +63,15 @@ def reduction_op(
         kind = call.input(0).dtype
         lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
 
-    def imported(context: ImportContext) -> ImportedCall:
+    def import_reduction(context: ImportContext) -> ImportedCall:
         return replace(mean_and_sum.import_tflite(context), op=name)
 
     names = tuple(kind.name for kind in dtypes)
-    imports = {f"tflite:{name.upper()}": imported}
-    numerics = {str(profile): _CELL[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)}
+    imports = {f"tflite:{name.upper()}": import_reduction}
+    numerics = {
+        str(profile): _NUMERICS[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)
+    }
     return OpDef(name, infer, reference, lower, imports, names, numerics)
-
-
-def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
-    return tuple(
-        1 if axis in axes else length
-        for axis, length in enumerate(shape)
-        if keep or axis not in axes
-    )
-
-
-def lower_reduction(
-    call: OpCall,
-    b: Kernel,
-    start: ArithExpr,
-    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-    end: Callable[[ArithExpr], ArithExpr],
-) -> None:
-    """Emit for each output: fold every element into `start`, in its type, by `step`."""
-    x, axes = call.input(0), call.ints_attr("axes")
-    index: dict[int, ArithExpr] = {}
-    with ExitStack() as outer:
-        for axis, length in enumerate(x.shape):
-            if axis not in axes:
-                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-        acc = b.reg("acc", start.expr.dtype)
-        b.store(acc, [0], start)
-        with ExitStack() as inner:
-            for axis in axes:
-                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
-            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
-            b.store(acc, [0], step(b.load(acc, [0]), item))
-        keep = bool(call.int_attr("keep_dims"))
-        place = [
-            0 if axis in axes else index[axis]
-            for axis in range(len(x.shape))
-            if keep or axis not in axes
-        ]
-        b.store(b.y, place, end(b.load(acc, [0])))
 
 
 _ALL = (INT8, INT16, INT32, FLOAT32)

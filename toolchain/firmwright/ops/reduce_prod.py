@@ -19,10 +19,11 @@ from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, select
+from firmwright.ops.axis_reduction import lower_reduction, reduced_shape
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.mean_and_sum import reduced_count
-from firmwright.ops.reduce_min_max_any_all import lower_reduction, reduced_shape, reduction_op
+from firmwright.ops.reduce_min_max_any_all import reduction_op
 from firmwright.ops.requantize import clamp, tensor_quant
 
 

@@ -5,10 +5,12 @@
     filter_bank_square_root: square root, rounded to nearest, shifted right by input 1.
     spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate a, b
         for odd channels, and subtracts it; at least the share `min_signal_remaining` of x remains.
+    pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, else v - 1.
     filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts as 1.
 
 The base-2 logarithm is the integer part plus a 16-bit table of log2(1 + i/128) - i/128,
-interpolated linearly. signal_pcan.py defines the gain step between subtraction and logarithm.
+interpolated linearly. The gain is a table with a value and two coefficients for each bit length of
+the noise. Source of the semantics: TFLM's signal library.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.import_checks import int_options, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_intrinsics import bit_length, rounded_square_root
-from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
+from firmwright.ops.signal_operator import options_importer, signal_operator
 
 UINT32_MASK = 0xFFFFFFFF
 
@@ -52,7 +54,7 @@ _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
 def _bank_tables(call: OpCall) -> list[Array]:
     tables = [call.constant(index) for index in range(1, 6)]
     if any(table is None for table in tables):
-        raise NotSupportedError(f"a filter bank whose {', '.join(_TABLES)} are not all constant")
+        raise NotSupportedError(f"a filter bank with variable {', '.join(_TABLES)}")
     return [table.array().reshape(-1) for table in tables if table is not None]
 
 
@@ -62,7 +64,7 @@ def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype != UINT32 or call.output.elements != count:
         raise NotSupportedError(f"{count} channels of {x.dtype.name} in {call.output.shape}")
     if any(len(table) != count + 1 for table in (bins, places, widths)):
-        raise NotSupportedError(f"a filter bank of {count} channels with other tables")
+        raise NotSupportedError(f"a filter bank of {count} channels with tables of other lengths")
     occupied = widths > 0
     most = (
         max((bins + widths)[occupied].max(initial=0), 0),
@@ -70,7 +72,7 @@ def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     )
     least = min(bins[occupied].min(initial=0), places[occupied].min(initial=0))
     if least < 0 or most[0] > x.elements or most[1] > min(len(weights), len(unweights)):
-        raise NotSupportedError("a filter bank that looks outside of its tables")
+        raise NotSupportedError("a filter bank with indices outside of its tables")
     return (TensorType(call.output.shape, UINT64),)
 
 
@@ -118,11 +120,6 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
             b.store(carried, [0], 0)
 
 
-def _import_bank(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 6)
-    return ImportedCall("filter_bank", int_options(context, "num_channels"), tuple(range(6)))
-
-
 # ---- filter_bank_square_root -------------------------------------------------------------------
 
 
@@ -147,11 +144,6 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
         b.for_("i", count) as i,
     ):
         b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
-
-
-def _import_root(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    return ImportedCall("filter_bank_square_root", {}, (0, 1))
 
 
 # ---- spectral_subtraction ----------------------------------------------------------------------
@@ -212,7 +204,6 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
 def _lower_subtraction_channel(
     call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr
 ) -> None:
-    """Emit one channel."""
     x, noise, y, new_estimate = buffers
     bits, shift = call.int_attr("smoothing_bits"), call.int_attr("spectral_subtraction_bits")
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
@@ -300,22 +291,17 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
-    """The gain at that level of noise."""
+    """Return the gain at noise `level`, a quadratic curve for each of its bit lengths."""
     bits = intrinsic("bit_length", [level], INT32)
     row = maximum(minimum(bits * 4 - 6, gains.elements - 3), 0).cast(INDEX)
     left, right = maximum(bits * -1 + 11, 0).cast(UINT32), maximum(bits - 11, 0).cast(UINT32)
     place = (level << left >> right) & 0x3FF
     value, slope, bend = (b.load_i32(gains, [row + k]) for k in range(3))
     steep = (bend * place.cast(INT32) >> 5) + slope * 32
-    # In 32 bits without sign, where it may wrap.
+    # Unsigned, because the product may wrap.
     curve = (steep.cast(UINT32) * place + (1 << 14)).cast(INT32) >> 15
     near = b.load_i32(gains, [minimum(level, 2).cast(INDEX)])
     return select(level <= 2, near, curve + value)
-
-
-def _import_pcan(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 3)
-    return ImportedCall("pcan", int_options(context, "snr_shift"), (0, 1, 2))
 
 
 # ---- filter_bank_log ---------------------------------------------------------------------------
@@ -370,12 +356,6 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
             b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
-def _import_log(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    options = int_options(context, "input_correction_bits", "output_scale")
-    return ImportedCall("filter_bank_log", options, (0,))
-
-
 # ---- the records -------------------------------------------------------------------------------
 
 
@@ -383,21 +363,26 @@ OPDEFS = (
     signal_operator(
         "filter_bank",
         "SignalFilterBank",
-        OperatorFunctions(_bank_infer, _bank_reference, _bank_lower, _import_bank),
+        (
+            _bank_infer,
+            _bank_reference,
+            _bank_lower,
+            options_importer("filter_bank", 6, "num_channels"),
+        ),
         "uint32",
         accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_square_root",
         "SignalFilterBankSquareRoot",
-        OperatorFunctions(_root_infer, _root_reference, _root_lower, _import_root),
+        (_root_infer, _root_reference, _root_lower, options_importer("filter_bank_square_root", 2)),
         "uint64",
         accumulator="uint64",
     ),
     signal_operator(
         "spectral_subtraction",
         "SignalFilterBankSpectralSubtraction",
-        OperatorFunctions(
+        (
             _subtraction_infer,
             _subtraction_reference,
             _subtraction_lower,
@@ -409,14 +394,19 @@ OPDEFS = (
     signal_operator(
         "pcan",
         "SignalPCAN",
-        OperatorFunctions(_pcan_infer, _pcan_reference, _pcan_lower, _import_pcan),
+        (_pcan_infer, _pcan_reference, _pcan_lower, options_importer("pcan", 3, "snr_shift")),
         "uint32",
         accumulator="uint64",
     ),
     signal_operator(
         "filter_bank_log",
         "SignalFilterBankLog",
-        OperatorFunctions(_log_infer, _log_reference, _log_lower, _import_log),
+        (
+            _log_infer,
+            _log_reference,
+            _log_lower,
+            options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"),
+        ),
         "uint32",
         accumulator="uint64",
     ),

@@ -27,7 +27,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_spectrum import OperatorFunctions, signal_operator
+from firmwright.ops.signal_operator import signal_operator
 
 
 def _streams(kind: TensorType) -> tuple[int, int]:
@@ -344,28 +344,28 @@ OPDEFS = (
     signal_operator(
         "framer",
         "SignalFramer",
-        OperatorFunctions(_framer_infer, _framer_reference, _framer_lower, _import_framer),
+        (_framer_infer, _framer_reference, _framer_lower, _import_framer),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "stacker",
         "SignalStacker",
-        OperatorFunctions(_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker),
+        (_stacker_infer, _stacker_reference, _stacker_lower, _import_stacker),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "delay",
         "SignalDelay",
-        OperatorFunctions(_delay_infer, _delay_reference, _delay_lower, _import_delay),
+        (_delay_infer, _delay_reference, _delay_lower, _import_delay),
         "int16",
         accumulator="copies",
     ),
     signal_operator(
         "overlap_add",
         "SignalOverlapAdd",
-        OperatorFunctions(_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap),
+        (_overlap_infer, _overlap_reference, _overlap_lower, _import_overlap),
         "int16",
         "float32",
         accumulator="int32",

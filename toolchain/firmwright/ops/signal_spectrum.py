@@ -12,49 +12,18 @@ of the range unwritten; they are 0 here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.builder import maximum, minimum, select
-from firmwright.ops.import_checks import int_options, require_tensors
 from firmwright.ops.kernel import Kernel
-
-
-class OperatorFunctions(NamedTuple):
-    infer: Callable[[OpCall], tuple[TensorType, ...]]
-    reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
-    lower: Callable[[OpCall, Any], None]
-    imports: Callable[[ImportContext], ImportedCall]
-
-
-def signal_operator(
-    name: str,
-    custom: str,
-    parts: OperatorFunctions,
-    *dtypes: str,
-    accumulator: str,
-    macs: Callable[[OpCall], int] = lambda call: 0,
-) -> OpDef:
-    """Build the record of an operator that exists only in TFLM's signal library, as `custom`."""
-    return OpDef(
-        name=name,
-        infer=parts.infer,
-        reference=parts.reference,
-        lower=parts.lower,
-        imports={f"tflite:custom:{custom}": parts.imports},
-        dtypes=dtypes,
-        numerics={"tflm": NumericsSpec(None, accumulator, "TFLM signal library")},
-        macs=macs,
-    )
-
+from firmwright.ops.signal_operator import options_importer, signal_operator
 
 # ---- window ------------------------------------------------------------------------------------
 
@@ -85,11 +54,6 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
         scaled = product >> call.int_attr("shift")
         b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
-
-
-def _import_window(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    return ImportedCall("window", int_options(context, "shift"), (0, 1))
 
 
 # ---- fft_auto_scale ----------------------------------------------------------------------------
@@ -141,11 +105,6 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
                 b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
 
 
-def _import_scale(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1, outputs=2)
-    return ImportedCall("fft_auto_scale", {}, (0,))
-
-
 # ---- spectrum_energy ---------------------------------------------------------------------------
 
 
@@ -184,16 +143,11 @@ def _energy_lower(call: OpCall, b: Kernel) -> None:
             b.store(y, [i + first], real + imaginary)
 
 
-def _import_energy(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("spectrum_energy", int_options(context, "start_index", "end_index"), (0,))
-
-
 OPDEFS = (
     signal_operator(
         "window",
         "SignalWindow",
-        OperatorFunctions(_window_infer, _window_reference, _window_lower, _import_window),
+        (_window_infer, _window_reference, _window_lower, options_importer("window", 2, "shift")),
         "int16",
         accumulator="int32",
         macs=lambda call: call.output.elements,
@@ -201,14 +155,24 @@ OPDEFS = (
     signal_operator(
         "fft_auto_scale",
         "SignalFftAutoScale",
-        OperatorFunctions(_scale_infer, _scale_reference, _scale_lower, _import_scale),
+        (
+            _scale_infer,
+            _scale_reference,
+            _scale_lower,
+            options_importer("fft_auto_scale", 1, outputs=2),
+        ),
         "int16",
         accumulator="int16",
     ),
     signal_operator(
         "spectrum_energy",
         "SignalEnergy",
-        OperatorFunctions(_energy_infer, _energy_reference, _energy_lower, _import_energy),
+        (
+            _energy_infer,
+            _energy_reference,
+            _energy_lower,
+            options_importer("spectrum_energy", 1, "start_index", "end_index"),
+        ),
         "int16",
         accumulator="uint32",
         macs=lambda call: 2 * call.output.elements,

@@ -21,7 +21,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.one_hot import check_data_and_indices, clamp_index
+from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.strided_copy import (
     DTYPES,
     constant_ints,

@@ -1,0 +1,54 @@
+"""Records and importers of operators that exist only in TFLM's signal library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from firmwright.base.dtypes import Array
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ops.import_checks import int_options, require_tensors
+
+Importer = Callable[[ImportContext], ImportedCall]
+
+
+def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> Importer:
+    """Build an importer that keeps all inputs and turns integer `options` into attributes."""
+
+    def import_call(context: ImportContext) -> ImportedCall:
+        require_tensors(context, inputs, outputs=outputs)
+        return ImportedCall(op, int_options(context, *options), tuple(range(inputs)))
+
+    return import_call
+
+
+def signal_operator(
+    name: str,
+    custom: str,
+    functions: tuple[
+        Callable[[OpCall], tuple[TensorType, ...]],
+        Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
+        Callable[[OpCall, Any], None],
+        Importer,
+    ],
+    *dtypes: str,
+    accumulator: str,
+    macs: Callable[[OpCall], int] = lambda call: 0,
+) -> OpDef:
+    """Build the record of the custom operator `custom`.
+
+    `functions` are type inference, numpy reference, default lowering and importer.
+    """
+    infer, reference, lower, importer = functions
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        imports={f"tflite:custom:{custom}": importer},
+        dtypes=dtypes,
+        numerics={"tflm": NumericsSpec(None, accumulator, "TFLM signal library")},
+        macs=macs,
+    )
