@@ -9,8 +9,6 @@ import numpy as np
 from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.conformance.tensors import constant_tensor, with_int4_weights
 
-# ---- conv window --------------------------------------------------------------------------------
-
 _CONV_GRID = (
     # name, (h, w), in and out channels, (kh, kw), stride, dilation, padding, activation
     ("1x1", (5, 4), 8, 6, (1, 1), (1, 1), (1, 1), "VALID", "NONE"),
@@ -89,9 +87,6 @@ def _conv_case(builtin: str, row: tuple, index: int, dtype: str) -> ConformanceC
     return ConformanceCase(f"{name}_{dtype}", builtin, tensors, (y,), options)
 
 
-# ---- conv2d -------------------------------------------------------------------------------------
-
-
 def _conv2d_cases() -> Iterator[ConformanceCase]:
     yield from conv_cases("CONV_2D")
     yield from _int16_cases()
@@ -123,14 +118,8 @@ def _int16_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"{name}_int16", "CONV_2D", tensors, (y,), {**options, **kind})
 
 
-# ---- depthwise conv2d ---------------------------------------------------------------------------
-
-
 def _depthwise_cases() -> Iterator[ConformanceCase]:
     yield from conv_cases("DEPTHWISE_CONV_2D")
-
-
-# ---- hybrid conv2d ------------------------------------------------------------------------------
 
 
 def _hybrid_cases() -> Iterator[ConformanceCase]:
@@ -150,8 +139,6 @@ def _hybrid_cases() -> Iterator[ConformanceCase]:
                 f"hybrid_{name}_{case.name}", "CONV_2D", inputs, case.outputs, case.options
             )
 
-
-# ---- transpose conv -----------------------------------------------------------------------------
 
 _CASES = (
     # name, (h, w), channels in and out, kernel, stride, padding, with bias

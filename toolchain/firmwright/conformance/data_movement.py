@@ -19,8 +19,6 @@ from firmwright.conformance.case import (
 )
 from firmwright.ir.graph.opdef import NumericsProfile
 
-# ---- strided copy -------------------------------------------------------------------------------
-
 
 def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
     """Return a tensor with an arbitrary quantization if it is int8."""
@@ -53,9 +51,6 @@ def data_movement_cases(
         yield ConformanceCase(
             f"{name}_{dtype}", builtin, inputs, (data_tensor(y, dtype),), options, oracles
         )
-
-
-# ---- data movement ------------------------------------------------------------------------------
 
 
 def _transpose_cases() -> Iterator[ConformanceCase]:
@@ -145,9 +140,6 @@ def _reverse_cases() -> Iterator[ConformanceCase]:
     yield from data_movement_cases("REVERSE_V2", "rows", (2, 5, 3), (2, 5, 3), [int_vector(1)])
 
 
-# ---- image layout -------------------------------------------------------------------------------
-
-
 def _mirror_cases() -> Iterator[ConformanceCase]:
     pads = CaseTensor((2, 2), "int32", data=np.array([[2, 1], [0, 3]], np.int32))
     yield from data_movement_cases("MIRROR_PAD", "reflect", (3, 4), (6, 7), [pads], {"mode": 0})
@@ -172,9 +164,6 @@ def _nearest_cases() -> Iterator[ConformanceCase]:
             options,
             dtypes=("int8",),
         )
-
-
-# ---- space to batch -----------------------------------------------------------------------------
 
 
 def _cases(
@@ -205,7 +194,6 @@ _TO_SPACE = (
     ("rows", (3, 2, 3), (1, 5, 3), (3,), _pairs((0, 1))),
 )
 
-# ---- pad ----------------------------------------------------------------------------------------
 
 _PAD_CASES = (
     # name, input shape, paddings an axis
@@ -229,9 +217,6 @@ def _pad_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_value_{dtype}", "PADV2", (x, paddings, value), (y,))
 
 
-# ---- reshape ------------------------------------------------------------------------------------
-
-
 def _reshape_cases() -> Iterator[ConformanceCase]:
     scale = float(np.float32(0.5))
     for name, before, after in (
@@ -250,8 +235,6 @@ def _reshape_cases() -> Iterator[ConformanceCase]:
             {"new_shape": after},
         )
 
-
-# ---- concatenation ------------------------------------------------------------------------------
 
 _CONCATENATION_CASES = (
     # name, axis, input shapes; the last input is constant where so named
@@ -277,9 +260,6 @@ def _concatenation_cases() -> Iterator[ConformanceCase]:
                 values = np.arange(4).reshape(2, 2).astype(dtype)
                 inputs[-1] = replace(inputs[-1], data=values)
             yield ConformanceCase(f"{name}_{dtype}", "CONCATENATION", tuple(inputs), (y,), options)
-
-
-# ---- resize bilinear ----------------------------------------------------------------------------
 
 
 def _resize_bilinear_cases() -> Iterator[ConformanceCase]:

@@ -10,8 +10,6 @@ from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.ops import detection_postprocess
 from firmwright.ops.detection_postprocess import NAME
 
-# ---- detection postprocess ----------------------------------------------------------------------
-
 
 def _postprocess_cases() -> Iterator[ConformanceCase]:
     rng = np.random.Generator(np.random.PCG64(3))
@@ -35,9 +33,6 @@ def _postprocess_cases() -> Iterator[ConformanceCase]:
             "w_scale": 5.0,
         }  # fmt: skip
         yield ConformanceCase(f"{name}_float32", NAME, inputs, outputs, options)
-
-
-# ---- detection nms per class --------------------------------------------------------------------
 
 
 def _nms_per_class_cases() -> Iterator[ConformanceCase]:

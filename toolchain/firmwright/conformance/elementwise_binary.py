@@ -19,8 +19,6 @@ from firmwright.conformance.case import (
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.elementwise import broadcast_shape
 
-# ---- elementwise --------------------------------------------------------------------------------
-
 _CASES = (
     # name, shapes, scales and zero points (a, b, y), activation, b constant
     ("same_scales", (1, 4, 3), (1, 4, 3), (0.05, 0.05, 0.1), (-3, 5, 2), "NONE", False),
@@ -84,8 +82,6 @@ def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> Conformanc
     return ConformanceCase(f"{name}_int16", builtin, (a, b), (y,), options)
 
 
-# ---- elementwise binary -------------------------------------------------------------------------
-
 _SHAPES = (("same", (3, 7), (3, 7)), ("rows", (2, 3, 5), (5,)))
 
 
@@ -126,9 +122,6 @@ _FOUR = ("int8", "int16", "int32", "float32")
 _COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
 
-# ---- division -----------------------------------------------------------------------------------
-
-
 def _division_cases() -> Iterator[ConformanceCase]:
     rng = np.random.Generator(np.random.PCG64(9))
     for dtype, activation in (("float32", "NONE"), ("float32", "RELU6"), ("int32", "NONE")):
@@ -158,9 +151,6 @@ def _division_cases() -> Iterator[ConformanceCase]:
     )
     options = {"fused_activation_function": "NONE"}
     yield ConformanceCase("mid_int16", "DIV", (a, b), (y,), options, ("litert",))
-
-
-# ---- integer arithmetic -------------------------------------------------------------------------
 
 
 def _integer_cases(

@@ -20,8 +20,6 @@ from firmwright.conformance.case import (
 )
 from firmwright.ir.graph.opdef import NumericsProfile
 
-# ---- elementwise unary --------------------------------------------------------------------------
-
 
 def float_case(
     builtin: str,
@@ -52,9 +50,6 @@ def quantized_case(
     return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options, oracles)
 
 
-# ---- elementwise math ---------------------------------------------------------------------------
-
-
 def _root_cases(builtin: str, oracle: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
     """Generate cases with inputs >= 0; `oracle` supports int16, and LiteRT int8."""
     yield float_case(builtin)
@@ -80,9 +75,6 @@ def _math_cases(
         yield quantized_case(builtin, "mid", "int16", (0.0001, 0), (0.001, 0), LITERT)
 
 
-# ---- absolute and sign --------------------------------------------------------------------------
-
-
 def _sign_cases(builtin: str) -> Iterator[ConformanceCase]:
     oracles = ("litert",) if builtin == "SIGN" else BOTH_PROFILES
     yield float_case(builtin, oracles)
@@ -96,8 +88,6 @@ def _sign_cases(builtin: str) -> Iterator[ConformanceCase]:
         yield quantized_case(builtin, "same", "int8", (0.05, -128), (0.05, -128))
         yield quantized_case(builtin, "mid", "int16", (0.001, 0), (0.0013, 0))
 
-
-# ---- activations --------------------------------------------------------------------------------
 
 _QUANTS = (
     ("mid", (0.05, 3), (0.04, -9)),
@@ -139,9 +129,6 @@ def _leaky_cases() -> Iterator[ConformanceCase]:
     )
 
 
-# ---- relu ---------------------------------------------------------------------------------------
-
-
 def _relu_cases(builtin: str, profiles: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
     real = CaseTensor((2, 3, 5), "float32")
     yield ConformanceCase("float32", builtin, (real,), (real,), oracles=profiles)
@@ -162,9 +149,6 @@ def _relu_cases(builtin: str, profiles: tuple[NumericsProfile, ...]) -> Iterator
         yield ConformanceCase("finer_int16", builtin, (x,), (y,), oracles=profiles)
 
 
-# ---- logistic tanh ------------------------------------------------------------------------------
-
-
 def _logistic_cases() -> Iterator[ConformanceCase]:
     yield float_case("LOGISTIC")
     for name, scale, zero_point in (("mid", 0.047, -4), ("fine", 0.0031, 127), ("far", 1.3, -128)):
@@ -182,9 +166,6 @@ def _tanh_cases() -> Iterator[ConformanceCase]:
         yield quantized_case("TANH", name, "int16", (scale, 0), (2.0**-15, 0))
 
 
-# ---- cast ---------------------------------------------------------------------------------------
-
-
 def _cast_cases() -> Iterator[ConformanceCase]:
     for before, after in (
         ("float32", "int32"), ("int32", "float32"), ("int8", "float32"), ("int32", "int8"),
@@ -193,8 +174,6 @@ def _cast_cases() -> Iterator[ConformanceCase]:
         x, y = CaseTensor((3, 7), before), CaseTensor((3, 7), after)
         yield ConformanceCase(f"{before}_{after}", "CAST", (x,), (y,))
 
-
-# ---- quantize -----------------------------------------------------------------------------------
 
 _CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
     ("image", FLOAT32, (0.0, 0), INT8, (0.0078125, -1)),
@@ -227,9 +206,6 @@ def _quantize_cases() -> Iterator[ConformanceCase]:
             oracles = ("litert",) if after == UINT8 else ("tflm",)
         title = f"{name}_{before.name}_{after.name}"
         yield ConformanceCase(title, "QUANTIZE", (x,), (y,), oracles=oracles)
-
-
-# ---- dequantize ---------------------------------------------------------------------------------
 
 
 def _dequantize_cases() -> Iterator[ConformanceCase]:

@@ -15,8 +15,6 @@ from firmwright.conformance.case import (
 )
 from firmwright.conformance.data_movement import data_tensor, index_tensor, int_vector
 
-# ---- gather scatter -----------------------------------------------------------------------------
-
 
 def _gather_cases() -> Iterator[ConformanceCase]:
     for name, x, indices, y, axis, batch in (
@@ -58,9 +56,6 @@ def _read_cases() -> Iterator[ConformanceCase]:
     yield from _nd_cases()
 
 
-# ---- slice update scatter -----------------------------------------------------------------------
-
-
 def _update_cases() -> Iterator[ConformanceCase]:
     for name, x, part, limits in (
         ("matrix", (4, 5), (2, 3), (0, 2)),
@@ -87,9 +82,6 @@ def _scatter_cases() -> Iterator[ConformanceCase]:
             inputs = (index_tensor(indices, min(shape)), data_tensor(parts, dtype), size)
             outputs = (data_tensor(shape, dtype),)
             yield ConformanceCase(f"{name}_{dtype}", "SCATTER_ND", inputs, outputs, {}, LITERT)
-
-
-# ---- one hot ------------------------------------------------------------------------------------
 
 
 def _hot_cases() -> Iterator[ConformanceCase]:
@@ -124,9 +116,6 @@ def _sequence_cases() -> Iterator[ConformanceCase]:
         )
 
 
-# ---- select -------------------------------------------------------------------------------------
-
-
 def _select_cases() -> Iterator[ConformanceCase]:
     for name, condition, a, b, y in (
         ("same", (2, 7), (2, 7), (2, 7), (2, 7)),
@@ -142,9 +131,6 @@ def _select_cases() -> Iterator[ConformanceCase]:
             )
     inputs = (CaseTensor((2, 7), "bool"), data_tensor((2, 7), "int8"), data_tensor((2, 7), "int8"))
     yield ConformanceCase("first_int8", "SELECT", inputs, inputs[1:2], {}, LITERT)
-
-
-# ---- constant and fill --------------------------------------------------------------------------
 
 
 def _constant_cases() -> Iterator[ConformanceCase]:

@@ -10,8 +10,6 @@ import numpy as np
 from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.conformance.tensors import constant_tensor, with_int4_weights
 
-# ---- fully connected ----------------------------------------------------------------------------
-
 _FULLY_CONNECTED_CASES = (
     # name, input shape, outputs, activation, keep_num_dims
     ("long", (1, 640), 7, "NONE", False),
@@ -144,8 +142,6 @@ def _case(
     y = CaseTensor(y_shape, "int8", (y_scale,), (int(rng.integers(-128, 128)),))
     return ConformanceCase(title, "FULLY_CONNECTED", tensors, (y,), options)
 
-
-# ---- batch matmul -------------------------------------------------------------------------------
 
 _BATCH_MATMUL_CASES = (
     # name, shapes, adj_x, adj_y, second input constant

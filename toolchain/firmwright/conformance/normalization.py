@@ -10,8 +10,6 @@ from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.ops.local_response_normalization import BUILTIN
 from firmwright.ops.log_softmax import OUTPUT_ZERO_POINT
 
-# ---- softmax ------------------------------------------------------------------------------------
-
 
 def _softmax_cases() -> Iterator[ConformanceCase]:
     for index, (shape, scale, zero_point) in enumerate(
@@ -38,9 +36,6 @@ def _softmax_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"row{index}_float32", "SOFTMAX", (x,), (y,), {"beta": 1.0})
 
 
-# ---- log softmax --------------------------------------------------------------------------------
-
-
 def _log_softmax_cases() -> Iterator[ConformanceCase]:
     for name, shape, scale, zero_point in (
         ("row", (1, 12), 0.05, 3),
@@ -54,9 +49,6 @@ def _log_softmax_cases() -> Iterator[ConformanceCase]:
         if name != "coarse":
             real = CaseTensor(shape, "float32")
             yield ConformanceCase(f"{name}_float32", "LOG_SOFTMAX", (real,), (real,))
-
-
-# ---- local response normalization ---------------------------------------------------------------
 
 
 def _lrn_cases() -> Iterator[ConformanceCase]:

@@ -10,8 +10,6 @@ import numpy as np
 from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.ops.pooling import DTYPES
 
-# ---- pooling ------------------------------------------------------------------------------------
-
 _CASES = (
     # name, (n, h, w, c), size, stride, padding, activation, zero point
     ("2x2", (1, 4, 6, 3), (2, 2), (2, 2), "VALID", "NONE", -128),
@@ -50,21 +48,12 @@ def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ign
     return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options)
 
 
-# ---- average pool2d -----------------------------------------------------------------------------
-
-
 def _average_cases() -> Iterator[ConformanceCase]:
     yield from pool_cases("AVERAGE_POOL_2D")
 
 
-# ---- max pool2d ---------------------------------------------------------------------------------
-
-
 def _max_cases() -> Iterator[ConformanceCase]:
     yield from pool_cases("MAX_POOL_2D")
-
-
-# ---- l2 operators -------------------------------------------------------------------------------
 
 
 def _cases() -> Iterator[ConformanceCase]:

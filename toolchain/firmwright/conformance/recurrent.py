@@ -10,8 +10,6 @@ from firmwright.conformance.case import BOTH_PROFILES, TFLM, CaseTable, CaseTens
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.lstm import GATE_SCALE
 
-# ---- lstm ---------------------------------------------------------------------------------------
-
 
 def _lstm_case(
     name: str,
@@ -80,9 +78,6 @@ def _lstm_cases() -> Iterator[ConformanceCase]:
     yield _lstm_case("clipped_float32", "float32", True, 0.4, plain)
 
 
-# ---- svdf ---------------------------------------------------------------------------------------
-
-
 def _svdf_case(
     name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int
 ) -> ConformanceCase:
@@ -130,9 +125,6 @@ def _svdf_cases() -> Iterator[ConformanceCase]:
     yield _svdf_case("one_int8", ("int8", "int8", "int16", "int16"), 1, 5, 3)
     yield _svdf_case("two_int8", ("int8", "int8", "int16", "int16"), 2, 4, -128)
     yield _svdf_case("narrow_int8", ("int8", "int8", "int8", "int8"), 2, 3, 9)
-
-
-# ---- circular buffer ----------------------------------------------------------------------------
 
 
 def _ring_cases() -> Iterator[ConformanceCase]:

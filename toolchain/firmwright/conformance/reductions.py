@@ -21,8 +21,6 @@ from firmwright.conformance.tensors import constant_tensor
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.reduce_min_max_any_all import reduced_shape
 
-# ---- mean and sum -------------------------------------------------------------------------------
-
 _CASES = (
     # name, shape, axes, keep_dims, (input scale, zero point), (output scale, zero point)
     ("spatial", (1, 5, 3, 4), (1, 2), False, (0.02, -128), (0.02, -128)),
@@ -74,9 +72,6 @@ def _sum_cases() -> Iterator[ConformanceCase]:
     return (case for case in _mean_cases("SUM") if case.name.rsplit("_", 1)[0] in names)
 
 
-# ---- reduce min max any all ---------------------------------------------------------------------
-
-
 def reduction_cases(
     name: str, dtypes: Sequence[DType], in_tflm: Sequence[DType]
 ) -> Iterator[ConformanceCase]:
@@ -95,8 +90,6 @@ def reduction_cases(
 
 
 _ALL = (INT8, INT16, INT32, FLOAT32)
-
-# ---- reduce prod --------------------------------------------------------------------------------
 
 
 def _reduce_prod_cases() -> Iterator[ConformanceCase]:
@@ -119,9 +112,6 @@ def _reduce_prod_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(
             title, "REDUCE_PROD", (x, int_vector(*axes)), (y,), options, ("litert",)
         )
-
-
-# ---- argminmax topk -----------------------------------------------------------------------------
 
 
 def _arg_cases() -> Iterator[ConformanceCase]:
@@ -155,8 +145,6 @@ def _top_cases() -> Iterator[ConformanceCase]:
 
 
 _ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
-
-# ---- cumulative sum -----------------------------------------------------------------------------
 
 
 def _cumulative_sum_tensor(

@@ -10,8 +10,6 @@ from firmwright.conformance.case import TFLM, CaseTable, CaseTensor, Conformance
 from firmwright.ops.fft import ELEMENT_TYPE_CODES
 from firmwright.ops.signal_filter_bank import GAIN_LUT_SIZE, SUBTRACTION_OPTIONS, UINT32_MASK
 
-# ---- fft ----------------------------------------------------------------------------------------
-
 
 def _rfft_cases() -> Iterator[ConformanceCase]:
     for dtype, shape, length in (
@@ -34,9 +32,6 @@ def _irfft_cases() -> Iterator[ConformanceCase]:
     x, y = CaseTensor((66,), "float32"), CaseTensor((64,), "float32")
     options = {"T": 0, "fft_length": 64}
     yield ConformanceCase("float32_64", "custom:SignalIrfft", (x,), (y,), options, TFLM)
-
-
-# ---- signal filter bank -------------------------------------------------------------------------
 
 
 def _bank_cases() -> Iterator[ConformanceCase]:
@@ -100,9 +95,6 @@ def _log_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(name, "custom:SignalFilterBankLog", (x,), (y,), options, TFLM)
 
 
-# ---- signal framing -----------------------------------------------------------------------------
-
-
 def _framer_cases() -> Iterator[ConformanceCase]:
     for name, shape, size, step in (
         ("one_a_run", (16,), 40, 16),
@@ -146,9 +138,6 @@ def _overlap_cases() -> Iterator[ConformanceCase]:
         y = CaseTensor((*shape[:-2], shape[-2] * step), dtype)
         options = {"T": 7 if dtype == "int16" else 0, "frame_step": step}
         yield ConformanceCase(name, "custom:SignalOverlapAdd", (x,), (y,), options, TFLM)
-
-
-# ---- signal spectrum ----------------------------------------------------------------------------
 
 
 def _window_cases() -> Iterator[ConformanceCase]:

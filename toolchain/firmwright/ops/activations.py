@@ -41,14 +41,9 @@ from firmwright.ops.requantize import clamp, tensor_quant
 _ROOT_HALF = math.sqrt(0.5)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
-# ---- elu ---------------------------------------------------------------------------------------
-
 
 def _elu(x: Array) -> Array:
     return np.where(x < 0, np.expm1(np.minimum(x, 0)), x)
-
-
-# ---- gelu --------------------------------------------------------------------------------------
 
 
 def _gelu(call: OpCall, x: Array) -> Array:
@@ -62,9 +57,6 @@ def _lower_gelu(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
     return libm_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
-
-
-# ---- hard_swish --------------------------------------------------------------------------------
 
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
@@ -101,9 +93,6 @@ def _saturated(x: Array) -> Array:
 def _high_mul(x: Array, multiplier: int) -> Array:
     """Return the high half of 2 * x * multiplier in 16 bits, rounding halves up."""
     return _saturated((x * multiplier + (1 << 14)) >> 15)
-
-
-# ---- leaky_relu --------------------------------------------------------------------------------
 
 
 def _alpha(call: OpCall) -> float:
@@ -152,9 +141,6 @@ def _lower_leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
     )
     scaled = intrinsic("requantize_twice", [value, multiplier, shift], INT32)
     return clamp(scaled, INT16.min, INT16.max, INT16)
-
-
-# ---- the operators -----------------------------------------------------------------------------
 
 
 _ELU = both_profiles(None, "int8 by float32", "activations Elu")

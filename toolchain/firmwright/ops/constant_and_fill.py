@@ -31,8 +31,6 @@ from firmwright.ops.strided_copy import (
 _CELL = both_profiles(None, "exact", "reference_ops")
 _MOST_NUMBERS = 1 << 16
 
-# ---- constant ----------------------------------------------------------------------------------
-
 
 def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
     y = call.output
@@ -99,9 +97,6 @@ def _range_import(context: ImportContext) -> ImportedCall:
     if step == 0 or not 0 < math.ceil((limit - start) / step) <= _MOST_NUMBERS:
         raise NotSupportedError(f"a range from {start} to {limit} by {step}")
     return _vector([start + k * step for k in range(math.ceil((limit - start) / step))])
-
-
-# ---- fill --------------------------------------------------------------------------------------
 
 
 def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:

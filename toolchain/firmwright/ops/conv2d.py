@@ -8,22 +8,19 @@ describes int16. Semantics: TFLite's reference convolution and quantization spec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow
-from firmwright.ops.conv_window import (
-    check_window,
-    im2col,
-    import_window,
-    window_of,
-)
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
     accumulator_dtype,
@@ -110,50 +107,55 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (np.clip(total, low, high).astype(np.float32),)
 
 
-def lower(call: OpCall, b: Kernel) -> None:
-    """Emit direct loops, one output at a time; taps outside the input are skipped."""
-    if call.input(0).dtype == FLOAT32:
-        _lower_float(call, b)
-    else:
-        _lower_quantized(call, b)
+def lower_convolution(
+    call: OpCall,
+    b: Kernel,
+    channel_axis: int,
+    output_channels: AbstractContextManager[tuple[ArithExpr, ArithExpr | None]],
+) -> None:
+    """Emit direct loops, one output at a time; taps outside the input are skipped.
 
+    `output_channels` loops over the output channels, which are `channel_axis` of the weights. It
+    yields the channel and its input channel, or None to sum over all input channels.
+    """
+    is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
+    dtype = FLOAT32 if is_float else accumulator_dtype(call, channel_axis)
+    zero_point = 0 if is_float else tensor_quant(call.input(0)).zero_point
+    bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 
-def _lower_quantized(call: OpCall, b: Kernel) -> None:
-    zero_point = tensor_quant(call.input(0)).zero_point
-    w, wide = b.input(1), accumulator_dtype(call, 0)
-    bias = b.constant("bias", bias_of(call, "int32"), wide)
-    finish = requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    with (
-        window.outputs(b, call.input(0).shape, call.output.shape) as at,
-        b.for_("oc", w.shape[0]) as oc,
-    ):
-        acc = b.reg("acc", wide)
-        b.store(acc, [0], b.load(bias, [oc]))
-        with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
-            product = (b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point) * b.load_i32(
-                w, [oc, ky, kx, ic]
+    def finish_float(total: ArithExpr, oc: ArithExpr) -> ArithExpr:
+        return apply_activation(total + b.load(bias, [oc]), call.str_attr("activation"))
+
+    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = (
+        finish_float
+        if is_float
+        else requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
+    )
+    x_shape, y_shape = call.input(0).shape, call.output.shape
+    with window.outputs(b, x_shape, y_shape) as at, output_channels as (oc, input_channel):
+        # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
+        acc = b.reg("acc", dtype)
+        b.store(acc, [0], 0.0 if is_float else b.load(bias, [oc]))
+        with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
+            ic = input_channel
+            if ic is None:
+                ic = loops.enter_context(b.for_("ic", x_shape[3]))
+            x = b.load(b.input(0), [at.n, iy, ix, ic])
+            w = b.load(b.input(1), [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
+            product = (
+                x * w if is_float else ((x.cast(INT32) - zero_point) * w.cast(INT32)).cast(dtype)
             )
-            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
+            b.store(acc, [0], b.load(acc, [0]) + product)
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
 
 
-def _lower_float(call: OpCall, b: Kernel) -> None:
-    w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    with (
-        window.outputs(b, call.input(0).shape, call.output.shape) as at,
-        b.for_("oc", w.shape[0]) as oc,
-    ):
-        # Add in the order of the reference kernel: subsequent hybrid layers round this result.
-        acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], 0.0)
-        with window.taps(b, at) as (ky, kx, iy, ix), b.for_("ic", w.shape[3]) as ic:
-            product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [oc, ky, kx, ic])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        value = apply_activation(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
-        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+def lower(call: OpCall, b: Kernel) -> None:
+    @contextmanager
+    def output_channels() -> Iterator[tuple[ArithExpr, None]]:
+        with b.for_("oc", call.input(1).shape[0]) as oc:
+            yield oc, None
+
+    lower_convolution(call, b, 0, output_channels())
 
 
 def count_macs(call: OpCall) -> int:

@@ -171,6 +171,3 @@ def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:
     ]
     stacked: Array = np.concatenate(taps, axis=-1)
     return stacked
-
-
-# ---- conformance cases -------------------------------------------------------------------------

@@ -113,9 +113,6 @@ def _finished_array(call: OpCall, total: Array) -> Array:
     return wrapped if call.input(0).dtype == INT32 else _output_step(call).apply(wrapped, INT8)
 
 
-# ---- cumulative --------------------------------------------------------------------------------
-
-
 def _is_quantized(call: OpCall) -> bool:
     return call.input(0).dtype == INT8 and call.input(0).quantization is not None
 
@@ -181,9 +178,6 @@ def _cumsum_import(context: ImportContext) -> ImportedCall:
         **flags,
     }
     return ImportedCall("cumulative", attrs, (0,))
-
-
-# ---- add_n -------------------------------------------------------------------------------------
 
 
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

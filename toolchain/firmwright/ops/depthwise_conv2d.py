@@ -20,24 +20,16 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.conv2d import bias_of, requantization_of, row_window
-from firmwright.ops.conv_window import (
-    check_window,
-    im2col,
-    import_window,
-    window_of,
-)
+from firmwright.ops.conv2d import bias_of, lower_convolution, requantization_of, row_window
+from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.int16x8 import (
-    accumulator_dtype,
     apply_int64_requant,
     has_int64_sum,
     is_int16x8,
-    requantize_epilogue,
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
-    apply_activation,
     check_weights_and_bias,
     float_activation_range,
     import_activation,
@@ -86,44 +78,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit direct loops, one output at a time; taps outside the input are skipped."""
-    if call.input(0).dtype == FLOAT32:
-        _lower_float(call, b)
-    else:
-        _lower_quantized(call, b)
-
-
-def _lower_quantized(call: OpCall, b: Kernel) -> None:
-    zero_point = tensor_quant(call.input(0)).zero_point
-    w, wide = b.input(1), accumulator_dtype(call, 3)
-    bias = b.constant("bias", bias_of(call, "int32"), wide)
-    finish = requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
-        oc, ic = c
-        acc = b.reg("acc", wide)
-        b.store(acc, [0], b.load(bias, [oc]))
-        with window.taps(b, at) as (ky, kx, iy, ix):
-            x = b.load_i32(b.input(0), [at.n, iy, ix, ic]) - zero_point
-            product = x * b.load_i32(w, [0, ky, kx, oc])
-            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
-        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
-
-
-def _lower_float(call: OpCall, b: Kernel) -> None:
-    w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    with window.outputs(b, call.input(0).shape, call.output.shape) as at, _channels(call, b) as c:
-        oc, ic = c
-        # Add in the order of the reference kernel: subsequent hybrid layers round this result.
-        acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], 0.0)
-        with window.taps(b, at) as (ky, kx, iy, ix):
-            product = b.load(b.input(0), [at.n, iy, ix, ic]) * b.load(w, [0, ky, kx, oc])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        value = apply_activation(b.load(acc, [0]) + b.load(bias, [oc]), call.str_attr("activation"))
-        b.store(b.y, [at.n, at.oy, at.ox, oc], value)
+    lower_convolution(call, b, 3, _channels(call, b))
 
 
 @contextmanager

@@ -161,6 +161,3 @@ def tflite_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
         return ImportedCall(name, {"activation": import_activation(option)}, (0, 1))
 
     return imported
-
-
-# ---- conformance cases -------------------------------------------------------------------------

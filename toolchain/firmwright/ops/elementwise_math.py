@@ -50,8 +50,6 @@ def _log(call: OpCall, x: Array) -> Array:
     return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)
 
 
-# ---- roots of integers ---------------------------------------------------------------------------
-
 _EXTRA_BITS = 20
 
 
@@ -109,9 +107,6 @@ _ROOTS = {
         both_profiles(None, "float32, truncated", "elementwise"),
     ),
 }
-
-
-# ---- the table ----------------------------------------------------------------------------------
 
 
 def _int8(function: Callable[[OpCall, Array], Array]) -> UnaryImplementation:

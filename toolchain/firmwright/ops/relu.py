@@ -9,19 +9,21 @@ Semantics: the reference kernels of TFLite and TFLM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
-from firmwright.base.errors import NotSupportedError
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph.opdef import OpCall, both_profiles
 from firmwright.ops.constant_requantize import store_requantized
-from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.elementwise_unary import (
+    UnaryImplementation,
+    check_symmetric_int16,
+    compute_elements,
+    unary_op,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
@@ -32,26 +34,9 @@ from firmwright.ops.requantize import (
     quantized_activation_range,
     tensor_quant,
 )
-from firmwright.ops.row_windows import elementwise_row_window
 
 
-def _dtypes(name: str) -> tuple[str, ...]:
-    """Return the element types; TFLite's relu_n1_to_1 and relu_0_to_1 have no int16."""
-    return ("int8", "float32") if name.endswith("_to_1") else ("int8", "int16", "float32")
-
-
-def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, y = call.input(0), call.output
-    if x.dtype.name not in _dtypes(call.op) or y.dtype != x.dtype:
-        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-    if x.dtype != FLOAT32:
-        zero_points = tensor_quant(x).zero_point, tensor_quant(y).zero_point
-        if x.dtype == INT16 and any(zero_points):
-            raise NotSupportedError("int16 with a zero point other than 0")
-    return (TensorType(x.shape, x.dtype, y.quantization),)
-
-
-def _cuts_stored_values(call: OpCall) -> bool:
+def _clamps_raw_values(call: OpCall) -> bool:
     return call.numerics == "tflm" and call.op == "relu6"
 
 
@@ -65,58 +50,46 @@ def requantization_of(call: OpCall) -> Requantization:
     return make_requantization([factor], Rounding.TWICE, call.output, call.op)
 
 
-def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x = arrays[0]
-    if x.dtype == np.float32:
-        low, high = float_activation_range(call.op)
-        return (np.clip(x, np.float32(low), np.float32(high)),)
-    if _cuts_stored_values(call):
-        return (np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype),)
+def _reference(call: OpCall, x: Array) -> Array:
+    if _clamps_raw_values(call):
+        return np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype)
     offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
-    return (requantization_of(call).apply(offset, call.output.dtype),)
+    return requantization_of(call).apply(offset, call.output.dtype)
 
 
-def lower(call: OpCall, b: Kernel) -> None:
+def _lower(call: OpCall, b: Kernel) -> None:
     kind = call.input(0)
-    if kind.dtype == FLOAT32:
-        lower_elementwise(call, b, lambda x: apply_activation(x[0], call.op))
-    elif _cuts_stored_values(call):
-        low, high = quantized_activation_range(call.op, kind)
-        lower_elementwise(call, b, lambda x: clamp(x[0].cast(INT32), low, high, kind.dtype))
-    else:
-        with loop_over_elements(call, b) as (values, store):
+    with loop_over_elements(call, b) as (values, store):
+        if _clamps_raw_values(call):
+            low, high = quantized_activation_range(call.op, kind)
+            store(clamp(values[0].cast(INT32), low, high, kind.dtype))
+        else:
             offset = values[0].cast(INT32) - tensor_quant(kind).zero_point
             store_requantized(b, offset, requantization_of(call), kind.dtype, store)
 
 
-def _importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-    def imported(context: ImportContext) -> ImportedCall:
-        require_tensors(context, 1)
-        return ImportedCall(name, {}, (0,))
-
-    return imported
+def _check_per_tensor(call: OpCall) -> None:
+    tensor_quant(call.input(0))
+    tensor_quant(call.output)
 
 
-def _opdef(name: str, profiles: tuple[NumericsProfile, ...]) -> OpDef:
-    builtin = name.upper()
-    return OpDef(
-        name=name,
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        row_access=elementwise_row_window,
-        imports={f"tflite:{builtin}": _importer(name)},
-        dtypes=_dtypes(name),
-        numerics={
-            profile: NumericsSpec(Rounding.TWICE, "int32", "reference_ops ReluX")
-            for profile in profiles
-        },
-    )
-
+_INT8 = UnaryImplementation(_reference, _lower, _check_per_tensor)
+_FLOAT32 = compute_elements(
+    lambda call, x: np.clip(x, *float_activation_range(call.op)).astype(np.float32),
+    lambda call, b, x: apply_activation(x, call.op),
+)
+_INT8_AND_FLOAT32: Mapping[DType, UnaryImplementation] = {INT8: _INT8, FLOAT32: _FLOAT32}
+_ALL: Mapping[DType, UnaryImplementation] = {
+    INT8: _INT8,
+    INT16: UnaryImplementation(_reference, _lower, check_symmetric_int16),
+    FLOAT32: _FLOAT32,
+}
+_NUMERICS = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
+_LITERT_ONLY = {"litert": _NUMERICS["litert"]}
 
 OPDEFS = (
-    _opdef("relu", ("litert", "tflm")),
-    _opdef("relu6", ("litert", "tflm")),
-    _opdef("relu_n1_to_1", ("litert",)),
-    _opdef("relu_0_to_1", ("litert",)),
+    unary_op("relu", _ALL, _NUMERICS),
+    unary_op("relu6", _ALL, _NUMERICS),
+    unary_op("relu_n1_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
+    unary_op("relu_0_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
 )
