@@ -30,7 +30,7 @@ from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.boards import load_board
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model_session import open_session
-from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
@@ -137,7 +137,7 @@ def _imported(test: NodeTest, bound: Iterable[int]) -> IRModule:
         {n: np.shape(x) for k, (n, x) in rows if k not in bound and isinstance(x, np.ndarray)},
         {n: np.asarray(x) for k, (n, x) in rows if k in bound},
     )
-    data = preprocess(test.model, test.name, given)
+    data = preprocess_model(test.model, test.name, given)
     return import_onnx(data, test.name, "test", op_table())
 
 

@@ -15,7 +15,7 @@ from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import open_session
-from firmwright.frontends.onnx import preprocess
+from firmwright.frontends.onnx import preprocess_model
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import Interpreter
@@ -237,7 +237,7 @@ def test_a_model_of_scikit_learn_gives_what_onnx_runtime_gives(kind: str, classe
         warnings.simplefilter("ignore")
         data = to_onnx(model.fit(x, y), x[:1]).SerializeToString()
     module = imported(data)
-    whole = preprocess(data, "net.onnx")
+    whole = preprocess_model(data, "net.onnx")
     name = entry_of(module).params[0].name
     samples = [{name: row[None]} for row in x[:8]]
     for sample, expected in zip(

@@ -16,7 +16,7 @@ import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
 from firmwright.flows.model import load_model, save_module
 from firmwright.flows.model_session import open_session
-from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.verify import verify_graph
@@ -31,7 +31,7 @@ Tensors = dict[str, NDArray[np.generic]]
 
 
 def imported(data: bytes, given: ModelOverrides = ModelOverrides()) -> IRModule:
-    return import_onnx(preprocess(data, "net.onnx", given), "net.onnx", "net", op_table())
+    return import_onnx(preprocess_model(data, "net.onnx", given), "net.onnx", "net", op_table())
 
 
 def entry_of(module: IRModule) -> Function:

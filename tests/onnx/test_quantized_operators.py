@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx_models import Net, quantized_tensor
 
-from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess
+from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
@@ -64,7 +64,7 @@ def test_a_layer_works_on_integers_and_is_within_a_step(
     x = quantized_tensor(net, net.input("x", SHAPE), 0.02, unsigned)
     data = net.model(layer(net, x, unsigned))
     module = import_onnx(
-        preprocess(data, "net.onnx", ModelOverrides()), "net.onnx", "net", op_table()
+        preprocess_model(data, "net.onnx", ModelOverrides()), "net.onnx", "net", op_table()
     )
     entry = module.entry
     assert isinstance(entry, Function)
@@ -74,9 +74,9 @@ def test_a_layer_works_on_integers_and_is_within_a_step(
     samples = [{"x": values} for values in reals()]
     expected = run_reference(data, samples, "onnxruntime").outputs
     steps = np.concatenate([
-        np.rint((evaluate_graph(module, x, op_table(), INTRINSICS)[name] - wanted) / step).reshape(-1)
+        np.rint((evaluate_graph(module, x, op_table(), INTRINSICS)[name] - value) / step).ravel()
         for x, outputs in zip(samples, expected, strict=True)
-        for name, wanted in zip([entry.results[0].name], outputs.values(), strict=True)
+        for name, value in zip([entry.results[0].name], outputs.values(), strict=True)
     ])  # fmt: skip
     assert np.abs(steps).max() <= 1
     assert np.count_nonzero(steps) <= share * steps.size

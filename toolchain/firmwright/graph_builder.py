@@ -59,7 +59,6 @@ class GraphBuilder:
         scale: Scale = None,
         zero_point: int = 0,
     ) -> Value:
-        """Add an input of the network."""
         kind = TensorType(tuple(shape), self._dtype(dtype), _quantization(scale, zero_point))
         value = Value(self._take(name), kind)
         self._inputs.append(value)
@@ -143,7 +142,7 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all its results, such as the parts of a split; `results` are names."""
+        """Add a call and return all results, such as the parts of a split; `results` are names."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
 
@@ -181,7 +180,7 @@ class GraphBuilder:
         constants = tuple(self._constants.get(v.constant or "") if v else None for v in inputs)
         types = tuple(None if value is None else value.type for value in inputs)
         outputs = (self._kind(spec, like),) * max(1, len(names))
-        kinds = _inferred(opdef, OpCall(op, types, outputs, attrs, constants))
+        kinds = _infer_types(opdef, OpCall(op, types, outputs, attrs, constants))
         result_names = (*names, *("" for _ in kinds))
         results = tuple(
             Value(self._take(result_names[place] or self._next(place)), kind)
@@ -233,7 +232,7 @@ class _ResultSpec:
     zero_point: int
 
 
-def _inferred(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
+def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
     """Return the results' types; the call is lowered too, which checks every attribute."""
     try:
         kinds = opdef.infer(call)

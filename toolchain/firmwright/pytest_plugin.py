@@ -75,7 +75,6 @@ def _path(config: pytest.Config, name: str) -> Path:
 
 
 def _lines(config: pytest.Config, name: str) -> list[str]:
-    """Return the lines of the option `name` in pytest.ini."""
     if config.inipath is not None:
         value = config.getini(name)
         return list(value) if isinstance(value, list) else [str(value)] if value else []

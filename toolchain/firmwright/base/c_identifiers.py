@@ -92,5 +92,4 @@ class UniqueNamer:
         return candidate
 
     def reserve(self, name: str) -> None:
-        """Mark `name` as used."""
         self._used.add(name.upper())

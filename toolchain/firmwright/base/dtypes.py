@@ -58,13 +58,11 @@ class DType:
 
     @property
     def min(self) -> int:
-        """The least value of an integer or bool type."""
         self._require_range()
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def max(self) -> int:
-        """The greatest value of an integer or bool type."""
         self._require_range()
         if self.short == "bool":
             return 1

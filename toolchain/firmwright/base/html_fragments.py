@@ -35,7 +35,7 @@ def render_properties(pairs: Iterable[tuple[str, CellValue]]) -> str:
     """Return a table of names and values without the pairs whose value is None."""
     rows = (
         f'<tr style="background:none"><td style="{_TEXT};opacity:0.7">{escape(name)}</td>'
-        f'<td style="{_TEXT}">{_shown(value)}</td></tr>'
+        f'<td style="{_TEXT}">{_format_cell(value)}</td></tr>'
         for name, value in pairs
         if value is not None
     )
@@ -52,10 +52,10 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> st
         f'<th style="{style};{_LINE}">{escape(name)}</th>'
         for style, name in zip(styles, head, strict=True)
     )
-    shown = "".join(
+    body_rows = "".join(
         '<tr style="background:none">'
         + "".join(
-            f'<td style="{style}">{_shown(value)}</td>'
+            f'<td style="{style}">{_format_cell(value)}</td>'
             for style, value in zip(styles, row, strict=True)
         )
         + "</tr>"
@@ -63,7 +63,7 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> st
     )
     more = len(rows) - ROWS_SHOWN
     rest = f'<div style="opacity:0.7">and {more:,} more</div>' if more > 0 else ""
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{shown}</tbody>"
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{body_rows}</tbody>"
     return f'<table style="{_TABLE}">{body}</table>{rest}'
 
 
@@ -75,7 +75,7 @@ def render_bar(share: float) -> Markup:
     )
 
 
-def _shown(value: CellValue) -> str:
+def _format_cell(value: CellValue) -> str:
     if isinstance(value, Markup):
         return str(value)
     if isinstance(value, str):

@@ -61,7 +61,6 @@ class Quantization:
 
     @property
     def per_channel(self) -> bool:
-        """Whether scales vary along an axis."""
         return self.axis is not None
 
     @property

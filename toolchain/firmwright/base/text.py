@@ -36,7 +36,6 @@ class IndentedWriter:
 
     @contextmanager
     def indent(self) -> Iterator[None]:
-        """Indent by one level within the `with` block."""
         self._indent += 1
         try:
             yield
@@ -150,7 +149,6 @@ class Tokenizer:
 
     @property
     def at_end(self) -> bool:
-        """Whether only blanks and comments remain."""
         return self.peek.kind is TokenKind.END
 
     def next(self) -> Token:
@@ -178,23 +176,18 @@ class Tokenizer:
         return self.next()
 
     def ident(self) -> str:
-        """Consume an identifier."""
         return str(self._take(TokenKind.IDENT).value)
 
     def local(self) -> str:
-        """Consume a %name and return the name."""
         return str(self._take(TokenKind.LOCAL).value)
 
     def global_(self) -> str:
-        """Consume an @name and return the name."""
         return str(self._take(TokenKind.GLOBAL).value)
 
     def string(self) -> str:
-        """Consume a string and return its content."""
         return str(self._take(TokenKind.STRING).value)
 
     def int_(self) -> int:
-        """Consume an integer."""
         return int(self._take(TokenKind.INT).value)
 
     def float_(self) -> float:
@@ -208,11 +201,9 @@ class Tokenizer:
         return float(self._take(TokenKind.FLOAT).value)
 
     def where(self, token: Token | None = None) -> str:
-        """Return FILE:LINE:COLUMN of a token, by default of the next."""
         return self._where((token or self.peek).offset)
 
     def error(self, what: str, token: Token | None = None) -> ModelError:
-        """Return a ModelError about a token, by default the next."""
         return ModelError(what, where=self.where(token))
 
     def _take(self, kind: TokenKind) -> Token:

@@ -37,7 +37,6 @@ class Pll:
     output_hz: tuple[int, int]
 
     def solve(self, source_hz: int, hz: int) -> tuple[int, int, int]:
-        """Return the factors (m, n, p) that yield `hz` exactly."""
         low, high = self.output_hz
         for m in self.m:
             compared_hz, rest = divmod(source_hz, m)

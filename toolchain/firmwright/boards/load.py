@@ -59,7 +59,6 @@ def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
 
 
 def _installed_dirs() -> tuple[Path, ...]:
-    """Return the board folders of installed packages, ordered by entry point name."""
     found = []
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)):
         value = point.load()

@@ -105,7 +105,6 @@ class TomlTable:
         return tuple((v[0], v[1]) for v in value)
 
     def is_text(self, key: str) -> bool:
-        """Whether the key is present and holds a string."""
         holder = self._holder(key)
         return holder is not None and isinstance(holder.values[key], str)
 
@@ -194,7 +193,6 @@ def expect_fields(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) ->
 
 
 def _toml_keys(cls: type) -> dict[str, TomlKey]:
-    """Return the annotation of each field, by the field's name."""
     return {
         name: next((arg for arg in get_args(hint)[1:] if isinstance(arg, TomlKey)), TomlKey())
         for name, hint in get_type_hints(cls, include_extras=True).items()

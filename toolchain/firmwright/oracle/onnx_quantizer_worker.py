@@ -77,7 +77,6 @@ def quantize(folder: Path) -> dict[str, Any]:
 
 
 def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
-    """Write the model with folded constants and batch normalization; return its nodes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -96,7 +95,6 @@ def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
 
 
 def _convert_old_opset(onnx: Any, model: Any) -> Any:
-    """Return the model in an opset with per-channel quantization."""
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
             raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
@@ -112,7 +110,6 @@ def _convert_old_opset(onnx: Any, model: Any) -> Any:
 
 
 def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
-    """Return a calibration reader over the samples."""
     count = len(next(iter(samples.values())))
 
     class Reader(tools.CalibrationDataReader):  # type: ignore[misc]  # the package has no types
@@ -129,7 +126,6 @@ def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
 
 
 def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
-    """Resolve names of nodes or results to node names; RequestError if one is unknown."""
     node_names = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
     for name in names:
         if name not in node_names:

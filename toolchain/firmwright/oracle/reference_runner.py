@@ -117,14 +117,14 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
 
     Raises for the errors that all workers share; others remain in the answer.
     """
-    said = _run_worker_process(folder, module, tool, timeout_s)
+    _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    _raise_if_refused(answer, tool, said)
+    _raise_if_refused(answer, tool)
     return answer
 
 
-def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> str:
-    """Run the worker until it has written answer.json; return its output."""
+def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
+    """Run the worker until it has written answer.json; ToolFailedError if it does not."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     environment = os.environ | {
@@ -150,14 +150,14 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
             command=command,
             hint="fewer samples.",
         ) from error
-    said = done.stdout.decode("utf-8", "replace")
+    output = done.stdout.decode("utf-8", "replace")
     if done.returncode == 0 and (folder / "answer.json").is_file():
-        return said
+        return
     raise ToolFailedError(
         f"{oracle} broke down on this model ({_how_it_ended(done.returncode)}).",
         command=command,
         exit_status=done.returncode,
-        output=said,
+        output=output,
     )
 
 
@@ -170,7 +170,7 @@ def _how_it_ended(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _raise_if_refused(answer: Mapping[str, Any], oracle: str, said: str) -> None:
+def _raise_if_refused(answer: Mapping[str, Any], oracle: str) -> None:
     match answer.get("error"):
         case None:
             return

@@ -59,14 +59,11 @@ class ReferenceRuntime(Protocol):
     output_names: list[str]
     layer_names: dict[int, str]
 
-    def run(self, inputs: Sequence[Array]) -> None:
-        """Run one sample, inputs in the model's order."""
+    def run(self, inputs: Sequence[Array]) -> None: ...
 
-    def output(self, position: int) -> Array:
-        """Return an output of the last run."""
+    def output(self, position: int) -> Array: ...
 
-    def layer(self, index: int) -> Array:
-        """Return an intermediate tensor of the last run."""
+    def layer(self, index: int) -> Array: ...
 
 
 class LiteRtRuntime:
@@ -177,7 +174,6 @@ class OnnxRuntimeSession:
         self._results: list[Any] = []
 
     def _extra(self) -> int:
-        """Return the number of added outputs."""
         metadata = self._session.get_modelmeta().custom_metadata_map
         return int(metadata.get(ADDED_OUTPUTS, 0))
 
@@ -269,7 +265,6 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
 
 
 def _as_object(model: bytes, numerics: str) -> Any:
-    """Return the file as an object of the runtime's own schema."""
     if numerics == "tflm":
         from tflite_micro.python.tflite_micro import runtime
 

@@ -62,7 +62,6 @@ class ExportInput:
 
     @property
     def model_files(self) -> dict[str, str | bytes]:
-        """The model's C by file name."""
         files = {p: c for p, c in self.tree.files.items() if p.startswith("model/")}
         return {PurePosixPath(path).name: content for path, content in files.items()}
 
@@ -115,7 +114,6 @@ def zip_tree(tree: SourceTree) -> bytes:
 
 
 def _check(exported: ExportInput) -> None:
-    """Refuse options that the packages' examples do not support."""
     io_summary, options = exported.summary.io, exported.summary.options
     unusual = {
         "--io-buffers caller": io_summary.mode != "arena",

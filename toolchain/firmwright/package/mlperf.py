@@ -140,7 +140,6 @@ def _quantization(tensor: IoTensor) -> str:
 
 
 def _units_per_second(board: Board) -> int:
-    """Return the counter's frequency; an emulated instruction takes one nanosecond."""
     if board.counter.unit == "cycles":
         return board.clock.hz if board.clock is not None else board.clock_hz
     return 1_000_000_000

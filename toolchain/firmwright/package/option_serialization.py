@@ -71,7 +71,6 @@ def deserialize_options(
 
 
 def _option(name: str, value: Any, default: Any) -> Any:
-    """Return the value in the option's type; TypeError if it has another type than the default."""
     if name in _POOLS:
         return tuple(map(_pool, value))
     if name.endswith("_bytes"):

@@ -36,7 +36,6 @@ def write_project(tree: SourceTree, directory: Path) -> None:
 
 
 def _check(directory: Path) -> set[str]:
-    """Return the files of an earlier compilation; UsageError if `directory` holds other files."""
     if directory.exists() and not directory.is_dir():
         raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
     if not directory.exists() or not any(directory.iterdir()):
@@ -71,7 +70,6 @@ def _check_inside(directory: Path, path: str) -> None:
 
 
 def _remove_stale(directory: Path, path: str) -> None:
-    """Remove a listed file of an earlier compilation from model/."""
     file = directory / path
     if path.startswith("model/") and ".." not in path.split("/") and file.is_file():
         _check_inside(directory, path)

@@ -83,7 +83,6 @@ def _firmware(project: SbomInput) -> dict[str, Any]:
 
 
 def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """Yield the models: the source files and the generated C."""
     for facts in project.models:
         name = str(facts["model"])
         files = [path for path in project.files if path.startswith(f"model/{name}")]
@@ -99,7 +98,6 @@ def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
 
 
 def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """Yield the runtime, the C of each backend, and the remaining files."""
     of_models = tuple(f"model/{facts['model']}" for facts in project.models)
     backends = sorted({path.split("/")[1] for path in project.files if path.startswith("backend/")})
     listed = ("runtime/", "backend/", *of_models)
@@ -118,14 +116,12 @@ def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
 
 
 def _libraries(project: SbomInput) -> Iterable[dict[str, Any]]:
-    """Yield the toolchain's libraries, without versions of their own."""
     for flag in project.library_flags:
         for name in _LIBRARIES.get(flag, ()):
             yield _component("library", name, f"toolchain:{name}")
 
 
 def _compiler(project: SbomInput) -> dict[str, Any]:
-    """Return the compiler that sources are tuned for and, for an image, the one that built it."""
     tuned = project.models[0].get("compiler") or {}
     component = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
     facts = {"tuned_for": " ".join(tuned.get("flags", ())), "built_by": project.built_by}

@@ -56,7 +56,6 @@ def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> A
 
 
 def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = "release") -> Any:
-    """Build the project in `directory`; return the node of its ELF."""
     elf = env.Command(
         f"{directory}/build/{variant}/firmware.elf",
         sources,

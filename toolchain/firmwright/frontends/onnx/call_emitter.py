@@ -65,7 +65,6 @@ class CallEmitter:
     _known: dict[int, tuple[ConstantValue, Value]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
-        """Return `name`, or `name:1`, `name:2`, ... if it is taken."""
         candidate, count = name, 0
         while candidate in self.names:
             count += 1
@@ -113,8 +112,8 @@ class CallEmitter:
         By default the result has the first input's type, including quantization.
         """
         first = next(item for item in inputs if item is not None)
-        moved = self._type(first).quantization if dtype is None else None
-        kind = like or TensorType(tuple(shape), dtype or dtype_of(first), moved)
+        quantization = self._type(first).quantization if dtype is None else None
+        kind = like or TensorType(tuple(shape), dtype or dtype_of(first), quantization)
         return self.multi_result_call(op, inputs, attrs or {}, (kind,))[0]
 
     def multi_result_call(
@@ -132,13 +131,13 @@ class CallEmitter:
         if any(kind.elements == 0 for kind in (*(t for t in types if t), *inferred)):
             raise NotSupportedError("a tensor without elements")
         if all(item is None or isinstance(item, ConstantValue) for item in inputs):
-            return self._computed(replace(described, outputs=inferred), inputs)
+            return self._evaluate(replace(described, outputs=inferred), inputs)
         operands = tuple(None if item is None else self.value(item) for item in inputs)
         outputs = tuple(Value(self.unique(f"{self.stem}/{op}"), kind) for kind in inferred)
         self.calls.append(Call(op, operands, outputs, dict(attrs), self.span))
         return outputs
 
-    def _computed(
+    def _evaluate(
         self, described: OpCall, inputs: Sequence[OnnxValue | None]
     ) -> tuple[OnnxValue, ...]:
         arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]

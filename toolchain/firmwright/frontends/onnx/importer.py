@@ -61,12 +61,12 @@ def import_onnx(
 ) -> IRModule:
     """Return the module of a preprocessed model; UnsupportedError lists all unsupported items."""
     model = read_onnx(data, file)
-    work = _OnnxImporter(model, CallEmitter(ops), is_claimed)
-    function = work.run()
+    importer = _OnnxImporter(model, CallEmitter(ops), is_claimed)
+    function = importer.run()
     return IRModule(
         name=name,
         functions={"main": function},
-        constants=work.emitter.constants,
+        constants=importer.emitter.constants,
         attrs={"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()},
     )
 
@@ -79,9 +79,9 @@ class _OnnxImporter:
     items: list[UnsupportedItem] = field(default_factory=list)
     tensors: dict[str, QdqValue | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
-    renamed: dict[str, str] = field(default_factory=dict)
-    reals: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
+    fused_outputs: set[str] = field(default_factory=set)
+    new_names: dict[str, str] = field(default_factory=dict)
+    materialized: dict[int, tuple[QdqValue, OnnxValue]] = field(default_factory=dict)
     index: int = 0
 
     def run(self) -> Function:
@@ -114,7 +114,6 @@ class _OnnxImporter:
     # ---- inputs and outputs ------------------------------------------------------------------
 
     def _param(self, item: OnnxValueInfo) -> Value | None:
-        """Return the input as a parameter; None if it is unsupported or has no elements."""
         self.tensors[item.name] = None
         where = f"input {item.name}"
         dtype = find_dtype(item.dtype)
@@ -158,32 +157,32 @@ class _OnnxImporter:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         computed = {value.name for call in self.emitter.calls for value in call.outputs}
-        output_names = set(self.renamed.values())
+        output_names = set(self.new_names.values())
         is_new = isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(
             tensor, Value
         )
-        if is_new and tensor.name not in self.renamed and item.name not in self.emitter.names:
-            self.renamed[tensor.name] = self.emitter.unique(item.name)
+        if is_new and tensor.name not in self.new_names and item.name not in self.emitter.names:
+            self.new_names[tensor.name] = self.emitter.unique(item.name)
         is_own = isinstance(tensor, Value) and tensor.name in computed
-        if not is_own or self.renamed.get(tensor.name) != item.name:
+        if not is_own or self.new_names.get(tensor.name) != item.name:
             try:
                 tensor = self.emitter.copy(tensor)
             except NotSupportedError as error:
                 self._refuse("OUTPUT", item.name, str(error))
                 return None
             if item.name not in output_names and item.name not in self.emitter.names:
-                self.renamed[tensor.name] = self.emitter.unique(item.name)
+                self.new_names[tensor.name] = self.emitter.unique(item.name)
         assert isinstance(tensor, Value)
         return tensor
 
     # ---- nodes -------------------------------------------------------------------------------
 
     def _node(self, node: Message, opset: int) -> None:
-        if node.output and node.output[0] in self.taken:
+        if node.output and node.output[0] in self.fused_outputs:
             return  # fused into an earlier node
         span = Span(self.model.file, 0, self.index, next(iter(node.output), ""))
         try:
-            results = self._results(node, opset, span)
+            results = self._import_node(node, opset, span)
         except NotSupportedError as error:
             self._refuse(node.op_type, str(span), str(error))
             results = None
@@ -202,11 +201,10 @@ class _OnnxImporter:
             return
         # A value keeps its first name; inputs keep their own.
         is_made = any(value is tensor for call in self.emitter.calls for value in call.outputs)
-        if is_made and tensor.name not in self.renamed and name not in self.emitter.names:
-            self.renamed[tensor.name] = self.emitter.unique(name)
+        if is_made and tensor.name not in self.new_names and name not in self.emitter.names:
+            self.new_names[tensor.name] = self.emitter.unique(name)
 
-    def _results(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
-        """Return the node's outputs; None if its inputs are unknown."""
+    def _import_node(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
         inputs = [self.tensors.get(name) if name else None for name in node.input]
         blocked = any(
             name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
@@ -216,8 +214,8 @@ class _OnnxImporter:
             node.op_type if standard else f"{node.domain}:{node.op_type}"
         )
         if importer is None and not standard and self.is_claimed(node.domain, node.op_type):
-            importer = self._custom
-        constants = None if blocked else self._folded(node, opset, inputs)
+            importer = self._emit_custom
+        constants = None if blocked else self._fold_node(node, opset, inputs)
         if constants is not None:
             return constants
         if importer is None and not has_function_definition(node, opset, self.model.functions):
@@ -228,19 +226,19 @@ class _OnnxImporter:
             return None
         self.emitter.span, self.emitter.stem = span, next(iter(node.output), "") or node.op_type
         if importer is None:
-            return self._by_definition(node, opset, inputs)
+            return self._inline_definition(node, opset, inputs)
         attrs = {item.name: attribute_value(item) for item in node.attribute}
         context = NodeContext(node, attrs, (), opset, self.emitter, self._body)
-        on_integers = self._on_integers(context, importer, inputs)
-        if on_integers is not None:
-            return on_integers
-        results = importer(replace(context, inputs=tuple(self._plain(inputs))))
+        fused = self._fuse_integer_operator(context, importer, inputs)
+        if fused is not None:
+            return fused
+        results = importer(replace(context, inputs=tuple(self._materialize_all(inputs))))
         return results if isinstance(results, tuple | list) else (results,)
 
-    def _custom(self, c: NodeContext) -> Results:
+    def _emit_custom(self, c: NodeContext) -> Results:
         """Emit a call of `custom`, whose result types come from its type rule or from the file."""
         value_infos = {item.name: item for item in self.model.values}
-        declared = [_declared(value_infos.get(name)) for name in c.outputs]
+        declared = [_declared_type(value_infos.get(name)) for name in c.outputs]
         attrs: dict[str, Attr] = {
             "domain": c.node.domain,
             "name": c.node.op_type,
@@ -252,37 +250,40 @@ class _OnnxImporter:
             raise NotSupportedError("neither the file nor a type rule determines its result types")
         return results
 
-    def _plain(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
+    def _materialize_all(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
         """Materialize inputs; each dequantized value is computed once."""
         tensors: list[OnnxValue | None] = []
         for value in inputs:
-            if isinstance(value, QuantizedValue | DequantizedValue) and id(value) not in self.reals:
+            if (
+                isinstance(value, QuantizedValue | DequantizedValue)
+                and id(value) not in self.materialized
+            ):
                 # The key's object is stored too, because ids are unique among living objects only.
-                self.reals[id(value)] = (value, materialize(self.emitter, value))
+                self.materialized[id(value)] = (value, materialize(self.emitter, value))
             if isinstance(value, QuantizedValue | DequantizedValue):
-                tensors.append(self.reals[id(value)][1])
+                tensors.append(self.materialized[id(value)][1])
             else:
                 tensors.append(value)
         return tensors
 
     # ---- quantized nodes -----------------------------------------------------------------------
 
-    def _on_integers(
+    def _fuse_integer_operator(
         self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
         """Return the node's results computed on integers; None if it must be computed on floats."""
         op = c.node.op_type
         if op == "DequantizeLinear":
-            return self._dequantized(c, inputs)
+            return self._import_dequantize(c, inputs)
         if op == "QuantizeLinear":
-            return self._quantized(c, inputs)
+            return self._import_quantize(c, inputs)
         if not any(isinstance(item, DequantizedValue) for item in inputs):
             return None
         if op in quantized_ops.DATA_MOVEMENT_OPERATORS:
             moved = quantized_ops.fuse_data_movement(importer, c, inputs)
             if moved is not None or op not in quantized_ops.FUSION_RULES:
                 return moved
-        chain = self._chain(c.node)
+        chain = self._following_quantize(c.node)
         if chain is None:
             return None
         activation, target, names = chain
@@ -296,10 +297,10 @@ class _OnnxImporter:
         if fused is None:
             return None
         self._define(names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned))
-        self.taken.update(names)
+        self.fused_outputs.update(names)
         return []
 
-    def _chain(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
+    def _following_quantize(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
         """Return (activation, parameters, outputs) of the QuantizeLinear after `node`.
 
         A Relu between them is the activation.
@@ -317,14 +318,13 @@ class _OnnxImporter:
         return activation, scaling, [*names, following.output[0]]
 
     def _only_reader(self, node: Message) -> Message | None:
-        """Return the only node that reads the only output of `node`."""
         outputs = {item.name for item in self.model.outputs}
         if len(node.output) != 1 or node.output[0] in outputs:
             return None
         readers = self.readers.get(node.output[0], [])
         return readers[0] if len(readers) == 1 else None
 
-    def _dequantized(
+    def _import_dequantize(
         self, c: NodeContext, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
         x, scale = inputs[0], inputs[1]
@@ -344,7 +344,7 @@ class _OnnxImporter:
         same = isinstance(x, QuantizedValue) and x.quantization == scaling.quantization
         return [DequantizedValue(x)] if isinstance(x, QuantizedValue) and same else None
 
-    def _quantized(
+    def _import_quantize(
         self, c: NodeContext, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
         x = inputs[0]
@@ -357,15 +357,14 @@ class _OnnxImporter:
                 return [x.source]
             other = quantized_ops.requantize_by_lut(c, x.source.value, scaling)
             return [QuantizedValue(other, scaling.is_unsigned)]
-        (reals,) = self._plain([x])
+        (reals,) = self._materialize_all([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None
         return [quantize(self.emitter, reals, scaling)]
 
-    def _folded(
+    def _fold_node(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
-        """Return all of the node's outputs as constants; None if it cannot be folded."""
         if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
             return None
         arrays: dict[str, Array] = {}
@@ -382,11 +381,12 @@ class _OnnxImporter:
             for array, name in zip(results, filter(None, node.output), strict=True)
         ]
 
-    def _by_definition(
+    def _inline_definition(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
-        """Import the nodes of the operator's function definition."""
-        definition = function_definition(node, opset, self._plain(inputs), self.model.functions)
+        definition = function_definition(
+            node, opset, self._materialize_all(inputs), self.model.functions
+        )
         version, body = inline_function(node, definition, opset)
         before = len(self.items)
         for inner in body:
@@ -407,7 +407,7 @@ class _OnnxImporter:
         self.tensors = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
-        return [item for item in self._plain(results) if item is not None]
+        return [item for item in self._materialize_all(results) if item is not None]
 
     # ---- names -------------------------------------------------------------------------------
 
@@ -416,12 +416,11 @@ class _OnnxImporter:
         return replace(call, inputs=inputs, outputs=tuple(map(self._renamed, call.outputs)))
 
     def _renamed(self, value: Value) -> Value:
-        name = self.renamed.get(value.name)
+        name = self.new_names.get(value.name)
         return value if name is None else replace(value, name=name)
 
 
-def _declared(tensor: OnnxValueInfo | None) -> TensorType | None:
-    """Return the type of a tensor in the file; None if it is not fixed or not supported."""
+def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:
     dtype = find_dtype(tensor.dtype) if tensor is not None else None
     if tensor is None or tensor.shape is None or dtype is None:
         return None

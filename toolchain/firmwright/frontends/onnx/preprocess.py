@@ -66,7 +66,6 @@ def preprocess_model(
 
 
 def _convert_old_opset(model: Message) -> Message | None:
-    """Return the model in opset OPSET_MIN; None if it is recent or cannot be converted."""
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     if not versions or versions[0] >= OPSET_MIN:
         return None
@@ -129,9 +128,8 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
 
 
 def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None:
-    """Put the external data of a tensor into it."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    location = said.get("location", "")
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
     if folder is None or not location or Path(location).name != location:
         raise UsageError(
             f"the data of {tensor.name!r} lie outside of the model, in {location!r}.",
@@ -141,8 +139,8 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
         )
     try:
         with (folder / location).open("rb") as stream:
-            stream.seek(int(said.get("offset", "0")))
-            tensor.raw_data = stream.read(int(said["length"]) if "length" in said else -1)
+            stream.seek(int(entries.get("offset", "0")))
+            tensor.raw_data = stream.read(int(entries["length"]) if "length" in entries else -1)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the data of {tensor.name!r} cannot be read: {error}.",

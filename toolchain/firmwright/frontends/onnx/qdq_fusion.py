@@ -188,7 +188,6 @@ def _int32_bias(operand: QdqValue | None, x: Value, w: ConstantValue) -> Constan
 def _fuse_fully_connected(
     c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    """Fuse a Gemm or MatMul with a constant second operand."""
     is_gemm = c.node.op_type == "Gemm"
     transposed = is_gemm and bool(c.attr("transB", 0))
     x, w = _quantized_input(operands[0]), _int8_weights(operands[1], 0 if transposed else 1)
@@ -263,7 +262,6 @@ def _fuse_average_pool(
 def _fuse_concat(
     c: NodeContext, operands: Sequence[QdqValue | None], target: QdqParameters, activation: str
 ) -> OnnxValue | None:
-    """Fuse a Concat of tensors with different scales."""
     values = [value for item in operands if (value := _quantized_input(item)) is not None]
     if len(values) != len(operands) or activation != "none":
         return None

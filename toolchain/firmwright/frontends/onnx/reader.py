@@ -47,7 +47,6 @@ class OnnxModel:
 
     @property
     def opset(self) -> int:
-        """The opset of the standard domain."""
         return self.opsets.get("", OPSET_MIN)
 
 

@@ -38,7 +38,6 @@ def strip_class_labels(model: Message) -> None:
 
 
 def _replace_output(graph: Message, name: str, source: str) -> None:
-    """Make `source` the graph output, under the name `name`."""
     onnx = onnx_package()
     for output in graph.output:
         if output.name == name:

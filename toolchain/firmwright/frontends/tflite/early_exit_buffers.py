@@ -23,18 +23,18 @@ BUFFER, CYCLES = "circular_buffer", "cycles"
 _COUNT = TensorType((1,), INT32)
 
 
-def convert_early_exits(function: Function, work: ImportSession) -> Function:
+def convert_early_exits(function: Function, session: ImportSession) -> Function:
     """Return `function` without early exits; refuse buffers that exit inside a branch or loop."""
-    for inner in work.functions.values():
+    for inner in session.functions.values():
         for call in inner.body:
             if _exits_early(call):
                 why = "a buffer that ends runs early inside a branch or loop"
-                work.refuse("custom:CIRCULAR_BUFFER", str(call.span), why)
+                session.refuse("custom:CIRCULAR_BUFFER", str(call.span), why)
     if not any(map(_exits_early, function.body)):
         return function
     function = _recompute_results_after_last_exit(function)
     before = {state.next.name: state.value for state in function.state}
-    parting = _TailOutliner(work, before)
+    parting = _TailOutliner(session, before)
     live_out = _unique((*function.results, *(state.next for state in function.state)))
     body, added = parting.outline_tail(function.body, live_out)
     return replace(function, body=tuple(body), state=(*function.state, *added))
@@ -67,7 +67,9 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
     ]
     span = body[last].span
     copies = [Call("reshape", (now(value),), (value,), {}, span) for value in early]
-    state = tuple(replace(one, value=now(one.value), next=now(one.next)) for one in function.state)
+    state = tuple(
+        replace(state, value=now(state.value), next=now(state.next)) for state in function.state
+    )
     params = tuple(map(now, function.params))
     return replace(function, params=params, body=(*body, *copies), state=state)
 
@@ -83,7 +85,7 @@ class _TailOutliner:
     `before` maps the name of a value to its value in runs that skip the call.
     """
 
-    work: ImportSession
+    session: ImportSession
     before: dict[str, Value]
 
     def outline_tail(
@@ -100,16 +102,15 @@ class _TailOutliner:
         head = [*body[:place], replace(buffer, attrs={})]
         defined = {value.name for call in tail for value in call.outputs}
         results = [value for value in live_out if value.name in defined]
-        added = [self._kept(value) for value in results if value.name not in self.before]
+        added = [self._held_state(value) for value in results if value.name not in self.before]
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
-        counting, is_due, count = self._counted(buffer)
-        branch = self._branch(buffer, rest, results, is_due)
+        counting, is_due, count = self._emit_run_counter(buffer)
+        branch = self._emit_branch(buffer, rest, results, is_due)
         return [*head, *counting, branch], [*added, *inner, count]
 
-    def _kept(self, value: Value) -> State:
-        """Return the state that holds `value` between complete runs."""
+    def _held_state(self, value: Value) -> State:
         last = Value(f"{value.name}/last", value.type)
         self.before[value.name] = last
         return self._state(last, value, initial_value(value.type))
@@ -117,10 +118,9 @@ class _TailOutliner:
     def _state(self, value: Value, following: Value, fill: int) -> State:
         array = np.full(value.type.shape, fill, value.type.dtype.np)
         initial = Constant.from_array(f"{value.name}/initial", array, value.type.dtype)
-        return State(value, following, self.work.constant(initial))
+        return State(value, following, self.session.constant(initial))
 
-    def _counted(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        """Return the calls that count runs, the flag of an n-th run, and the counter's state."""
+    def _emit_run_counter(self, buffer: Call) -> tuple[list[Call], Value, State]:
         stem, cycles = buffer.outputs[0].name, buffer.attrs[CYCLES]
         count, following = (Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next"))
         is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
@@ -131,7 +131,7 @@ class _TailOutliner:
         ]
         return calls, is_due, self._state(count, following, 0)
 
-    def _branch(
+    def _emit_branch(
         self, buffer: Call, rest: Sequence[Call], results: Sequence[Value], is_due: Value
     ) -> Call:
         """Return the call that runs `rest`, or else yields the previous values of `results`."""
@@ -143,12 +143,12 @@ class _TailOutliner:
             Call("reshape", (old,), (Value(f"{value.name}/kept", value.type),), {}, buffer.span)
             for old, value in zip(previous, results, strict=True)
         ]
-        number = len(self.work.functions)
+        number = len(self.session.functions)
         names = {"then": f"whole_run_{number}", "else": f"ended_run_{number}"}
-        self.work.functions[names["then"]] = Function(
+        self.session.functions[names["then"]] = Function(
             names["then"], operands, tuple(rest), tuple(results)
         )
-        self.work.functions[names["else"]] = Function(
+        self.session.functions[names["else"]] = Function(
             names["else"], operands, tuple(copies), tuple(copy.outputs[0] for copy in copies)
         )
         return Call("if", (is_due, *operands), tuple(results), dict(names), buffer.span)

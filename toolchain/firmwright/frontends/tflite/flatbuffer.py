@@ -46,7 +46,6 @@ class Flatbuffer:
         self.budget = _BUDGET_BASE + _BUDGET_PER_BYTE * len(data)
 
     def fail(self, path: str, what: str) -> NoReturn:
-        """Raise the ModelError for a broken place."""
         raise ModelError(
             f"the model is broken: {what}",
             where=f"{self.file}: {path}" if path else self.file,
@@ -54,13 +53,11 @@ class Flatbuffer:
         )
 
     def spend(self, cost: int, path: str) -> None:
-        """Charge a visit to the budget."""
         self.budget -= cost
         if self.budget < 0:
             self.fail(path, "shared parts would make it unfold far beyond the size of the file.")
 
     def scalar(self, kind: str, position: int, path: str) -> int | float:
-        """Return the little-endian scalar at `position`."""
         form = _SCALARS[kind]
         if position < 0 or position + form.size > len(self.data):
             self.fail(path, f"it reads at byte {position} of {len(self.data)}.")
@@ -80,11 +77,9 @@ class Flatbuffer:
         return target
 
     def root(self, table: str) -> FlatbufferTable:
-        """Return the root table of the file."""
         return self.table(table, self.follow(0, "root"), "")
 
     def table(self, name: str, position: int, path: str) -> FlatbufferTable:
-        """Return a view of the table at `position`, with a checked vtable."""
         self.spend(_TABLE_COST, path)
         vtable = position - int(self.scalar("i32", position, path))
         if vtable < 0 or vtable + 4 > len(self.data):
@@ -114,11 +109,9 @@ class FlatbufferTable:
     vtable_size: int
 
     def integer(self, name: str) -> int:
-        """Return an integer or bool field as a number."""
         return int(self._scalar(self._field(name)))
 
     def enumerator(self, name: str) -> str:
-        """Return the name of an enumeration field's value."""
         field = self._field(name)
         names = ENUMERATIONS[field.type]
         index = int(self._scalar(field))
@@ -139,7 +132,6 @@ class FlatbufferTable:
         return data[start : start + count].decode("utf-8", errors="backslashreplace")
 
     def blob(self, name: str) -> bytes:
-        """Return a vector of bytes."""
         place = self._place(self._field(name), 4)
         if place is None:
             return b""
@@ -162,7 +154,6 @@ class FlatbufferTable:
         return self.buffer.table(kind or field.type, self.buffer.follow(place, path), path)
 
     def tables(self, name: str) -> list[FlatbufferTable]:
-        """Return a vector of tables."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:
@@ -178,14 +169,12 @@ class FlatbufferTable:
         return tables
 
     def attributes(self) -> dict[str, Attr]:
-        """Return every field of an options table by name."""
         return {name: self._attribute(field) for name, field in TABLES[self.name].items()}
 
     def join(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
     def fail(self, name: str, what: str) -> NoReturn:
-        """Raise the ModelError for a broken field."""
         self.buffer.fail(self.join(name), what)
 
     def _field(self, name: str) -> SchemaField:
@@ -217,7 +206,6 @@ class FlatbufferTable:
         return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)
 
     def _place(self, field: SchemaField, size: int) -> int | None:
-        """Return the position of the field; None if the table omits it."""
         self.buffer.spend(_FIELD_COST, self.path)
         entry = 4 + 2 * field.slot
         if entry + 2 > self.vtable_size:
@@ -230,7 +218,6 @@ class FlatbufferTable:
         return self.position + offset
 
     def _vector(self, place: int, element_size: int, path: str) -> tuple[int, int]:
-        """Return (start, count) of the vector at the offset stored at `place`."""
         head = self.buffer.follow(place, path)
         count = int(self.buffer.scalar("u32", head, path))
         start = head + 4

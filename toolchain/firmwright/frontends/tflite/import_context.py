@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from firmwright.base.errors import UnsupportedItem
-from firmwright.frontends.tflite.variables import Variable, VariableTable
+from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.op_import import (
@@ -21,25 +20,12 @@ from firmwright.ir.raw_model import RawModel
 from firmwright.ops.custom import import_custom
 
 
-class ImportedSubgraph(Protocol):
-    """A subgraph that other subgraphs run."""
-
-    variables: VariableTable
-
-    def branch(
-        self,
-        name: str,
-        function: Function,
-        variables: Mapping[Hashable, Variable],
-        assigned: Sequence[Hashable],
-    ) -> Function: ...
-
-
 @dataclass
 class ImportSession:
     """Tables, constants and functions of the import, and the unsupported items of the whole model.
 
-    `reached` are the indices of the subgraphs that have been imported.
+    `reached` are the indices of the imported subgraphs; `branches` holds the variables and the
+    function of subgraphs that others run.
     """
 
     raw: RawModel
@@ -50,10 +36,9 @@ class ImportSession:
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
     functions: dict[str, Function] = field(default_factory=dict)
-    branches: dict[int, tuple[ImportedSubgraph, Function]] = field(default_factory=dict)
+    branches: dict[int, tuple[VariableTable, Function]] = field(default_factory=dict)
 
     def importer(self, name: str) -> Callable[[ImportContext], ImportedCall] | None:
-        """Return the importer of an operator; None if there is none."""
         opdef = self.imports.get(f"tflite:{name}")
         if opdef is not None:
             return opdef.imports[f"tflite:{name}"]
@@ -79,8 +64,7 @@ class ImportSession:
         keys = {item.key for item in raw.signatures if item.subgraph not in self.reached}
         if keys:
             names = ", ".join(item.key for item in raw.signatures)
-            why = f"entry points of its own ({names}): name one, as {raw.file}:{min(keys)}"
+            why = f"more entry points ({names}): select one, as {raw.file}:{min(keys)}"
         else:
-            what = f"{unused} subgraph" + ("s" if unused > 1 else "")
-            why = f"{what} that the first one does not run"
+            why = f"{unused} subgraph{'s' * (unused > 1)} that the first one does not run"
         self.refuse("SUBGRAPHS", raw.file, why)

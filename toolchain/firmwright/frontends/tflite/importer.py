@@ -58,21 +58,21 @@ def import_model(
     with every unsupported item, UsageError for an unknown signature.
     """
     raw = replace(raw, subgraphs=tuple(map(widen, raw.subgraphs)))
-    work = ImportSession(raw, imports, ops, is_claimed)
+    session = ImportSession(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
-    function = convert_early_exits(_SubgraphImporter(work, first).run("main"), work)
-    work.check(raw, chosen=bool(signature))
-    if work.items:
+    function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
+    session.check(raw, chosen=bool(signature))
+    if session.items:
         raise UnsupportedError(
-            work.items,
+            session.items,
             where=raw.file,
             hint="`firmwright ops` lists supported operators; or convert the model with static "
             "shapes and full integer quantization, or without quantization.",
         )
     return IRModule(
         name=name,
-        functions={"main": function, **work.functions},
-        constants=work.constants,
+        functions={"main": function, **session.functions},
+        constants=session.constants,
         attrs={
             "entry": "main",
             "source_sha256": hashlib.sha256(data).hexdigest(),
@@ -82,7 +82,6 @@ def import_model(
 
 
 def _entry(raw: RawModel, signature: str) -> int:
-    """Return the subgraph of the signature; the first one without a signature."""
     if not signature:
         return 0
     signatures = {item.key: item.subgraph for item in raw.signatures}
@@ -99,12 +98,12 @@ def _entry(raw: RawModel, signature: str) -> int:
 class _SubgraphImporter:
     """Import of one subgraph."""
 
-    work: ImportSession
+    session: ImportSession
     index: int
     values: dict[int, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
-    known: dict[int, Array] = field(default_factory=dict)
+    known_arrays: dict[int, Array] = field(default_factory=dict)
     handles: dict[int, tuple[str, str]] = field(default_factory=dict)
     variables: VariableTable = field(init=False)
 
@@ -113,7 +112,7 @@ class _SubgraphImporter:
 
     @property
     def graph(self) -> RawSubgraph:
-        return self.work.raw.subgraphs[self.index]
+        return self.session.raw.subgraphs[self.index]
 
     @cached_property
     def written(self) -> frozenset[int]:
@@ -121,12 +120,11 @@ class _SubgraphImporter:
         return frozenset(index for node in self.graph.nodes for index in node.outputs)
 
     def run(self, name: str) -> Function:
-        function = self.stateless(name)
-        return replace(function, state=self.variables.state(self.work.constant))
+        function = self.import_stateless(name)
+        return replace(function, state=self.variables.state(self.session.constant))
 
-    def stateless(self, name: str) -> Function:
-        """Return the function without its state."""
-        self.work.reached.add(self.index)
+    def import_stateless(self, name: str) -> Function:
+        self.session.reached.add(self.index)
         self._check_tensors()
         bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
         for node in self.graph.nodes:
@@ -138,12 +136,14 @@ class _SubgraphImporter:
 
     def _check_tensors(self) -> None:
         for tensor in self.graph.tensors:
-            place = f"tensor {tensor.index} ({tensor.name})"
+            location = f"tensor {tensor.index} ({tensor.name})"
             if tensor.dynamic_axes:
                 axes = ", ".join(map(str, tensor.dynamic_axes))
-                self.work.refuse("DYNAMIC_SHAPE", place, f"the size of axis {axes} is not fixed")
+                self.session.refuse(
+                    "DYNAMIC_SHAPE", location, f"the size of axis {axes} is not fixed"
+                )
             elif tensor.is_sparse:
-                self.work.refuse("SPARSE", place, "sparse tensors")
+                self.session.refuse("SPARSE", location, "sparse tensors")
 
     def _is_usable(self, tensor: RawTensor) -> bool:
         return not tensor.dynamic_axes and find_dtype(tensor.dtype) is not None
@@ -167,7 +167,7 @@ class _SubgraphImporter:
             constant = None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
-                constant = self.work.constant(data)
+                constant = self.session.constant(data)
             self.values[index] = Value(name, kind, constant)
         return self.values[index]
 
@@ -181,8 +181,8 @@ class _SubgraphImporter:
         return candidate
 
     def _array(self, index: int) -> Array | None:
-        if index in self.known:
-            return self.known[index]
+        if index in self.known_arrays:
+            return self.known_arrays[index]
         tensor = self.graph.tensors[index]
         dtype = find_dtype(tensor.dtype)
         if tensor.buffer is None or dtype is None:
@@ -214,10 +214,10 @@ class _SubgraphImporter:
                     self._operator(node, bad)
         except NotSupportedError as error:
             why = "; ".join(filter(None, (str(error), self._advice(node))))
-            self.work.refuse(node.op, str(node.span), why)
+            self.session.refuse(node.op, str(node.span), why)
 
     def _advice(self, node: RawNode) -> str:
-        if f"tflite:{node.op}" not in self.work.imports:
+        if f"tflite:{node.op}" not in self.session.imports:
             return ""
         inputs, outputs = (
             [self.graph.tensors[index] for index in places if index != NO_TENSOR]
@@ -227,7 +227,7 @@ class _SubgraphImporter:
 
     def _operator(self, node: RawNode, bad: set[int]) -> None:
         operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
-        importer = self.work.importer(node.op)
+        importer = self.session.importer(node.op)
         if importer is None:
             raise NotSupportedError("this operator is not supported")
         if bad.intersection(operands):
@@ -236,11 +236,13 @@ class _SubgraphImporter:
             if unknown:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
             return
-        call = self._checked(importer, node)
-        if not self._folded(self.work.ops[call.op], call, node.outputs):
+        call = self._import_call(importer, node)
+        if not self._fold_call(self.session.ops[call.op], call, node.outputs):
             self.calls.append(call)
 
-    def _checked(self, importer: Callable[[ImportContext], ImportedCall], node: RawNode) -> Call:
+    def _import_call(
+        self, importer: Callable[[ImportContext], ImportedCall], node: RawNode
+    ) -> Call:
         tensors = self.graph.tensors
         context = ImportContext(
             node,
@@ -261,7 +263,7 @@ class _SubgraphImporter:
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
-        self._infer(self.work.ops[imported.op], call)
+        self._infer(self.session.ops[imported.op], call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
         for name, item in memory:
@@ -271,13 +273,13 @@ class _SubgraphImporter:
 
     def _describe(self, call: Call) -> OpCall:
         constants = tuple(
-            self.work.constants[v.constant] if v is not None and v.constant else None
+            self.session.constants[v.constant] if v is not None and v.constant else None
             for v in call.inputs
         )
         types = tuple(None if v is None else v.type for v in call.inputs)
         return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
 
-    def _folded(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
+    def _fold_call(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
         """Fold a call of constants; return whether its outputs are constants now.
 
         Outputs of the model stay calls, as do calls whose results are far larger than their inputs;
@@ -294,15 +296,14 @@ class _SubgraphImporter:
             return False
         with np.errstate(all="ignore"):  # infinity and NaN are values among floats
             results = opdef.reference(described, [c.array() for c in described.constants if c])
-        self.known.update(zip(places, results, strict=True))
+        self.known_arrays.update(zip(places, results, strict=True))
         if output_bytes > max(_FOLDED_BYTES, input_bytes) or set(places) & set(self.graph.outputs):
             return False
         for index, value, result in zip(places, call.outputs, results, strict=True):
-            self._becomes(index, value, result)
+            self._bind_constant(index, value, result)
         return True
 
     def _decode(self, node: RawNode) -> None:
-        """Replace TFLM_DECODE by decompressed constants."""
         tensors = self.graph.tensors
         for place, index in enumerate(node.outputs):
             sources = [tensors[i] for i in node.inputs[2 * place : 2 * place + 2]]
@@ -310,12 +311,14 @@ class _SubgraphImporter:
             if len(parts) != 2:
                 raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
-            self.known[index] = decompress_constants.decompress(parts[0], parts[1], value.type)
-            self._becomes(index, value, self.known[index])
+            self.known_arrays[index] = decompress_constants.decompress(
+                parts[0], parts[1], value.type
+            )
+            self._bind_constant(index, value, self.known_arrays[index])
 
-    def _becomes(self, index: int, value: Value, array: Array) -> None:
+    def _bind_constant(self, index: int, value: Value, array: Array) -> None:
         constant = Constant.from_array(value.name, array, value.type.dtype)
-        self.values[index] = replace(value, constant=self.work.constant(constant))
+        self.values[index] = replace(value, constant=self.session.constant(constant))
 
     def _infer(self, opdef: OpDef, call: Call) -> None:
         described = self._describe(call)
@@ -338,11 +341,11 @@ class _SubgraphImporter:
         The variables that these use become further operands and results.
         """
         indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
-        variables, changed = self._kept(indices)
+        variables, changed = self._shared_variables(indices)
         if op == "while":  # a loop passes its operands on to the next iteration
             changed = list(variables)
         attrs: dict[str, Attr] = {
-            attr: self._branch(attr, index, variables, [] if attr == "cond" else changed)
+            attr: self._branch_function(attr, index, variables, [] if attr == "cond" else changed)
             for attr, index in indices.items()
         }
         before = [
@@ -359,7 +362,9 @@ class _SubgraphImporter:
         for key, value in after.items():
             self.variables.assign(key, variables[key].value.name, value)
 
-    def _kept(self, indices: Mapping[str, int]) -> tuple[dict[Hashable, Variable], list[Hashable]]:
+    def _shared_variables(
+        self, indices: Mapping[str, int]
+    ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
         """Return the variables that the subgraphs use, and the keys of the assigned ones.
 
         Keys are those of this subgraph. A variable tensor belongs to its subgraph, not to the
@@ -368,10 +373,11 @@ class _SubgraphImporter:
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
-            if index not in self.work.branches:
-                graph = _SubgraphImporter(self.work, index)
-                self.work.branches[index] = graph, graph.stateless(f"{attr}_{index}")
-            variables = self.work.branches[index][0].variables
+            if index not in self.session.branches:
+                graph = _SubgraphImporter(self.session, index)
+                function = graph.import_stateless(f"{attr}_{index}")
+                self.session.branches[index] = graph.variables, function
+            variables, _ = self.session.branches[index]
             if variables.initial_values:
                 raise NotSupportedError("variables that are initialized inside a branch or loop")
             for own, variable in variables.known.items():
@@ -383,7 +389,7 @@ class _SubgraphImporter:
                 raise NotSupportedError("a variable that a loop's condition assigns")
         return shared, list(changed)
 
-    def _branch(
+    def _branch_function(
         self,
         attr: str,
         index: int,
@@ -394,43 +400,12 @@ class _SubgraphImporter:
 
         The values of `assigned` are further results.
         """
-        graph, function = self.work.branches[index]
-        name = f"{attr}_{index}" + (f"_{len(self.work.functions)}" if variables else "")
-        if name not in self.work.functions:
-            self.work.functions[name] = graph.branch(name, function, variables, assigned)
+        table, function = self.session.branches[index]
+        name = f"{attr}_{index}" + (f"_{len(self.session.functions)}" if variables else "")
+        if name not in self.session.functions:
+            function = table.with_operands(function, index, variables, assigned)
+            self.session.functions[name] = replace(function, name=name)
         return name
-
-    def branch(
-        self,
-        name: str,
-        function: Function,
-        variables: Mapping[Hashable, Variable],
-        assigned: Sequence[Hashable],
-    ) -> Function:
-        """Return `function` with `variables` as operands; each result is made by a distinct call."""
-        own = {shared_variable_key(self.index, key): v for key, v in self.variables.known.items()}
-        params: dict[Hashable, Value] = {
-            key: own[key].value
-            if key in own
-            else Value(self._unique(variable.value.name), variable.value.type)
-            for key, variable in variables.items()
-        }
-        state_results = [own[key].current if key in own else params[key] for key in assigned]
-        calls, results = list(function.body), list[Value]()
-        defined = {value.name for call in calls for value in call.outputs}
-        for value in (*function.results, *state_results):
-            if value.name not in defined or value in results:
-                copy = Value(self._unique(f"{value.name}/copy"), value.type)
-                calls.append(Call("reshape", (value,), (copy,)))
-                value = copy
-            results.append(value)
-        return replace(
-            function,
-            name=name,
-            params=(*function.params, *params.values()),
-            body=tuple(calls),
-            results=tuple(results),
-        )
 
     # ---- variables -----------------------------------------------------------------------------
 
@@ -450,19 +425,20 @@ class _SubgraphImporter:
 
     def _call_once(self, node: RawNode) -> None:
         """Evaluate the initialization subgraph; its variables are the initial values."""
-        apart = replace(self.work, constants={})  # its constants are not needed later
-        once = _SubgraphImporter(apart, int(str(node.options["init_subgraph_index"])))
+        scratch_session = replace(self.session, constants={})  # its constants are not needed later
+        once = _SubgraphImporter(scratch_session, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")
-        if self.work.items:
+        if self.session.items:
             return  # the reason is reported already
         if function.params:
             raise NotSupportedError("an initialization that takes inputs")
-        module = IRModule("once", {"once": function}, apart.constants, attrs={"entry": "once"})
-        after = next_state(module, evaluate_graph(module, {}, self.work.ops, {}))
+        module = IRModule(
+            "once", {"once": function}, scratch_session.constants, attrs={"entry": "once"}
+        )
+        after = next_state(module, evaluate_graph(module, {}, self.session.ops, {}))
         for key, variable in once.variables.known.items():
             self.variables.set_initial(key, after[variable.value.name])
 
 
 def _variable_name(node: RawNode) -> tuple[str, str]:
-    """Return the key of a variable, (container, name), which all subgraphs share."""
     return str(node.options.get("container", "")), str(node.options.get("shared_name", ""))

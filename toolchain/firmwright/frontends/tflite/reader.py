@@ -204,7 +204,6 @@ def _tensor(
 
 
 def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
-    """Return the number of elements, -1 for a dynamic shape; fail if the tensor is too large."""
     if any(size < -1 for size in shape):
         table.fail("shape", f"{list(shape)} has a negative size.")
     if len(shape) > 8:

@@ -28,7 +28,6 @@ class SchemaField:
 
     @property
     def default_value(self) -> Attr:
-        """The decoded value of an absent field."""
         match self.type:
             case "string":
                 return ""

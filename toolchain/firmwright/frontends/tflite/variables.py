@@ -6,15 +6,15 @@ distinct value, never the old value of another state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import Call, State, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
@@ -57,7 +57,6 @@ class VariableTable:
     initial_values: dict[Hashable, Array] = field(default_factory=dict)
 
     def set_initial(self, key: Hashable, initial: Array) -> None:
-        """Set the value before the first run."""
         if key in self.known:
             raise NotSupportedError("a variable that is initialized after its first use")
         self.initial_values[key] = initial
@@ -72,7 +71,6 @@ class VariableTable:
         return self._copy(current, f"{name}/value", kind)
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
-        """Make `value` the current value."""
         variable = self._variable(key, name, value.type, initial_value(value.type))
         if value != variable.value and any(value == v.value for v in self.known.values()):
             value = self._copy(value, f"{name}/value", value.type)
@@ -92,6 +90,40 @@ class VariableTable:
             initial = constant(Constant.from_array(name, variable.initial, kind.dtype))
             states.append(State(variable.value, variable.current, initial))
         return tuple(states)
+
+    def with_operands(
+        self,
+        function: Function,
+        index: int,
+        variables: Mapping[Hashable, Variable],
+        assigned: Sequence[Hashable],
+    ) -> Function:
+        """Return `function`, of subgraph `index`, with `variables` as further operands.
+
+        The values of `assigned` are further results. Each result is made by a distinct call.
+        """
+        own = {shared_variable_key(index, key): v for key, v in self.known.items()}
+        params: dict[Hashable, Value] = {
+            key: own[key].value
+            if key in own
+            else Value(self.name(variable.value.name), variable.value.type)
+            for key, variable in variables.items()
+        }
+        state_results = [own[key].current if key in own else params[key] for key in assigned]
+        calls, results = list(function.body), list[Value]()
+        defined = {value.name for call in calls for value in call.outputs}
+        for value in (*function.results, *state_results):
+            if value.name not in defined or value in results:
+                copy = Value(self.name(f"{value.name}/copy"), value.type)
+                calls.append(Call("reshape", (value,), (copy,)))
+                value = copy
+            results.append(value)
+        return replace(
+            function,
+            params=(*function.params, *params.values()),
+            body=tuple(calls),
+            results=tuple(results),
+        )
 
     def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
         if key not in self.known:

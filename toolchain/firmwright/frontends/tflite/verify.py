@@ -34,8 +34,6 @@ def verify_raw_model(model: RawModel) -> None:
 
 
 class _SubgraphVerifier:
-    """Verifier of one subgraph; `defined` are the tensors defined so far."""
-
     def __init__(self, file: str, index: int, subgraph: RawSubgraph) -> None:
         self.where = f"{file}: subgraph {index}"
         self.subgraph = subgraph
@@ -88,7 +86,6 @@ class _SubgraphVerifier:
 
 
 def _verify_references(model: RawModel) -> None:
-    """Check rule 1: called subgraphs exist, and calls are not recursive."""
     calls = [tuple(_callees(model, subgraph)) for subgraph in model.subgraphs]
     finished: set[int] = set()
     for start in range(len(calls)):

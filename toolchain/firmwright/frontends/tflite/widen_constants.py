@@ -38,7 +38,6 @@ def _from_int4(tensor: RawTensor) -> RawTensor:
 
 
 def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
-    """Return the bytes of the float16 constant that `node` only widens; None for other nodes."""
     if node.op != "DEQUANTIZE" or len(node.inputs) != 1 or len(node.outputs) != 1:
         return None
     if node.inputs[0] == NO_TENSOR:

@@ -104,7 +104,6 @@ def labels_and_scores(
 
 
 def _binary_scores(c: NodeContext, score: OnnxValue, is_positive: bool) -> OnnxValue:
-    """Return the scores of both classes from the second one's."""
     if is_positive:
         return c.emit.concat([c.emit.expression("1.0 - a", score), score], 1)
     name = post_transform_name(c)

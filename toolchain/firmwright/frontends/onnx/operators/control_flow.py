@@ -63,11 +63,10 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
         if not isinstance(condition, ConstantValue):
             raise NotSupportedError("a loop whose end depends on the data")
         going = bool(condition.array)
-    return [*state, *(_stacked(c, items) for items in collected)]
+    return [*state, *(_stack(c, items) for items in collected)]
 
 
-def _stacked(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
-    """Stack the tensors along a new axis."""
+def _stack(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
     if not items:
         raise NotSupportedError("a loop with scan outputs but no iterations")
     shape = list(shape_of(items[0]))
@@ -102,7 +101,7 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     ranks = [len(shape_of(items[0])) + 1 for items in collected]
     output_axes = _axes_attr(c, "scan_output_axes", result_count, ranks)
     stacked = (
-        _stacked(c, items[::-1] if back else items, axis)
+        _stack(c, items[::-1] if back else items, axis)
         for items, back, axis in zip(collected, reversed_outputs, output_axes, strict=True)
     )
     return [*state, *stacked]

@@ -191,7 +191,6 @@ def _operands(
     bias: ConstantValue | None,
     axis: int,
 ) -> list[OnnxValue]:
-    """Return input, weights with channels along `axis`, and bias."""
     quant = w.quantization
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=axis)
@@ -211,7 +210,6 @@ def _emit_grouped_conv2d(
     groups: int,
     like: TensorType | None,
 ) -> OnnxValue:
-    """Emit one convolution per group."""
     n, height, width, channels = shape_of(image)
     whole = c.emit.value(image).type
     part = replace(whole, shape=(n, height, width, channels // groups))
@@ -230,7 +228,6 @@ def _emit_grouped_conv2d(
 
 
 def _slice_rows(constant: ConstantValue, rows: slice) -> ConstantValue:
-    """Return some indices of the first axis of weights or of a bias."""
     quant = constant.quantization
     if quant is not None and quant.axis is not None:
         quant = Quantization(quant.scales[rows], quant.zero_points[rows], quant.axis)
@@ -238,7 +235,6 @@ def _slice_rows(constant: ConstantValue, rows: slice) -> ConstantValue:
 
 
 def _conv_integer(c: NodeContext) -> OnnxValue:
-    """Convolve zero-point-corrected values in 32 bits."""
     x, w, groups = c.input(0), c.input(1), int(c.attr("group", 1))
     window = window_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     wide = subtract_zero_point(c, x, c.optional(2), len(c.shape(0)))

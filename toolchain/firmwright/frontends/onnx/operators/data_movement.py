@@ -155,7 +155,6 @@ def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
 
 
 def _parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
-    """Split into parts of which some have no elements."""
     shape, first, parts = c.shape(0), 0, []
     for size in sizes:
         begin, counts = [0] * len(shape), list(shape)
@@ -234,7 +233,6 @@ def _reverse_sequence(c: NodeContext) -> OnnxValue:
 
 
 def _gather_flat(c: NodeContext, places: Array) -> OnnxValue:
-    """Gather elements of the flattened input 0."""
     flat = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),))
     indices = tuple(int(n) for n in places.reshape(-1))
     attrs: dict[str, Attr] = {

@@ -125,7 +125,6 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
 
 
 def _labels(c: NodeContext) -> tuple[list[str], str]:
-    """Return (labels of each input, labels of the output) without ellipses."""
     text = c.attr("equation").replace(" ", "")
     operands, arrow, result = text.partition("->")
     terms = operands.split(",")
@@ -170,7 +169,6 @@ def _einsum(c: NodeContext) -> OnnxValue:
 
 
 def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
-    """Gather the diagonal for labels that occur twice."""
     while len(set(term)) != len(term):
         label = next(letter for letter in term if term.count(letter) > 1)
         first = term.index(label)

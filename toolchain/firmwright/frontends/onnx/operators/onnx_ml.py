@@ -25,7 +25,6 @@ from firmwright.ir.core import Attr
 
 
 def _features(c: NodeContext) -> OnnxValue:
-    """Return the input as rows of float32."""
     x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
     return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
@@ -35,7 +34,6 @@ def _floats(c: NodeContext, name: str) -> Array:
 
 
 def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxValue:
-    """Return rows of x times rows of weights, plus bias."""
     w = c.emit.const(weights.astype(np.float32), "weights")
     b = c.emit.const(bias.astype(np.float32), "bias") if bias.size else None
     attrs: dict[str, Attr] = {"activation": "none", "keep_dims": False}
@@ -69,7 +67,6 @@ def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
-    """Return the kernel function of each row of x and each support vector."""
     gamma, shift, degree = (*c.attr("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     kind = str(c.attr("kernel_type", "LINEAR"))
     if kind == "RBF":
@@ -128,10 +125,10 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
             coefficients[i, theirs],
         )
     scores = _product(c, _kernel(c, _features(c), vectors), weights, _floats(c, "rho"))
-    return _voted(c, scores, pairs)
+    return _count_votes(c, scores, pairs)
 
 
-def _voted(
+def _count_votes(
     c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]
 ) -> Sequence[OnnxValue]:
     """Return (labels, pair scores): the class with the most votes, the first one of a tie."""
@@ -177,7 +174,6 @@ def _binarizer(c: NodeContext) -> OnnxValue:
 
 
 def _extractor(c: NodeContext) -> OnnxValue:
-    """Gather columns of the input; indices may be computed at run time."""
     x = c.input(0)
     shape = shape_of(x)
     if len(shape) == 1:
@@ -209,8 +205,7 @@ def _one_hot(c: NodeContext) -> OnnxValue:
 
 
 def _label_encoder(c: NodeContext) -> OnnxValue:
-    """Map numbers to numbers by a chain of comparisons."""
-    keys, values = (_mapped(c, part) for part in ("keys", "values"))
+    keys, values = (_label_map(c, part) for part in ("keys", "values"))
     kind = "int64" if values.dtype == np.int64 else "float32"
     name = "default_int64" if kind == "int64" else "default_float"
     default = c.attr(name, -1 if kind == "int64" else -0.0)
@@ -222,7 +217,7 @@ def _label_encoder(c: NodeContext) -> OnnxValue:
     return c.emit.expression(formula, c.input(0))
 
 
-def _mapped(c: NodeContext, part: str) -> Array:
+def _label_map(c: NodeContext, part: str) -> Array:
     for name, kind in ((f"{part}_int64s", np.int64), (f"{part}_floats", np.float32)):
         values: Any = c.attr(name)
         if values:

@@ -104,7 +104,6 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> list[_Di
 
 
 def _index_first_axis(c: NodeContext, tensor: OnnxValue, index: int) -> OnnxValue:
-    """Return tensor[index]."""
     shape = shape_of(tensor)
     begin = [index, *(0,) * (len(shape) - 1)]
     return c.emit.reshape(c.emit.slice(tensor, begin, (1, *shape[1:])), shape[1:])
@@ -166,11 +165,11 @@ class _RecurrentInputs:
                 raise NotSupportedError("lengths with the reverse direction")
         return list(range(self.steps))[:: -1 if direction.backwards else 1]
 
-    def kept(self, mask: OnnxValue | None, new: OnnxValue, old: OnnxValue) -> OnnxValue:
+    def select(self, mask: OnnxValue | None, new: OnnxValue, old: OnnxValue) -> OnnxValue:
         return new if mask is None else self.c.emit.expression("where(a, b, c)", mask, new, old)
 
 
-def _sequence(c: NodeContext) -> _RecurrentInputs:
+def _read_inputs(c: NodeContext) -> _RecurrentInputs:
     require_float32(c)
     first = bool(c.attr("layout", 0))
     steps, batch, _ = c.shape(0) if not first else (c.shape(0)[1], c.shape(0)[0], 0)
@@ -180,24 +179,24 @@ def _sequence(c: NodeContext) -> _RecurrentInputs:
 
 
 def _results(
-    work: _RecurrentInputs,
+    recurrence: _RecurrentInputs,
     outputs: Sequence[Sequence[OnnxValue]],
     states: Sequence[Sequence[OnnxValue]],
 ) -> list[OnnxValue]:
     """Return Y [t, d, b, h] from each direction's steps, and the last states [d, b, h]."""
-    c, results = work.c, []
+    c, results = recurrence.c, []
     rows = []
-    for step in range(work.steps):
+    for step in range(recurrence.steps):
         for direction in outputs:
-            rows.append(c.emit.reshape(direction[step], (1, work.batch, work.hidden)))
+            rows.append(c.emit.reshape(direction[step], (1, recurrence.batch, recurrence.hidden)))
     count = len(outputs)
     y = c.emit.concat(rows, 0)
-    y = c.emit.reshape(y, (work.steps, count, work.batch, work.hidden))
-    results.append(c.emit.transpose(y, (2, 0, 1, 3)) if work.is_batch_first else y)
+    y = c.emit.reshape(y, (recurrence.steps, count, recurrence.batch, recurrence.hidden))
+    results.append(c.emit.transpose(y, (2, 0, 1, 3)) if recurrence.is_batch_first else y)
     for state in states:
-        parts = [c.emit.reshape(item, (1, work.batch, work.hidden)) for item in state]
+        parts = [c.emit.reshape(item, (1, recurrence.batch, recurrence.hidden)) for item in state]
         last = c.emit.concat(parts, 0)
-        results.append(c.emit.transpose(last, (1, 0, 2)) if work.is_batch_first else last)
+        results.append(c.emit.transpose(last, (1, 0, 2)) if recurrence.is_batch_first else last)
     return results[: max(1, len(c.outputs))]
 
 
@@ -211,36 +210,36 @@ def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
 
 
 def _rnn(c: NodeContext) -> list[OnnxValue]:
-    work = _sequence(c)
+    recurrence = _read_inputs(c)
     outputs, states = [], []
     for index, direction in enumerate(_directions(c, 1, ("Tanh",))):
-        h, inputs = work.initial(5, index), work.projected(direction)
-        steps: list[OnnxValue] = [h] * work.steps
+        h, inputs = recurrence.initial(5, index), recurrence.projected(direction)
+        steps: list[OnnxValue] = [h] * recurrence.steps
         formula = f"v = a + b; {direction.formulas[0]}"
-        for step in work.order(direction):
+        for step in recurrence.order(direction):
             z = emit_dense(c, h, direction.r, direction.r_bias)
-            mask = work.running(step)
+            mask = recurrence.running(step)
             new = c.emit.expression(formula, inputs[step], z)
             steps[step] = new if mask is None else c.emit.expression("where(a, b, 0.0)", mask, new)
-            h = work.kept(mask, new, h)
+            h = recurrence.select(mask, new, h)
         outputs.append(steps)
         states.append(h)
-    return _results(work, outputs, [states])
+    return _results(recurrence, outputs, [states])
 
 
 def _lstm(c: NodeContext) -> list[OnnxValue]:
     if c.attr("input_forget", 0):
         raise NotSupportedError("coupled input and forget gates")
-    work = _sequence(c)
+    recurrence = _read_inputs(c)
     outputs, last_h, last_c = [], [], []
     for index, direction in enumerate(_directions(c, 4, ("Sigmoid", "Tanh", "Tanh"))):
         f, g, h_formula = direction.formulas
-        peepholes = _peepholes(c, work, index)
-        h, cell = work.initial(5, index), work.initial(6, index)
-        inputs, steps = work.projected(direction), [h] * work.steps
-        for step in work.order(direction):
+        peepholes = _peepholes(c, recurrence, index)
+        h, cell = recurrence.initial(5, index), recurrence.initial(6, index)
+        inputs, steps = recurrence.projected(direction), [h] * recurrence.steps
+        for step in recurrence.order(direction):
             z = emit_dense(c, h, direction.r, direction.r_bias)
-            mask = work.running(step)
+            mask = recurrence.running(step)
             zi, zo, zf, zc = _gates(c, c.emit.expression("a + b", inputs[step], z), 4)
             if peepholes:
                 zi, zf = (
@@ -248,42 +247,40 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
                     for gate, hole in ((zi, peepholes[0]), (zf, peepholes[2]))
                 )
             gate, forget, new = (
-                _named(text, name) for text, name in ((f, "a"), (f, "b"), (g, "c"))
+                _substitute_v(text, name) for text, name in ((f, "a"), (f, "b"), (g, "c"))
             )
             next_cell = c.emit.expression(f"({forget}) * d + ({gate}) * ({new})", zi, zf, zc, cell)
             if peepholes:
                 zo = c.emit.expression("a + b * c", zo, peepholes[1], next_cell)
-            formula = f"({_named(f, 'a')}) * ({_named(h_formula, 'b')})"
+            formula = f"({_substitute_v(f, 'a')}) * ({_substitute_v(h_formula, 'b')})"
             out = c.emit.expression(formula, zo, next_cell)
             steps[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
-            h, cell = work.kept(mask, out, h), work.kept(mask, next_cell, cell)
+            h, cell = recurrence.select(mask, out, h), recurrence.select(mask, next_cell, cell)
         outputs.append(steps)
         last_h.append(h)
         last_c.append(cell)
-    return _results(work, outputs, [last_h, last_c])
+    return _results(recurrence, outputs, [last_h, last_c])
 
 
-def _named(formula: str, name: str) -> str:
-    """Rename v in a formula."""
+def _substitute_v(formula: str, name: str) -> str:
     return substitute_names(formula, {"v": name})
 
 
-def _peepholes(c: NodeContext, work: _RecurrentInputs, index: int) -> list[OnnxValue]:
-    """Return the peephole weights of the gates i, o, f."""
+def _peepholes(c: NodeContext, recurrence: _RecurrentInputs, index: int) -> list[OnnxValue]:
     if not c.has(7):
         return []
     whole = _index_first_axis(c, c.input(7), index)
-    return [c.emit.slice(whole, [k * work.hidden], [work.hidden]) for k in range(3)]
+    return [c.emit.slice(whole, [k * recurrence.hidden], [recurrence.hidden]) for k in range(3)]
 
 
 def _gru(c: NodeContext) -> list[OnnxValue]:
-    work, after = _sequence(c), bool(c.attr("linear_before_reset", 0))
+    recurrence, after = _read_inputs(c), bool(c.attr("linear_before_reset", 0))
     outputs, states = [], []
     for index, direction in enumerate(_directions(c, 3, ("Sigmoid", "Tanh"))):
         f, g = direction.formulas
-        h, inputs = work.initial(5, index), work.projected(direction)
-        steps: list[OnnxValue] = [h] * work.steps
-        n = work.hidden
+        h, inputs = recurrence.initial(5, index), recurrence.projected(direction)
+        steps: list[OnnxValue] = [h] * recurrence.steps
+        n = recurrence.hidden
         r_gates, r_hidden = (
             c.emit.slice(direction.r, [first, 0], [rows, n])
             for first, rows in ((0, 2 * n), (2 * n, n))
@@ -292,7 +289,7 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
             None if direction.r_bias is None else c.emit.slice(direction.r_bias, [first], [rows])
             for first, rows in ((0, 2 * n), (2 * n, n))
         )
-        for step in work.order(direction):
+        for step in recurrence.order(direction):
             xz, xr, xh = _gates(c, inputs[step], 3)
             hz, hr = _gates(c, emit_dense(c, h, r_gates, b_gates), 2)
             update = c.emit.expression(f"v = a + b; {f}", xz, hz)
@@ -303,13 +300,13 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
             else:
                 inner = emit_dense(c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b; {g}", xh, inner)
-            mask = work.running(step)
+            mask = recurrence.running(step)
             out = c.emit.expression("(1.0 - a) * b + a * c", update, new, h)
             steps[step] = out if mask is None else c.emit.expression("where(a, b, 0.0)", mask, out)
-            h = work.kept(mask, out, h)
+            h = recurrence.select(mask, out, h)
         outputs.append(steps)
         states.append(h)
-    return _results(work, outputs, [states])
+    return _results(recurrence, outputs, [states])
 
 
 IMPORTERS: Mapping[str, Importer] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}

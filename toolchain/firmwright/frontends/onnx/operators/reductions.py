@@ -56,7 +56,6 @@ def emit_reduction(
 
 
 def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
-    """Emit `last` of the values of `formula` combined by `step`."""
     axes, x = reduction_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
     if axes is None:
@@ -131,7 +130,6 @@ def _log_softmax(c: NodeContext) -> OnnxValue:
 
 
 def _hardmax(c: NodeContext) -> OnnxValue:
-    """Emit 1 at the first maximum, 0 elsewhere."""
     require_float32(c)
     axis, shape = c.axis(-1), c.shape(0)
     attrs: dict[str, Attr] = {"axis": axis, "least": False, "last": False}

@@ -18,7 +18,6 @@ from firmwright.ir.core import Attr
 
 
 def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
-    """Return the input coordinate of each output."""
     x = np.arange(outputs, dtype=np.float64)
     match c.attr("coordinate_transformation_mode", "half_pixel"):
         case "half_pixel":
@@ -85,7 +84,7 @@ def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array
     return at, np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
-def _interpolated(
+def _emit_interpolation(
     c: NodeContext, x: OnnxValue, axis: int, mode: str, places: Array, scale: float
 ) -> OnnxValue:
     length = shape_of(x)[axis]
@@ -116,7 +115,6 @@ def _interpolated(
 
 
 def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]]:
-    """Return (sizes, scales) of every axis."""
     axes = _axes(c)
     sizes, scales = list(shape), [1.0] * len(shape)
     if c.has(3) and c.shape(3) != (0,):
@@ -138,7 +136,9 @@ def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]
     return sizes, scales
 
 
-def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]) -> OnnxValue:
+def _emit_resize(
+    c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]
+) -> OnnxValue:
     x = c.input(0)
     crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
@@ -150,14 +150,14 @@ def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[f
             attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}
             x = c.emit.call("gather", [x], attrs)
         elif mode in ("linear", "cubic"):
-            x = _interpolated(c, x, axis, mode, places, scale)
+            x = _emit_interpolation(c, x, axis, mode, places, scale)
         else:
             raise NotSupportedError(f"a resize of mode {mode!r}")
     return x
 
 
 def _resize(c: NodeContext) -> OnnxValue:
-    return _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
+    return _emit_resize(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
 
 
 def _upsample(c: NodeContext) -> OnnxValue:

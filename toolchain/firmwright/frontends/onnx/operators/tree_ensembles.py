@@ -59,7 +59,6 @@ class _FlattenedTrees:
     trees: list[int] = field(default_factory=list)
 
     def tree(self, root: Key, find: Callable[[Key], _TreeNode | None]) -> None:
-        """Append a tree; `find` returns a branch, or None for a leaf."""
         before, number = len(self.left_counts), len(self.sizes)
         # An entry of `left_counts` is filled when its right side begins.
         waiting: list[tuple[Key, int | None]] = [(root, None)]
@@ -139,7 +138,6 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
 def _weights(
     c: NodeContext, places: Mapping[Key, int], prefix: str, outputs: int
 ) -> tuple[Array, set[int]]:
-    """Return the values of all leaves, and the outputs that they contribute to."""
     names = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")
     trees, nodes, targets = (c.attrs[name] for name in names)
     weights = c.attr(f"{prefix}_weights")
@@ -157,7 +155,6 @@ def _weights(
 def _emit_tree_ensemble(
     c: NodeContext, flattened: _FlattenedTrees, values: Array, bases: Sequence[float]
 ) -> OnnxValue:
-    """Emit the call: the sums of leaf values for every input row."""
     if not flattened.left_counts:
         raise NotSupportedError("trees without branches")
     outputs = values.shape[1]
@@ -212,7 +209,6 @@ def _classifier(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _ensemble(c: NodeContext) -> OnnxValue:
-    """Import TreeEnsemble, which replaces the regressor and the classifier."""
     attrs = c.attrs
     modes = [_MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)]
     thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
