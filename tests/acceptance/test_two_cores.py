@@ -235,7 +235,7 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
         ("host", {"devices": ("cpu1", "cpu0")}, "the first must be cpu0"),
         ("host", {"devices": ("cpu0", "2")}, "'2' is no device"),
         ("host", {"devices": ("cpu0", "cpu0")}, "cpu0 is named twice"),
-        ("host", {"fallback": True}, "--fallback is for what other devices do"),
+        ("host", {"fallback": True}, "--fallback requires other devices"),
         (
             "host",
             {"devices": CORES, "io_buffers": "caller"},

@@ -129,7 +129,7 @@ def test_entry_points_that_begin_a_variable_otherwise_are_refused(path: Path) ->
     (state,) = ask.module.io.state
     other = replace(ask.module.constants[state.initial], data=b"\1\2\3\4")
     changed = replace(ask.module, constants={**ask.module.constants, state.initial: other})
-    with pytest.raises(UsageError, match="begin the variable sum with other values"):
+    with pytest.raises(UsageError, match="initialize the shared variable sum differently"):
         bundle([add, replace(ask, module=changed)])
 
 

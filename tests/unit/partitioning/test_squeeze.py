@@ -90,7 +90,7 @@ def test_models_of_one_firmware_share_a_backends_folder():
     for name in ("one", "two"):
         written = f"backend/squeeze/{name}_squeeze_fully_connected_0_run.c"
         assert f"void {name}_squeeze_fully_connected_0_run(" in str(files[written])
-    with pytest.raises(UsageError, match="memory cannot be watched where the model calls C that"):
+    with pytest.raises(UsageError, match="memory accesses cannot be checked in C that"):
         build_checked_library(parts[0], Path("unused"))
 
 

@@ -65,10 +65,10 @@ def test_a_partitioned_module_compiles_to_the_same_bytes_elsewhere(tmp_path: Pat
     straight = compile_for(load_model(DIGITS), board="mps2-an386", target="npu1")
     assert compiled.tree.files == straight.tree.files
     with pytest.raises(
-        UsageError, match=r"@npu1_\w+ is of target npu1, which is not among"
+        UsageError, match=r"@npu1_\w+ has the target npu1, which is not among"
     ) as said:
         compile_for(loaded, target="host")
-    assert "leave --target out" in str(said.value)
+    assert "omit --target" in str(said.value)
 
 
 @pytest.mark.usefixtures("npu1")
@@ -135,7 +135,7 @@ def test_a_pattern_that_matches_nothing_is_an_error():
     with pytest.raises(UsageError) as said:
         run_backend_test("npu1 -columns=0")
     assert re.fullmatch(
-        r"backend npu1: the pattern npu1\.dense takes none of the \d+ cases of fully_connected\. "
-        r"Try: a pattern or a predicate that says less, or other attributes of the target\.",
+        r"backend npu1: the pattern npu1\.dense matches none of the \d+ cases of fully_connected\. "
+        r"Try: relax the pattern or its predicate, or change the target's attributes\.",
         str(said.value),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firmwright.select import policy
 from firmwright.select.memory_refinement import (
-    TRIALS_MAX,
     CandidateIndices,
     PlanEstimate,
     memory_need_per_candidate,
@@ -64,4 +64,4 @@ def test_no_plan_is_asked_for_twice_and_not_without_end() -> None:
     needs = [[50, 49]] * 40
     planner = Agreeing(needs)
     refine_choice((0,) * 40, 0, needs, range(40), planner)
-    assert len(planner.asked) == len(set(planner.asked)) <= TRIALS_MAX
+    assert len(planner.asked) == len(set(planner.asked)) <= policy.TRIAL_PLANS_MAX

@@ -1,4 +1,4 @@
-"""Programs of parts: the fastest under every budget, against all sequences."""
+"""Region sequences: the cheapest within every budget, compared with enumeration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from firmwright.select.pareto import (
     cheapest_within_budget,
     pareto_front,
     sequence_peak_bytes,
-    total_time,
 )
 from firmwright.select.streaming_candidates import drop_dominated
 
 CALLS = 5
 
 
-def _random_parts(rng: random.Random) -> list[ProgramRegion]:
+def _total_cost(sequence: RegionSequence) -> int:
+    return sum(region.cost for region in sequence)
+
+
+def _random_regions(rng: random.Random) -> list[ProgramRegion]:
     return [
         ProgramRegion(first, end, rng.randint(1, 20), rng.randint(1, 20) * (end - first), pick)
         for first in range(CALLS)
@@ -28,48 +31,48 @@ def _random_parts(rng: random.Random) -> list[ProgramRegion]:
     ]
 
 
-def _all(parts: Sequence[ProgramRegion], at: int = 0) -> Iterator[RegionSequence]:
+def _all(regions: Sequence[ProgramRegion], at: int = 0) -> Iterator[RegionSequence]:
     if at == CALLS:
         yield ()
-    for part in parts:
-        if part.first == at:
-            for rest in _all(parts, part.end):
-                yield (part, *rest)
+    for region in regions:
+        if region.first == at:
+            for rest in _all(regions, region.end):
+                yield (region, *rest)
 
 
-def test_no_program_under_the_budget_is_faster() -> None:
+def test_no_sequence_within_the_budget_is_cheaper() -> None:
     for seed in range(30):
         rng = random.Random(seed)
-        parts = _random_parts(rng)
-        programs = list(_all(parts))
+        regions = _random_regions(rng)
+        programs = list(_all(regions))
         for budget in range(1, 21):
             within = [p for p in programs if sequence_peak_bytes(p) <= budget]
-            found = cheapest_within_budget(parts, CALLS, budget)
+            result = cheapest_within_budget(regions, CALLS, budget)
             if not within:
-                assert found is None
+                assert result is None
                 continue
-            assert found is not None
-            assert sequence_peak_bytes(found) <= budget
-            assert total_time(found) == min(map(total_time, within))
+            assert result is not None
+            assert sequence_peak_bytes(result) <= budget
+            assert _total_cost(result) == min(map(_total_cost, within))
 
 
-def test_the_frontier_is_what_no_program_beats_in_both() -> None:
+def test_front_has_all_sequences_that_are_not_dominated() -> None:
     for seed in range(30):
-        parts = _random_parts(random.Random(seed))
-        points = {(sequence_peak_bytes(p), total_time(p)) for p in _all(parts)}
+        regions = _random_regions(random.Random(seed))
+        points = {(sequence_peak_bytes(p), _total_cost(p)) for p in _all(regions)}
         best = {
             (size, count)
             for size, count in points
             if not any(s <= size and c <= count and (s, c) != (size, count) for s, c in points)
         }
-        found = pareto_front(parts, CALLS)
-        assert {(sequence_peak_bytes(p), total_time(p)) for p in found} == best
-        assert [sequence_peak_bytes(p) for p in found] == sorted(
-            map(sequence_peak_bytes, found), reverse=True
+        result = pareto_front(regions, CALLS)
+        assert {(sequence_peak_bytes(p), _total_cost(p)) for p in result} == best
+        assert [sequence_peak_bytes(p) for p in result] == sorted(
+            map(sequence_peak_bytes, result), reverse=True
         )
 
 
-def test_parts_that_others_beat_are_left_out() -> None:
+def test_dominated_regions_are_dropped() -> None:
     slow, fat, best = (
         ProgramRegion(0, 1, 8, 9),
         ProgramRegion(0, 1, 9, 5),

@@ -119,7 +119,7 @@ def test_a_part_that_does_not_build_is_listed_with_its_reason(
     found = search_partition(Model(module), given, PartitionRequest("collage")).partition
     _, relu = found.parts
     assert relu.target == "cpu"
-    (other,) = relu.candidates
+    (other,) = relu.alternatives
     assert other.cost.status == "failed"
     assert "_run.c" in other.cost.reason
     assert found.totals["eager"].count is None
@@ -162,7 +162,7 @@ def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
     with pytest.raises(UsageError, match="there is nothing to choose: no backend is among the tar"):
         search_partition(load_model(DIGITS), {**GIVEN, "target": ""}, PartitionRequest("collage"))
     with pytest.raises(
-        UsageError, match="--partition is eager, collage, none or a file, and colla"
+        UsageError, match="--partition must be eager, collage, none or a file, and colla"
     ):
         partition_model(load_model(DIGITS), GIVEN, PartitionRequest("collapse"))
 

@@ -63,7 +63,7 @@ def test_a_board_that_does_not_answer_is_no_kernel_s_fault(monkeypatch: pytest.M
 
 
 def test_a_board_behind_a_port_must_be_flashed_by_something() -> None:
-    with pytest.raises(UsageError, match="nothing says how to flash it"):
+    with pytest.raises(UsageError, match="there is no command to flash it"):
         make_measurement_setup(load_board("mps2-an386"), "/dev/ttyACM0", "")
 
 

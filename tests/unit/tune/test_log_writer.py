@@ -61,7 +61,7 @@ def test_a_broken_last_line_is_taken_off_and_said(
         book.append(ITEMS[1])
     assert path.read_text() == lines(ITEMS[:2])
     assert [r.getMessage() for r in caplog.records] == [
-        f"{path}: the last line is broken and is taken off"
+        f"{path}: the last line is incomplete and is removed"
     ]
 
 

@@ -13,17 +13,14 @@ from dataclasses import replace
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
+from firmwright.select import policy
 from firmwright.select.schedule_graph import (
-    STATES_MAX,
     PeakBytes,
     ScheduledTensor,
     ScheduleGraph,
     ScheduleState,
     min_peak_order,
 )
-
-BEAM_WIDTH = 32
-"""Partial orders that the beam search keeps."""
 
 
 def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
@@ -37,7 +34,9 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
     return module.with_function(replace(entry, body=tuple(entry.body[i] for i in order)))
 
 
-def find_min_peak_order(steps: ScheduleGraph, states_max: int = STATES_MAX) -> tuple[int, ...]:
+def find_min_peak_order(
+    steps: ScheduleGraph, states_max: int = policy.ORDER_STATES_MAX
+) -> tuple[int, ...]:
     """Return the best of the file's order, the beam search's, and the exact search's."""
     file_order = tuple(range(len(steps.calls)))
     file_peak = steps.peak(file_order)
@@ -66,7 +65,7 @@ def _search_exactly(
     return again or best
 
 
-def beam_search_order(steps: ScheduleGraph, width: int = BEAM_WIDTH) -> tuple[int, ...]:
+def beam_search_order(steps: ScheduleGraph, width: int = policy.BEAM_WIDTH) -> tuple[int, ...]:
     """Build an order call by call, keeping the `width` best partial orders of each length."""
     beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (steps.start(), ())}
     for _ in steps.calls:

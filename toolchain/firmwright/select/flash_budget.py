@@ -18,15 +18,11 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import policy
 
 CallCandidates: TypeAlias = tuple[Call, tuple[LoweringCandidate, ...]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
 
-_OWN_PERCENT = 135
-_DEAR_TIMES, _DEAR_BYTES = 2, 2048
-_SLACK_BYTES = 32
-_CALL_BYTES = 20
-_STATES_MAX = 2048
 
 CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
 
@@ -44,7 +40,7 @@ def dedupe_code_cost(
 
 
 def _share(item: LoweringCandidate, twins: int) -> LoweringCandidate:
-    return replace(item, code_bytes=item.code_bytes // twins + _CALL_BYTES)
+    return replace(item, code_bytes=item.code_bytes // twins + policy.CALL_CODE_BYTES)
 
 
 def apply_default_flash_budget(
@@ -62,10 +58,16 @@ def apply_default_flash_budget(
         for value in call.inputs
         if value is not None and value.constant is not None
     }
-    budget_bytes = sum(module.constants[name].size_bytes for name in names) * _OWN_PERCENT // 100
+    budget_bytes = (
+        sum(module.constants[name].size_bytes for name in names)
+        * policy.DEFAULT_FLASH_PERCENT
+        // 100
+    )
     cheap = [(call, tuple(_inexpensive(candidates))) for call, candidates in candidates_per_call]
     try:
-        within_budget = fit_flash_budget(candidates_per_call, budget_bytes, _SLACK_BYTES)
+        within_budget = fit_flash_budget(
+            candidates_per_call, budget_bytes, policy.FLASH_SLACK_BYTES
+        )
     except DoesNotFitError:
         return cheap
     return (
@@ -95,7 +97,7 @@ def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringC
 
 def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
     least = min((item.flash_bytes for item in candidates), default=0)
-    limit = max(_DEAR_TIMES * least, least + _DEAR_BYTES)
+    limit = max(policy.EXPENSIVE_TIMES * least, least + policy.EXPENSIVE_BYTES)
     return [item for item in candidates if item.flash_bytes <= limit]
 
 
@@ -157,7 +159,7 @@ def solve_knapsack(
             for pick, (time, size) in enumerate(zip(*options, strict=True))
             if state.size + size <= room
         ]
-        states = _prune_states(grown, max(budget // _STATES_MAX, 1))
+        states = _prune_states(grown, max(budget // policy.KNAPSACK_STATES_MAX, 1))
     return _backtrack(min(states, key=lambda state: state.time)) if states else None
 
 

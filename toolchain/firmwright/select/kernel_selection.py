@@ -22,6 +22,7 @@ from operator import attrgetter
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import policy
 from firmwright.select.flash_budget import (
     CandidateCost,
     CandidatesPerCall,
@@ -53,12 +54,6 @@ class SelectionOracle:
     key: Callable[[tir.PrimFunc], Hashable] = id
 
 
-_SLOWER_PERCENT = {"balanced": 105, "ram": 130}
-_NEAR_PERCENT = 104
-_CALL_PERCENT = 300
-_ANY_PERCENT = 1_000_000
-
-
 def select_module(
     module: IRModule,
     candidates_per_call: CandidatesPerCall,
@@ -81,14 +76,18 @@ def select_module(
     if whole_calls and goal != "ram" and oracle.fits(whole_calls[0].module):
         return whole_calls[0].module
     programs = _candidates(module, candidates_per_call, rows_of, oracle)
-    if is_free and goal in _SLOWER_PERCENT and (fed or goal == "ram"):
+    if is_free and goal in policy.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
         best_time = max(min(item.time for item in programs), fastest_time(candidates_per_call))
-        smallest = _smallest((*whole_calls, *programs), _SLOWER_PERCENT[goal] * best_time // 100)
+        smallest = _smallest(
+            (*whole_calls, *programs), policy.PROGRAM_PERCENT_MAX[goal] * best_time // 100
+        )
         if oracle.fits(smallest.module):
             return smallest.module
     fitting = _first_fitting(programs, oracle)
     if fitting is None:
-        programs = _candidates(module, candidates_per_call, rows_of, oracle, _ANY_PERCENT)
+        programs = _candidates(
+            module, candidates_per_call, rows_of, oracle, policy.UNLIMITED_PERCENT
+        )
         fitting = _first_fitting(programs, oracle)
     return (fitting or min(programs, key=lambda item: item.workspace_bytes)).module
 
@@ -115,7 +114,7 @@ def _within_flash(
         return fit_flash_budget(candidates_per_call, int(str(module.attrs["flash_bytes"])))
     return (
         apply_default_flash_budget(module, candidates_per_call)
-        if goal in _SLOWER_PERCENT
+        if goal in policy.PROGRAM_PERCENT_MAX
         else candidates_per_call
     )
 
@@ -125,7 +124,7 @@ def _candidates(
     candidates_per_call: CandidatesPerCall,
     rows_of: RowsOf,
     oracle: SelectionOracle,
-    call_percent: int = _CALL_PERCENT,
+    call_percent: int = policy.CANDIDATE_PERCENT_MAX,
 ) -> tuple[ProgramCandidate, ...]:
     ordered = _ordered(candidates_per_call, "speed", attrgetter("time"))
     programs = ProgramSearch(module, ordered, rows_of, oracle.estimate, call_percent).candidates()
@@ -154,12 +153,14 @@ def _whole(
     module: IRModule, candidates_per_call: CandidatesPerCall, oracle: SelectionOracle, goal: str
 ) -> ProgramCandidate:
     """Return the program of whole calls that suits the goal."""
-    if goal not in _SLOWER_PERCENT:
+    if goal not in policy.PROGRAM_PERCENT_MAX:
         ordered = _ordered(candidates_per_call, goal, attrgetter("time"))
         return whole_call_candidate(module, ordered, tuple(0 for _ in ordered), oracle.estimate)
     cost_of = _weighed(candidates_per_call)
     near = _ordered([(call, _near(search)) for call, search in candidates_per_call], goal, cost_of)
-    search = ProgramSearch(module, near, _no_rows, oracle.estimate, _NEAR_PERCENT, cost_of)
+    search = ProgramSearch(
+        module, near, _no_rows, oracle.estimate, policy.NEAR_PERCENT_MAX, cost_of
+    )
     return min(search.candidates(), key=_worth)
 
 
@@ -173,7 +174,7 @@ def _weighed(candidates_per_call: CandidatesPerCall) -> CandidateCost:
 
 def _near(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
     """Return the candidates that are not much slower than the fastest."""
-    limit = _NEAR_PERCENT * min((item.time for item in candidates), default=0)
+    limit = policy.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
     return tuple(item for item in candidates if 100 * item.time <= limit)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-TRIALS_MAX = 24
+from firmwright.select import policy
 
 CandidateIndices: TypeAlias = tuple[int, ...]
 
@@ -68,7 +68,7 @@ class _ChoiceRefinement:
     """Memoizes plan estimates and stops after a limited number of them."""
 
     estimate_plan: EstimatePlan
-    trials_max: int = TRIALS_MAX
+    trials_max: int = policy.TRIAL_PLANS_MAX
     estimates: dict[CandidateIndices, PlanEstimate] = field(default_factory=dict)
 
     def estimate(self, picks: CandidateIndices) -> PlanEstimate:

@@ -22,22 +22,18 @@ class ProgramRegion:
 
     first: int
     end: int
-    bytes: int
-    time: int
-    pick: int = 0
+    peak_bytes: int
+    cost: int
+    choice: int = 0
     segment: FusedSegment | None = None
 
 
 RegionSequence: TypeAlias = tuple[ProgramRegion, ...]
 
 
-def sequence_peak_bytes(program: RegionSequence) -> int:
+def sequence_peak_bytes(sequence: RegionSequence) -> int:
     """Return the bytes of the most demanding region."""
-    return max((part.bytes for part in program), default=0)
-
-
-def total_time(program: RegionSequence) -> int:
-    return sum(part.time for part in program)
+    return max((region.peak_bytes for region in sequence), default=0)
 
 
 def cheapest_within_budget(
@@ -49,7 +45,7 @@ def cheapest_within_budget(
     """
     by_end: dict[int, list[ProgramRegion]] = {}
     for region in regions:
-        if region.bytes <= budget_bytes:
+        if region.peak_bytes <= budget_bytes:
             by_end.setdefault(region.end, []).append(region)
     best: list[tuple[int, int, ProgramRegion | None] | None] = [(0, 0, None), *([None] * count)]
     for end in range(1, count + 1):
@@ -57,7 +53,7 @@ def cheapest_within_budget(
             before = best[region.first]
             if before is None:
                 continue
-            cost = before[0] + region.time, max(before[1], region.bytes)
+            cost = before[0] + region.cost, max(before[1], region.peak_bytes)
             known_best = best[end]
             if known_best is None or cost < known_best[:2]:
                 best[end] = (*cost, region)
@@ -81,7 +77,7 @@ def _backtrack(
 def pareto_front(regions: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:
     """Return the sequences from the cheapest to the one with the lowest peak, by falling peak."""
     front: list[RegionSequence] = []
-    budget = max((region.bytes for region in regions), default=0)
+    budget = max((region.peak_bytes for region in regions), default=0)
     while (program := cheapest_within_budget(regions, count, budget)) is not None:
         front.append(program)
         budget = sequence_peak_bytes(program) - 1

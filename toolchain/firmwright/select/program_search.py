@@ -14,6 +14,7 @@ from typing import TypeAlias
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import policy
 from firmwright.select.aot_main import build_main
 from firmwright.select.fused_segments import RowsOf, SegmentBuilder
 from firmwright.select.memory_refinement import (
@@ -32,9 +33,6 @@ from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.select.streaming_candidates import SegmentCandidates, single_call_candidates
 
 OrderedCandidates: TypeAlias = Sequence[tuple[Call, Sequence[LoweringCandidate]]]
-
-_ROUNDS = 4
-_MOVED_PERCENT = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,28 +131,28 @@ class ProgramSearch:
     rows_of: RowsOf
     estimate: Callable[[IRModule], PlanEstimate]
     percent: int
-    price: Callable[[LoweringCandidate], int] = attrgetter("time")
+    cost_of: Callable[[LoweringCandidate], int] = attrgetter("time")
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
         """Return the programs on the Pareto front of time and memory, fastest first."""
-        widths = [
-            count_within_percent(programs_found, self.percent) for _, programs_found in self.ordered
-        ]
+        widths = [count_within_percent(candidates, self.percent) for _, candidates in self.ordered]
         needs = memory_need_per_candidate(widths, lambda picks: self._ask(picks, ()))
-        parts = self._parts(widths, needs)
-        for _ in range(_ROUNDS):
-            programs = pareto_front(parts, len(self.ordered))
+        regions = self._regions(widths, needs)
+        for _ in range(policy.PRICE_CORRECTIONS_MAX):
+            programs = pareto_front(regions, len(self.ordered))
             estimates = [self._estimate(program) for program in programs]
             more = _underestimated(programs, estimates)
             if not more:
                 break
-            parts = [replace(p, bytes=more[id(p)]) if id(p) in more else p for p in parts]
+            regions = [replace(r, peak_bytes=more[id(r)]) if id(r) in more else r for r in regions]
         programs_found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
             programs_found += self._variants(program, needs, estimate)
         return _pareto_minimal(programs_found)
 
-    def _parts(self, widths: Sequence[int], needs: Sequence[Sequence[int]]) -> list[ProgramRegion]:
+    def _regions(
+        self, widths: Sequence[int], needs: Sequence[Sequence[int]]
+    ) -> list[ProgramRegion]:
         entry = self.module.entry
         assert isinstance(entry, Function)
         allowed = [
@@ -162,20 +160,20 @@ class ProgramSearch:
         ]
         fed = self.module.io.stream_input_rows
         singles = [
-            part
-            for part in single_call_candidates(allowed, needs, self.price)
-            if part.first or not fed
+            region
+            for region in single_call_candidates(allowed, needs, self.cost_of)
+            if region.first or not fed
         ]
         return (
             singles
-            + SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of)).parts()
+            + SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of)).regions()
         )
 
     def _estimate(self, program: RegionSequence) -> PlanEstimate:
         return self._ask(self._picks(program), _segments(program))
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
-        picked = {part.first: part.pick for part in program}
+        picked = {region.first: region.choice for region in program}
         return tuple(picked.get(index, 0) for index in range(len(self.ordered)))
 
     def _ask(self, picks: CandidateIndices, segments: Sequence[FusedSegment]) -> PlanEstimate:
@@ -193,7 +191,7 @@ class ProgramSearch:
         variants = [self._candidate(program, picks, estimate)]
         if estimate.workspace_bytes > sequence_peak_bytes(program):
             allowed = [
-                count_within_percent(alternatives, _MOVED_PERCENT)
+                count_within_percent(alternatives, policy.VARIANT_PERCENT_MAX)
                 for _, alternatives in self.ordered
             ]
             calls = [p.first for p in program if p.segment is None and allowed[p.first] > 1]
@@ -213,15 +211,15 @@ class ProgramSearch:
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
         """Build `program` with `picks` for the calls outside of its segments."""
-        by_rows = [part for part in program if part.segment is not None]
-        spans = tuple((part.first, part.end) for part in by_rows)
+        by_rows = [region for region in program if region.segment is not None]
+        spans = tuple((region.first, region.end) for region in by_rows)
         segments = _segments(program)
         time, instructions, image_bytes = _total_estimates(
             _chosen_candidates(self.ordered, picks, spans)
         )
         return ProgramCandidate(
             build_selected_module(self.module, self.ordered, picks, segments),
-            time + sum(part.time for part in by_rows),
+            time + sum(region.cost for region in by_rows),
             instructions + sum(segment.instructions for segment in segments),
             estimate.workspace_bytes,
             image_bytes + sum(pick.image_bytes for s in segments for pick in s.picks),
@@ -230,7 +228,7 @@ class ProgramSearch:
 
 
 def _segments(program: RegionSequence) -> list[FusedSegment]:
-    return [part.segment for part in program if part.segment is not None]
+    return [region.segment for region in program if region.segment is not None]
 
 
 def _underestimated(
@@ -239,11 +237,11 @@ def _underestimated(
     """Return the required bytes of regions whose price is too low, by the regions' ids."""
     more: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
-        for part in program:
-            calls = range(part.first, part.end)
+        for region in program:
+            calls = range(region.first, region.end)
             needed = max(estimate.call_bytes.get(call, 0) for call in calls)
-            if needed > part.bytes:
-                more[id(part)] = max(needed, more.get(id(part), 0))
+            if needed > region.peak_bytes:
+                more[id(region)] = max(needed, more.get(id(region), 0))
     return more
 
 

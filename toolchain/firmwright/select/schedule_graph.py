@@ -12,9 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-STATES_MAX = 50_000
-"""About three seconds. Irregular graphs with more than about fifty calls may need more states."""
-
 
 class PeakBytes(NamedTuple):
     """Most bytes at a step, with inputs and outputs disjoint, or overlapping where permitted."""

@@ -12,12 +12,10 @@ from dataclasses import replace
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import RowReduction
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import policy
 from firmwright.select.fused_segments import row_bytes
 from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
 from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
-
-_MOVE_PERCENT = 70
-_CALL = 12
 
 
 def with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
@@ -94,7 +92,10 @@ def _around(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
         size_bytes = types[name].size_bytes
         moved += (kept.rows - kept.band) * size_bytes // kept.band
         moved += size_bytes if name == segment.plan.source else 0
-    return moved * _MOVE_PERCENT // 100 + (calls + segment.plan.steps) * _CALL
+    return (
+        moved * policy.MOVE_INSTRUCTIONS_PERCENT // 100
+        + (calls + segment.plan.steps) * policy.CALL_INSTRUCTIONS
+    )
 
 
 def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:

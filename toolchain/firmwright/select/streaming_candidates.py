@@ -13,6 +13,7 @@ from operator import add, attrgetter
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
+from firmwright.select import policy
 from firmwright.select.fused_segments import SegmentBuilder
 from firmwright.select.pareto import ProgramRegion
 from firmwright.select.row_streaming_loop import FusedSegment
@@ -26,9 +27,6 @@ from firmwright.select.segment_cost import (
     stage_bytes,
     with_scratch_limit,
 )
-
-BANDS = (1, 2, 4)
-SEGMENT_CALLS_MAX = 24
 
 
 def single_call_candidates(
@@ -52,8 +50,8 @@ def single_call_candidates(
 def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
     """Return the regions with fewer bytes than every cheaper one."""
     frontier: list[ProgramRegion] = []
-    for region in sorted(regions, key=lambda p: (p.time, p.bytes, p.pick)):
-        if not frontier or region.bytes < frontier[-1].bytes:
+    for region in sorted(regions, key=lambda r: (r.cost, r.peak_bytes, r.choice)):
+        if not frontier or region.peak_bytes < frontier[-1].peak_bytes:
             frontier.append(region)
     return frontier
 
@@ -66,13 +64,13 @@ class SegmentCandidates:
     entry: Function
     segments: SegmentBuilder
 
-    def parts(self) -> list[ProgramRegion]:
+    def regions(self) -> list[ProgramRegion]:
         """Return every segment, with the kernels that each limit of scratch allows."""
         count = len(self.entry.body)
         regions: list[ProgramRegion] = []
         for first in range(count):
             shortest = 1 if self._is_fed(first) else 2
-            for end in range(first + shortest, min(count, first + SEGMENT_CALLS_MAX) + 1):
+            for end in range(first + shortest, min(count, first + policy.SEGMENT_CALLS_MAX) + 1):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
                 regions += drop_dominated(list(self._banded(first, end)))
@@ -80,7 +78,7 @@ class SegmentCandidates:
 
     def _banded(self, first: int, end: int) -> Iterator[ProgramRegion]:
         """Yield the segment for each number of rows per band."""
-        for band in BANDS:
+        for band in policy.BAND_ROWS:
             segment = self.segments.segment(first, end, band, feed=self._is_fed(first))
             if segment is not None:
                 yield from self._priced(segment)

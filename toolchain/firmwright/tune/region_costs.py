@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.boards import load_board
+from firmwright.device import OperatorCount
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import measure_instructions
@@ -148,8 +149,8 @@ class RegionCostEstimator:
             options,
             watch=lambda name, module: modules.update({name: module}),
         )
-        counts = self._counts(compiled)
         part_of = _parts_by_operator(modules["lower-select"])
+        counts = self._counts(compiled)
         scratch, constants = (
             _scratch(compiled, part_of),
             _constants(modules["lower-select"], part_of),
@@ -167,7 +168,7 @@ class RegionCostEstimator:
         ]
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
-        """Return the counts by operator."""
+        """Return the count of each operator."""
         if self.setup is None:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
@@ -181,7 +182,15 @@ class RegionCostEstimator:
         with session_opener(self.setup)(compiled, image=image) as session:
             session.device.measure(sample)
             records = session.device.profile()
-        return {op.index: records[op.index].count for op in compiled.summary.operators}
+        return counts_by_operator(compiled, records)
+
+
+def counts_by_operator(compiled: Compilation, records: Sequence[OperatorCount]) -> dict[int, int]:
+    """Return the count of each operator with code; `records` has one element per index.
+
+    Views have an operator index, but no code and so no count.
+    """
+    return {op.index: records[op.index].count for op in compiled.summary.operators}
 
 
 def isolated_region_options(options: Options) -> Options:

@@ -1,0 +1,65 @@
+"""Tuning constants of kernel selection: every threshold, budget, and search limit.
+
+Percentages compare with the fastest alternative, unless the constant names another reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# ---- time --------------------------------------------------------------------------------------
+
+PROGRAM_PERCENT_MAX: Mapping[str, int] = {"balanced": 105, "ram": 130}
+"""By goal, time of the program with the least memory, in percent of the fastest whole-call program.
+
+Row-streamed programs may take more flash than this budget, and flash buys time; so the reference is
+a program of whole calls.
+"""
+NEAR_PERCENT_MAX = 104
+"""Time of a call's candidate that the goal `balanced` considers."""
+CANDIDATE_PERCENT_MAX = 300
+"""Time of a call's candidate that the search considers; slower ones are used if nothing else fits."""
+VARIANT_PERCENT_MAX = 110
+"""Time of a call's candidate that may replace its choice to suit the adjacent calls."""
+UNLIMITED_PERCENT = 1_000_000
+"""No limit of a candidate's time."""
+
+# ---- flash -------------------------------------------------------------------------------------
+
+DEFAULT_FLASH_PERCENT = 135
+"""Flash within which constants may buy time, in percent of the constants in the model file."""
+EXPENSIVE_TIMES = 2
+"""A candidate is expensive if its constants exceed this multiple of the smallest candidate's ..."""
+EXPENSIVE_BYTES = 2048
+"""... and exceed them by more than this number of bytes."""
+FLASH_SLACK_BYTES = 32
+"""Bytes by which a call may exceed its share of the default budget."""
+CALL_CODE_BYTES = 20
+"""Code bytes of one kernel call in the AOT main."""
+KNAPSACK_STATES_MAX = 2048
+"""Sums of sizes that the knapsack distinguishes."""
+
+# ---- row streaming -----------------------------------------------------------------------------
+
+BAND_ROWS = (1, 2, 4)
+"""Rows per band that are tried: more rows take more memory and have less overhead."""
+SEGMENT_CALLS_MAX = 24
+"""Calls of a segment; the number of segments grows with the square."""
+MOVE_INSTRUCTIONS_PERCENT = 70
+"""Instructions per 100 bytes that are copied: a load and a store per word, and the loop."""
+CALL_INSTRUCTIONS = 12
+"""Instructions of one row-kernel call: arguments, frame, and the test whether it is due."""
+
+# ---- search limits -----------------------------------------------------------------------------
+
+PRICE_CORRECTIONS_MAX = 4
+"""Rounds in which memory plans correct the estimated bytes of regions."""
+TRIAL_PLANS_MAX = 24
+"""Memory plans of one refinement of choices."""
+ORDER_STATES_MAX = 50_000
+"""States of the exact search for an order of calls: about three seconds.
+
+Irregular graphs with more than about fifty calls may need more.
+"""
+BEAM_WIDTH = 32
+"""Partial orders that the beam search for an order of calls keeps."""
