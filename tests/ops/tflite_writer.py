@@ -178,7 +178,7 @@ class _Writer:
                 code.customCode = builtin.removeprefix("custom:")
             code.builtinCode = number
             code.deprecatedBuiltinCode = min(number, 127)
-            # Interpreters pick behaviour by data type; the version only guards old readers.
+            # Interpreters select by data type; the version only protects old readers.
             code.version = VERSIONS.get(builtin, 1)
             self.codes[builtin] = len(self.model.operatorCodes)
             self.model.operatorCodes.append(code)

@@ -24,7 +24,7 @@ PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
     [
         # 98 * x / y is a tie in double and falls short of it in float32.
         ("relu", (1.4992767572402954, -128), (2.90948748588562, 6)),
-        # TFLM's relu6 takes no notice of the output's quantisation.
+        # TFLM's relu6 ignores the quantization of the output.
         ("relu6", (0.05, -20), (0.03, -128)),
     ],
 )

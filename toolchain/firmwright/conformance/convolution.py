@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -118,10 +119,6 @@ def _int16_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"{name}_int16", "CONV_2D", tensors, (y,), {**options, **kind})
 
 
-def _depthwise_cases() -> Iterator[ConformanceCase]:
-    yield from conv_cases("DEPTHWISE_CONV_2D")
-
-
 def _hybrid_cases() -> Iterator[ConformanceCase]:
     """Generate conv2d's float grid with int8 weights, with one scale and with one per channel."""
     for index, case in enumerate(conv_cases("CONV_2D")):
@@ -192,7 +189,7 @@ def _case(index: int, row: tuple, dtype: str) -> ConformanceCase:  # type: ignor
 
 CASES: CaseTable = {
     "conv2d": _conv2d_cases,
-    "depthwise_conv2d": _depthwise_cases,
+    "depthwise_conv2d": partial(conv_cases, "DEPTHWISE_CONV_2D"),
     "hybrid_conv2d": _hybrid_cases,
     "transpose_conv": _transpose_cases,
 }

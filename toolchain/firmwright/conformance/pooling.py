@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -48,14 +49,6 @@ def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ign
     return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options)
 
 
-def _average_cases() -> Iterator[ConformanceCase]:
-    yield from pool_cases("AVERAGE_POOL_2D")
-
-
-def _max_cases() -> Iterator[ConformanceCase]:
-    yield from pool_cases("MAX_POOL_2D")
-
-
 def _cases() -> Iterator[ConformanceCase]:
     options = {"fused_activation_function": "NONE"}
     for name, shape, scale, zero_point in (
@@ -77,8 +70,8 @@ def _pool_cases() -> Iterator[ConformanceCase]:
 
 
 CASES: CaseTable = {
-    "average_pool2d": _average_cases,
-    "max_pool2d": _max_cases,
+    "average_pool2d": partial(pool_cases, "AVERAGE_POOL_2D"),
+    "max_pool2d": partial(pool_cases, "MAX_POOL_2D"),
     "l2_normalization": _cases,
     "l2_pool2d": _pool_cases,
 }

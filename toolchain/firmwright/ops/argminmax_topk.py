@@ -4,7 +4,7 @@ arg_min_max: index of the greatest value (`least`: the smallest); among equal va
 with `last` the last. top_k: the `k` greatest (`least`: smallest) values in order and their indices,
 lower index first among equals. Indices are int32 or int64. Stored values are compared directly;
 results for NaN are unspecified.
-Source of the semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and TopKV2 are cases.
+Semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and TopKV2 are cases.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of x[n, c, i...] * w[c, m, 
 i * stride + k * dilation - before = o.
 Attributes: `stride`, `dilation`, `before`, `groups`, `outputs` (spatial extents). Elements are not
 quantized, and weights may be variable.
-Source of the semantics: ONNX's Conv and ConvTranspose.
+Semantics: ONNX's Conv and ConvTranspose.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 transpose, strided_slice, split, pack, unpack, gather, tile, broadcast_to, reverse_v2. Constant
 inputs in TFLite (permutations, begins, multiples...) are attributes here, with axes counted from 0.
 SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
-Source of the semantics: TFLite's reference operators of these names.
+Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ keep their size; irfft divides once at the end. Products round to nearest in 15 
    factor, t, they become (s + t) / 2 and conj(s - t) / 2, rounded down.
 
 irfft does step 2 without the halves, then step 1 with conjugated twiddle factors.
-Source of the semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
+Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
         y = y + (_high_mul(y, (1 << 13) - _high_mul(half, y)) << 2)
     positive = _saturated((y - (1 << 13)) << 2 if tanh else y << 1)
     below = -positive if tanh else _ONE - positive
-    centre = 0 if tanh else 1 << 14
-    return np.asarray(np.where(value == 0, centre, np.where(value > 0, positive, below)), np.int32)
+    center = 0 if tanh else 1 << 14
+    return np.asarray(np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32)
 
 
 def _product(a: str, b: str) -> str:

@@ -5,7 +5,7 @@ int64 or int32 for int16). `keep_dims` keeps the leading dimensions of x instead
 int8: LiteRT multiplies the sum by the scale factor in double and rounds halves away from zero;
 kernels round once with a multiplier that is proven equivalent (double_requantize.py). TFLM rounds
 twice. int16: LiteRT scales in double too, TFLM as described in int16x8.py.
-Source of the semantics: TFLite's reference fully connected kernels and quantization specification.
+Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the
 end; indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores, or
 combines by `step` (add, mul, min, max), updates in the order of the indices.
-Source of the semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd
+Semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd
 are special cases. For indices out of range the original runtimes fail.
 """
 

@@ -3,7 +3,7 @@
 Each batch of the input is quantized at run time, convolved in integers, scaled back to float,
 biased and activated. With one weight scale: symmetric, scale = max|x| / 127. With per-channel
 scales: asymmetric over [min, max] including 0. Layouts and attributes as in conv2d.
-Source of the semantics: TFLite's hybrid convolutions and portable float quantizers; every step
+Semantics: TFLite's hybrid convolutions and portable float quantizers; every step
 uses their float width.
 """
 

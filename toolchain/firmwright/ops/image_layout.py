@@ -2,7 +2,7 @@
 
 Mirrored margins are separate copies with negative strides. Nearest rows and columns are tables,
 computed in float32 as in TFLite.
-Source of the semantics: TFLite's reference operators of these names.
+Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations

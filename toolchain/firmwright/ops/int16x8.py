@@ -10,7 +10,7 @@ enough. Three ways lead from sum to output:
   are split in two so that 64-bit products suffice. int8 layers without an equivalent 31-bit
   multiplier use it as well.
 
-Source of the semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected
+Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected
 kernel, measured at and near ties.
 """
 

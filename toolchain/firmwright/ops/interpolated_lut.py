@@ -2,7 +2,7 @@
 
 Entry i is the function at the lowest input plus i steps of 128, corrected by half the error of
 linear interpolation in the middle of the step.
-Source of the semantics: TFLite's LUTPopulate and LUTLookup for int16.
+Semantics: TFLite's LUTPopulate and LUTLookup for int16.
 """
 
 from __future__ import annotations

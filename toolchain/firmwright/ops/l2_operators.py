@@ -4,7 +4,7 @@ l2_normalization divides by the root of the sum of squares along the last axis, 
 least 10^-6. int8: the sum of squares has an inverse root in 32-bit fixed point (five Newton steps)
 that requantizes each value, rounding twice, to the output scale 1/128. l2_pool2d is float only;
 attributes as in pooling.py.
-Source of the semantics: TFLite's reference L2Normalization and L2Pool.
+Semantics: TFLite's reference L2Normalization and L2Pool.
 """
 
 from __future__ import annotations

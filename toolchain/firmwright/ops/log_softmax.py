@@ -3,7 +3,7 @@
 int8: differences, exponentials and their sum as in softmax.py; the logarithm of the sum has 5
 integer bits (fixed_point_log.py), like the difference it is subtracted from. The result is shifted
 to the output scale 1/16 around 127. Differences that exceed these bits give the minimum.
-Source of the semantics: TFLite's reference LogSoftmax.
+Semantics: TFLite's reference LogSoftmax.
 """
 
 from __future__ import annotations

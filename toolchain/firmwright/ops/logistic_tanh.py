@@ -4,7 +4,7 @@ int8: LiteRT computes the 256 results in float32, TFLM in fixed point with 4 int
 fixed output scale; both become a table. int16, both profiles: |x| is scaled to steps of 1/12288, a
 table of logistic(i / 24) with 16 fraction bits is interpolated, and the sign restored. float32:
 below -9 logistic is e^x.
-Source of the semantics: TFLite's activations and its reference integer Logistic and Tanh.
+Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """max_pool2d: the greatest x in the window, exact in every type. See pooling.py for attributes.
 
-Source of the semantics: TFLite's reference pooling.
+Semantics: TFLite's reference pooling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """one_hot: `on` at the index, `off` elsewhere along `axis` (inputs 1 and 2).
 
 Indices outside of the depth give `off` only.
-Source of the semantics: TFLite's OneHot.
+Semantics: TFLite's OneHot.
 """
 
 from __future__ import annotations

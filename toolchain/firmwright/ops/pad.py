@@ -3,7 +3,7 @@
 `paddings` holds (before, after) for each axis. The margin is constant input 1 if present, in stored
 values; otherwise the output's zero point, or 0 for floats. Stored values are copied unchanged;
 scales are ignored as in TFLite.
-Source of the semantics: TFLite's reference Pad.
+Semantics: TFLite's reference Pad.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`; for
 means `padded` (padding that counts, before and after each axis; empty: only input elements count),
 for norms `order` p: the p-th root of the sum of |x|^p. Elements beyond the input are ignored.
-Source of the semantics: ONNX's MaxPool, AveragePool and LpPool.
+Semantics: ONNX's MaxPool, AveragePool and LpPool.
 """
 
 from __future__ import annotations

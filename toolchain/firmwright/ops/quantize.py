@@ -4,7 +4,7 @@ float32: round(x / y scale) + zero point, with division and rounding (halves awa
 float32, clipped before conversion to integer (beyond 32 bits, where the reference is undefined, the
 result saturates). Integers: x minus its zero point is requantized by x scale / y scale with both
 roundings, in both profiles.
-Source of the semantics: TFLite's AffineQuantize and Requantize.
+Semantics: TFLite's AffineQuantize and Requantize.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """reduce_max, reduce_min, reduce_any and reduce_all over some axes; attributes as of mean.
 
 All exact. Input and output of extremes share their quantization; any and all take bools.
-Source of the semantics: TFLite's reference Reduce.
+Semantics: TFLite's reference Reduce.
 """
 
 from __future__ import annotations

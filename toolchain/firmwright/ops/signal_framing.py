@@ -9,7 +9,7 @@
 
 All but the stacker work along the last axis. Where TFLM leaves an invalid output unwritten, these
 operators write the samples available so far, and zeros.
-Source of the semantics: TFLM's signal library.
+Semantics: TFLM's signal library.
 """
 
 from __future__ import annotations

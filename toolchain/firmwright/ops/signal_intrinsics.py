@@ -1,6 +1,6 @@
 """Integer intrinsics of the signal operators: bit length and rounded square root.
 
-Source of the semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 65535,
+Semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 65535,
 even where 65536 is nearer.
 """
 

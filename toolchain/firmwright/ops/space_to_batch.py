@@ -4,7 +4,7 @@
 cropped from, each such axis. Each operator is one strided copy with index tables: element (y, x) of
 the large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, in
 TFLM 0.
-Source of the semantics: TFLite's reference operators of these names.
+Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations

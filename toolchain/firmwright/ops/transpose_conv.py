@@ -4,7 +4,7 @@ y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * st
 oy, and likewise for columns. Layouts as in TFLite: x NHWC, w OHWI, bias O. Attributes: `stride`,
 `before` (rows and columns cropped at the top and left). Quantized as conv2d. The loops gather: the
 taps that reach an output row are those of its phase, (oy + before) mod stride.
-Source of the semantics: TFLite's reference transposed convolution.
+Semantics: TFLite's reference transposed convolution.
 """
 
 from __future__ import annotations

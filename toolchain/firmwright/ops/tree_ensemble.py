@@ -8,7 +8,7 @@ both as float32.
 
 So sums are exact in any order of trees. Only each leaf, to half of 2^-exponent, and the final
 conversion round, which together lose less than adding in float32.
-Source of the semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
+Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
 from __future__ import annotations
