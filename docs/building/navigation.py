@@ -58,6 +58,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "changelog.md",
     ),
     "Explanations": (
+        "glossary.md",
         "architecture.md",
         "numerics.md",
         "instructions-and-cycles.md",
