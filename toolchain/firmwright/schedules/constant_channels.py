@@ -20,6 +20,8 @@ from firmwright.ops.requantize import Requantization
 
 _WORD = 4
 _UNROLL = 4
+_MANY = 4
+"""One constant channel in this many is worth skipping."""
 _LIMIT = 1 << 30
 """Bound that leaves room to add the output zero point after a left shift."""
 
@@ -64,10 +66,16 @@ class ConstantChannels:
 
 
 def find_constant_channels(
-    b: Kernel, params: Requantization, low: Array, high: Array
+    b: Kernel, params: Requantization, low: Array, high: Array, *, only_if_many: bool = False
 ) -> ConstantChannels:
-    """Find the constant channels of a layer with accumulators in [low[c], high[c]]."""
+    """Find the constant channels of a layer with accumulators in [low[c], high[c]].
+
+    With `only_if_many`, few channels are ignored: skipping them would not outweigh the indirection
+    for the others.
+    """
     values = constant_channel_values(params, low, high)
+    if only_if_many and len(values) * _MANY < len(low):
+        values = {}
     channels = len(low)
     rows = None
     if len(set(values.values())) > 1 and channels % _WORD == 0:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, requantize_value
+from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -31,7 +33,18 @@ _USUAL_SHIFTS = (12, 8, 16, 20)
 """Final shifts to try, in this order, so that layers can share code."""
 
 
-def accumulator_bounds(bias: Array, weights: Array, low: int, high: int) -> tuple[Array, Array]:
+def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
+    """Return the bias for sums over `weights` [channel, ...] times stored input values."""
+    sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
+    bias: Array = (
+        bias_of(op, "int32").astype(np.int64) - tensor_quant(op.input(0)).zero_point * sums
+    )
+    return bias
+
+
+def accumulator_bounds(
+    bias: Array, weights: Array, low: int = INT8.min, high: int = INT8.max
+) -> tuple[Array, Array]:
     """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
     flat = weights.reshape(len(weights), -1)
     positive = np.maximum(flat, 0).sum(axis=1, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,16 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, logical_and
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
-from firmwright.schedules.epilogue import accumulator_bounds
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    RequantizeEpilogue,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    make_epilogue,
+)
 from firmwright.schedules.folded_requantize import fold_requantize
 
 # A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
@@ -25,6 +32,10 @@ from firmwright.schedules.folded_requantize import fold_requantize
 # sum of the magnitudes of all products fits int32. Transformed inputs are sums of four int8 and
 # fit.
 
+TILES = 4
+COLUMNS = 2 * TILES
+"""Outputs of a row of tiles."""
+_LEAST_CHANNELS = 8
 POINTS = 16
 """Elements of a transformed tile, that is, products per input channel."""
 _G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64)
@@ -45,11 +56,8 @@ class WinogradPlan:
 def plan_winograd(op: OpCall) -> WinogradPlan | None:
     """Return the transformed weights, or None if a proof fails."""
     kernel = weights_of(op).astype(np.int64)
-    zero_point = tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(axis=(1, 2, 3))
-    folded = fold_requantize(
-        requantization_of(op), *accumulator_bounds(bias, kernel, INT8.min, INT8.max)
-    )
+    bias = fold_zero_point_into_bias(op, kernel)
+    folded = fold_requantize(requantization_of(op), *accumulator_bounds(bias, kernel))
     if folded is None:
         return None
     left = np.array(folded.left)
@@ -60,6 +68,62 @@ def plan_winograd(op: OpCall) -> WinogradPlan | None:
     baked_bias = bias << left
     reach = _INPUT_REACH * np.abs(baked).sum(axis=(1, 2)) + np.abs(baked_bias)
     return WinogradPlan(baked, baked_bias) if reach.max() <= INT32.max else None
+
+
+def supports_winograd(op: OpCall, channel_block: int) -> bool:
+    """Return whether the kernels support a conv2d: whole tiles, whole blocks, and proofs."""
+    outputs, kh, kw, channels = op.input(1).shape
+    _, height, width, _ = op.output.shape
+    fits = (
+        op.input(0).dtype == INT8
+        and (kh, kw) == (3, 3)
+        and op.ints_attr("stride") == op.ints_attr("dilation") == (1, 1)
+        and channels % 4 == 0
+        and channels >= _LEAST_CHANNELS
+        and outputs % channel_block == 0
+        and height % 2 == 0
+        and width % COLUMNS == 0
+    )
+    return fits and plan_winograd(op) is not None
+
+
+def make_winograd_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
+    """Build the epilogue for transformed weights, which include the whole left shift."""
+    kernel = weights_of(op)
+    bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
+    shift_is_folded = np.zeros((len(kernel), 1), np.int64)
+    params = requantization_of(op)
+    return make_epilogue(b, params, bounds, INT8, len(kernel), shift_is_folded)
+
+
+def store_output_tiles(
+    b: Kernel,
+    products: tir.Buffer,
+    bias: ArithExpr,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    channel: ArithExpr,
+    start: ArithExpr | int,
+    finish: FinishElement,
+) -> None:
+    """Store Y = A' M A of the tiles of one output channel, from `products` [point, start + tile].
+
+    `at` (n, y, x) is the output of the first tile.
+    """
+    n, row, column = at
+    with ExitStack() as stack:
+        tile = stack.enter_context(b.for_("t", TILES))
+        halves: list[list[ArithExpr]] = [[], []]
+        for j in range(4):
+            values = [b.load(products, [4 * i + j, start + tile]) for i in range(4)]
+            m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in values)
+            if j == 1:
+                m1 = stack.enter_context(b.let("m", m1 + bias))
+            halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
+            halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
+        for dy, (y0, y1, y2, y3) in enumerate(halves):
+            for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
+                value = stack.enter_context(b.let("total", total))
+                b.store(b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value))
 
 
 def copy_input_patch(

@@ -13,13 +13,14 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of
+from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
@@ -64,8 +65,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     window = window_of(op, kernel.shape[1:3])
     layout = Im2colLayout(window, kernel.shape[3])
     zero_point = tensor_quant(op.input(0)).zero_point
-    flat = kernel.reshape(kernel.shape[0], -1).astype(np.int64)
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
+    bias = fold_zero_point_into_bias(op, kernel)
     pixels = op.output.elements // op.output.shape[3]
     block = block_pixels(int(config["pixels"]), pixels)
     product = plan_gemm(

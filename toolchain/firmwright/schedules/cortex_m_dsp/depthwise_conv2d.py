@@ -17,7 +17,12 @@ from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
 from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    make_epilogue,
+)
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A channel's weights are widened to int16 pairs and stay in registers. For windows inside the
@@ -51,8 +56,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     flat = kernel.reshape(-1, kernel.shape[3]).T.astype(np.int64)
     zero_point = tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64)
-    folded = bias - zero_point * flat.sum(axis=1)
-    bounds = accumulator_bounds(folded, flat, INT8.min, INT8.max)
+    folded = fold_zero_point_into_bias(op, flat)
+    bounds = accumulator_bounds(folded, flat)
     epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, len(flat))
     pairs = np.zeros((len(flat), 2 * (-(-flat.shape[1] // 2))), np.int16)
     pairs[:, : flat.shape[1]] = flat

@@ -15,12 +15,11 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
+from firmwright.ops.depthwise_conv2d import requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
-    constant_channel_values,
     find_constant_channels,
     order_computed_channels,
     select_channels,
@@ -29,6 +28,7 @@ from firmwright.schedules.epilogue import (
     FinishElement,
     RequantizeEpilogue,
     accumulator_bounds,
+    fold_zero_point_into_bias,
     make_epilogue,
 )
 from firmwright.schedules.folded_requantize import fold_requantize
@@ -50,8 +50,6 @@ from firmwright.schedules.window_bounds import group_outputs
 
 _MAX_ACCUMULATORS = 3
 _MAX_ACROSS = 4
-_WORTH = 4
-"""Constant channels are skipped if at least one channel in this many is constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +207,15 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     taps = np.asarray(weights.array())[0].astype(np.int64)  # [y, x, channel]
     flat = taps.reshape(-1, taps.shape[2]).T
     zero_point = tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1)
-    constant_channels = _find_constant_channels(
-        b, requantization_of(op), *accumulator_bounds(bias, flat, INT8.min, INT8.max)
-    )
+    bias = fold_zero_point_into_bias(op, flat)
+    params = requantization_of(op)
+    low, high = accumulator_bounds(bias, flat)
+    is_foldable = fold_requantize(params, low, high) is not None
+    constant_channels = find_constant_channels(b, params, low, high, only_if_many=is_foldable)
     order = order_computed_channels(b, constant_channels)
     taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
-    bounds = accumulator_bounds(bias, flat, INT8.min, INT8.max)
-    params = select_channels(requantization_of(op), order.rows)
+    bounds = accumulator_bounds(bias, flat)
+    params = select_channels(params, order.rows)
     epilogue = make_epilogue(b, params, bounds, INT8, len(flat), bake=flat)
     factors = np.array(epilogue.factors, np.int64)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
@@ -239,16 +238,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         channel = _ChannelRegisters(start, words, across.taps, finish)
         for run in group_outputs(across.outputs, across.valid):
             _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
-
-
-def _find_constant_channels(
-    b: Kernel, params: Requantization, low: Array, high: Array
-) -> ConstantChannels:
-    """Constant channels, if skipping them outweighs the indirection for the others."""
-    is_worthwhile = len(constant_channel_values(params, low, high)) * _WORTH >= len(low)
-    if is_worthwhile or fold_requantize(params, low, high) is None:
-        return find_constant_channels(b, params, low, high)
-    return ConstantChannels({}, len(low), None)
 
 
 def _write_constant_channels(b: Kernel, constant_channels: ConstantChannels, op: OpCall) -> None:

@@ -11,12 +11,13 @@ from firmwright.base.dtypes import INT8, UINT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.fully_connected import bias_of, has_int32_multiplier, requantization_of
+from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input vector is widened once to int16 pairs in the order of SXTB16, and each block of eight
@@ -54,7 +55,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     outputs, depth = matrix.shape
     block = int(config["rows"])
     zero_point = tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * matrix.sum(axis=1, dtype=np.int64)
+    bias = fold_zero_point_into_bias(op, matrix)
     layout = _layout(depth)
     kernel = matrix.reshape(outputs, 1, 1, depth)
     product = plan_gemm(b, layout, kernel, bias, requantization_of(op), block, 1)

@@ -246,14 +246,12 @@ def plan_gemm(
 ) -> GemmKernel:  # fmt: skip
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of block x pixels."""
     outputs = len(kernel)
-    constant_channels = find_constant_channels(
-        b, params, *accumulator_bounds(bias, kernel, INT8.min, INT8.max)
-    )
+    constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, kernel))
     order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
     flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
-    low, high = accumulator_bounds(start, flat, INT8.min, INT8.max)
+    low, high = accumulator_bounds(start, flat)
     is_paired = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
     if is_paired:
         mixed = 256 * start[1::2] + start[0::2]
@@ -295,7 +293,7 @@ def plan_gemm_without_bias(
     packed = kernel[list(order.rows)]
     flat = packed.reshape(len(packed), -1)
     nothing = np.zeros(len(packed), np.int64)
-    is_paired = _can_pair_channels(flat, *accumulator_bounds(nothing, flat, INT8.min, INT8.max))
+    is_paired = _can_pair_channels(flat, *accumulator_bounds(nothing, flat))
     weights = b.constant("weights", layout.pack_weights(packed, block, is_paired=is_paired), UINT32)
     return GemmKernel(
         len(kernel), len(packed) // block, block, pixels, is_paired, layout.words,

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT32, Array
+from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import weights_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
-from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import RequantizeEpilogue
 from firmwright.schedules.schedule_factories import dsp_schedule
-from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winograd
+from firmwright.schedules.winograd import (
+    COLUMNS,
+    POINTS,
+    TILES,
+    copy_input_patch,
+    make_winograd_epilogue,
+    plan_winograd,
+    store_output_tiles,
+    supports_winograd,
+)
 
 # schedules/winograd.py provides the transformed weights and their proof. The kernel processes four
 # adjacent tiles (2 x 8 outputs): `patch` holds their 4 x 10 inputs, `u` the transformed inputs as
@@ -27,25 +35,9 @@ from firmwright.schedules.winograd import POINTS, copy_input_patch, plan_winogra
 # With code=looped, the code for both halves of four channels and both channels of a pair is a loop:
 # a third less code for two percent more instructions.
 
-_TILES = 4
-_LEAST_CHANNELS = 8
-
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    outputs, kh, kw, channels = op.input(1).shape
-    _, height, width, _ = op.output.shape
-    fits = (
-        op.input(0).dtype == INT8
-        and (kh, kw) == (3, 3)
-        and op.ints_attr("stride") == (1, 1)
-        and op.ints_attr("dilation") == (1, 1)
-        and channels % 4 == 0
-        and channels >= _LEAST_CHANNELS
-        and outputs % 2 == 0
-        and height % 2 == 0
-        and width % (2 * _TILES) == 0
-    )
-    return ({}, {"code": "looped"}) if fits and plan_winograd(op) is not None else ()
+    return ({}, {"code": "looped"}) if supports_winograd(op, 2) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +62,26 @@ class _DspWinograd:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     plan = plan_winograd(op)
     assert plan is not None
-    kernel = weights_of(op)
-    outputs, channels = kernel.shape[0], kernel.shape[3]
-    zero_point = tensor_quant(op.input(0)).zero_point
-    sums = bias_of(op, "int32").astype(np.int64) - zero_point * kernel.sum(
-        axis=(1, 2, 3), dtype=np.int64
-    )
-    bounds = accumulator_bounds(sums, kernel, INT8.min, INT8.max)
-    # The weights hold the whole left shift; zeros convince the table that it may leave it out.
-    bake = np.zeros((outputs, 1), np.int64)
-    epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, outputs, bake)
+    outputs, _, _, channels = weights_of(op).shape
+    epilogue = make_winograd_epilogue(b, op)
     weights = b.constant("weights", _pack(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
     looped = config.get("code") == "looped"
     with (
-        b.allocate("patch", UINT32, (4, 2 * _TILES + 2, channels // 4)) as patch,
-        b.allocate("u", UINT32, (POINTS, channels // 2, _TILES), 8) as u,
-        b.allocate("m", INT32, (POINTS, 2 * _TILES), 8) as m,
+        b.allocate("patch", UINT32, (4, COLUMNS + 2, channels // 4)) as patch,
+        b.allocate("u", UINT32, (POINTS, channels // 2, TILES), 8) as u,
+        b.allocate("m", INT32, (POINTS, COLUMNS), 8) as m,
         b.for_("n", batch) as n,
         b.for_("pair", -(-height // 2)) as row_pair,
-        b.for_("group", width // (2 * _TILES)) as group,
+        b.for_("group", width // COLUMNS) as group,
     ):
         work = _DspWinograd(b, op, weights, bias, epilogue, patch, u, m, looped)
-        copy_input_patch(b, patch, (n, row_pair * 2, group * (2 * _TILES)))
+        copy_input_patch(b, patch, (n, row_pair * 2, group * COLUMNS))
         _transform_inputs(work)
         with b.for_("channels", outputs // 2) as pair:
             _multiply(work, pair)
-            _finish(work, (n, row_pair * 2, group * (2 * _TILES)), pair, height)
+            _finish(work, (n, row_pair * 2, group * COLUMNS), pair)
 
 
 def _pack(weights: Array) -> Array:
@@ -166,64 +150,37 @@ def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
     b, words = work.b, work.channels // 2
     steps = default_unroll(words)
     with b.for_("point", POINTS) as point:
-        acc = b.reg("acc", INT32, 2 * _TILES)
-        registers = [b.load(acc, [place]) for place in range(2 * _TILES)]
+        acc = b.reg("acc", INT32, COLUMNS)
+        registers = [b.load(acc, [place]) for place in range(COLUMNS)]
         start = (pair * POINTS + point) * (words * 2)
         w = b.pointer(work.weights, start, steps * 2)
-        x = b.pointer(work.u, point * (words * _TILES), steps * _TILES)
+        x = b.pointer(work.u, point * (words * TILES), steps * TILES)
         b.evaluate(f"fresh_2x4_{steps}", [w, x, *registers])
         if steps < words:
             with b.for_("j", words // steps - 1, 1) as j:
                 w = b.pointer(work.weights, start + j * (steps * 2), steps * 2)
-                x = b.pointer(work.u, (point * words + j * steps) * _TILES, steps * _TILES)
+                x = b.pointer(work.u, (point * words + j * steps) * TILES, steps * TILES)
                 b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
-        for place in range(2 * _TILES):
+        for place in range(COLUMNS):
             b.store(work.m, [point, place], b.load(acc, [place]))
 
 
 def _finish(
-    work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr, height: int
+    work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr
 ) -> None:
-    """Y = A' M A of each tile, requantized and stored."""
+    """Y = A' M A of each tile of a channel pair, requantized and stored."""
     b = work.b
     places: Sequence[ArithExpr | int] = (0, 1)
     with ExitStack() as loop:
         if work.looped:
-            places = (loop.enter_context(b.for_("place", 2)),)
+            places = (loop.enter_context(b.for_("parity", 2)),)
         for place in places:
-            _finish_channel(work, at, pair, place, height)
-
-
-def _finish_channel(
-    work: _DspWinograd,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
-    pair: ArithExpr,
-    place: ArithExpr | int,
-    height: int,
-) -> None:
-    b = work.b
-    n, row, column = at
-    with ExitStack() as stack:
-        channel = stack.enter_context(b.let("channel", pair * 2 + place))
-        finish = stack.enter_context(work.epilogue.channel(b, channel))
-        bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
-        tile = stack.enter_context(b.for_("t", _TILES))
-        halves: list[list[ArithExpr]] = [[], []]
-        for j in range(4):
-            column_of = [b.load(work.m, [4 * i + j, place * _TILES + tile]) for i in range(4)]
-            m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in column_of)
-            if j == 1:
-                m1 = stack.enter_context(b.let("m", m1 + bias))
-            halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
-            halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
-        for dy, (y0, y1, y2, y3) in enumerate(halves):
-            with ExitStack() as guard:
-                if height % 2 and dy:
-                    guard.enter_context(b.if_(row + dy < height))
-                for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                    value = guard.enter_context(b.let("total", total))
-                    index = [n, row + dy, column + tile * 2 + dx, channel]
-                    b.store(b.y, index, finish(value))
+            with (
+                b.let("channel", pair * 2 + place) as channel,
+                work.epilogue.channel(b, channel) as finish,
+                b.let("start", b.load(work.bias, [channel])) as bias,
+            ):
+                store_output_tiles(b, work.m, bias, at, channel, place * TILES, finish)
 
 
 SCHEDULES = (dsp_schedule("dsp.conv2d.winograd", "conv2d", configs=_configs, build=_build),)

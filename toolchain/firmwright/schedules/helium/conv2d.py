@@ -14,10 +14,11 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, choose_loop, pad_tap_count
 from firmwright.schedules.helium.im2col import (
@@ -49,13 +50,16 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     flat = kernel.reshape(kernel.shape[0], -1)
     channels = len(flat)
     starts = channel_block_starts(channels)
+    params = requantization_of(op)
+    bias = fold_zero_point_into_bias(op, flat)
+    table = vector_requantize.parameter_rows(params, bias, starts)
     product = BlockGemm(
         "mve_product",
         b.constant("weights", pack_channel_blocks(flat, starts), INT8),
-        [b.constant("parameters", _parameters(op, flat, starts), INT32)],
+        [b.constant("parameters", table, INT32)],
         channels,
         flat.shape[1],
-        vector_requantize.epilogue_settings(requantization_of(op), min(channels, _CHANNELS)),
+        vector_requantize.epilogue_settings(params, min(channels, _CHANNELS)),
     )
     convolve_two_pixels(
         b,
@@ -265,12 +269,6 @@ def pack_channel_blocks(flat: Array, starts: list[int]) -> Array:
     blocks = np.stack([padded[start : start + _CHANNELS] for start in starts])
     steps = blocks.reshape(len(starts), _CHANNELS, -1, BYTES_PER_STEP)
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
-
-
-def _parameters(op: OpCall, flat: Array, starts: list[int]) -> Array:
-    zero_point = tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * flat.sum(axis=1, dtype=np.int64)
-    return vector_requantize.parameter_rows(requantization_of(op), bias, starts)
 
 
 SCHEDULES = (helium_schedule("helium.conv2d.im2col", "conv2d", configs=_configs, build=_build),)

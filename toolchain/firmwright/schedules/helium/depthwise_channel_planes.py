@@ -12,11 +12,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_copy, vector_requantize
 from firmwright.schedules.schedule_factories import helium_schedule
 
@@ -257,8 +258,7 @@ def _places(layout: _GatherLayout) -> Array:
 def _parameters(op: OpCall, flat: Array) -> Array:
     """[filter, 3]: bias with the zero point folded in, multiplier, shift."""
     params = requantization_of(op)
-    sums = flat.sum(axis=1, dtype=np.int64)
-    bias = bias_of(op, "int32").astype(np.int64) - tensor_quant(op.input(0)).zero_point * sums
+    bias = fold_zero_point_into_bias(op, flat)
     columns = (bias, np.array(params.multipliers), np.array(params.shifts))
     return np.stack([np.broadcast_to(column, len(bias)) for column in columns], axis=1)
 

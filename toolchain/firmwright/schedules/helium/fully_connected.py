@@ -13,11 +13,10 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
-from firmwright.schedules.epilogue import accumulator_bounds
+from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.helium import matvec_microkernels as blocks
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
@@ -32,17 +31,10 @@ def _configs(op: OpCall) -> Sequence[Config]:
     return ({},) if has_int32_multiplier(op) and _settings(op) is not None else ()
 
 
-def _bias(op: OpCall) -> Array:
-    zero_point = tensor_quant(op.input(0)).zero_point
-    sums = weights_of(op).sum(axis=1, dtype=np.int64)
-    folded: Array = bias_of(op, "int32").astype(np.int64) - zero_point * sums
-    return folded
-
-
 def _settings(op: OpCall) -> list[int] | None:
     """Immediate operands of the micro-kernel; None if the folded epilogue is not exact."""
     matrix = weights_of(op)
-    low, high = accumulator_bounds(_bias(op), matrix, INT8.min, INT8.max)
+    low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)
     if folded is None:
         return None
@@ -57,7 +49,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     lanes = min(outputs, _ROWS)
     starts = [min(start, outputs - lanes) for start in range(0, outputs, _ROWS)]
     packed = b.constant("weights", _pack(matrix, starts), INT8)
-    bias = np.stack([np.resize(_bias(op)[start:], _ROWS) for start in starts])
+    folded_bias = fold_zero_point_into_bias(op, matrix)
+    bias = np.stack([np.resize(folded_bias[start:], _ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
     size = pad_tap_count(depth) * _ROWS
     with (

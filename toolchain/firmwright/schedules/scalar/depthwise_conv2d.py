@@ -15,17 +15,19 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.depthwise_conv2d import bias_of, channel_multiplier_of, requantization_of
+from firmwright.ops.depthwise_conv2d import channel_multiplier_of, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
-    constant_channel_values,
     find_constant_channels,
     order_computed_channels,
     select_channels,
 )
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+)
 from firmwright.schedules.scalar.layer_plan import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,
@@ -39,8 +41,6 @@ from firmwright.schedules.window_bounds import split_by_valid_taps
 # to the following ones. Constant channels are skipped if there are many.
 
 _MAX_UNROLLED_TAPS = 120
-_WORTH = 4
-"""Constant channels are skipped if at least one channel in this many is constant."""
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -111,15 +111,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
-    """Constant channels, if skipping them outweighs the indirection for the others."""
-    if op.input(0).dtype == INT8:
-        params, wide = requantization_of(op), flat.astype(np.int64)
-        start = bias_of(op, "int32").astype(np.int64)
-        start = start - tensor_quant(op.input(0)).zero_point * wide.sum(axis=1)
-        low, high = accumulator_bounds(start, wide, INT8.min, INT8.max)
-        if len(constant_channel_values(params, low, high)) * _WORTH >= len(flat):
-            return find_constant_channels(b, params, low, high)
-    return ConstantChannels({}, len(flat), None)
+    if op.input(0).dtype != INT8:
+        return ConstantChannels({}, len(flat), None)
+    bounds = accumulator_bounds(fold_zero_point_into_bias(op, flat), flat.astype(np.int64))
+    return find_constant_channels(b, requantization_of(op), *bounds, only_if_many=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import (
     ChannelOrder,
     ConstantChannels,
@@ -21,7 +20,12 @@ from firmwright.schedules.constant_channels import (
     order_computed_channels,
     select_channels,
 )
-from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import (
+    RequantizeEpilogue,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    make_epilogue,
+)
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 
 # The input's zero point is folded into the bias, which is exact because padding holds the zero
@@ -87,9 +91,8 @@ def plan_scalar_gemm(
 ) -> ScalarGemmKernel:
     """Plan `weights` [outputs, depth] in blocks of `pixels` columns."""
     wide = weights.astype(np.int64)
-    zero_point = tensor_quant(op.input(0)).zero_point
-    bias = bias_of(op, "int32").astype(np.int64) - zero_point * wide.sum(axis=1)
-    low, high = accumulator_bounds(bias, wide, INT8.min, INT8.max)
+    bias = fold_zero_point_into_bias(op, wide)
+    low, high = accumulator_bounds(bias, wide)
     constant_channels = find_constant_channels(b, params, low, high)
     outputs, depth = weights.shape
     rows = family.rows(outputs - len(constant_channels.values) or 1, pixels)

@@ -16,7 +16,12 @@ from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, apply_activation, tensor_quant
-from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import (
+    FinishElement,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    make_epilogue,
+)
 
 # int8: sums are int32, begin with the bias (input zero point folded in) and end in requantization.
 # float32: sums begin at 0 and the bias is added last, in the order of the reference kernels
@@ -74,8 +79,8 @@ def plan_scalar_layer(
         return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
     zero_point = tensor_quant(op.input(0)).zero_point
     wide = weights[chosen].astype(np.int64)
-    folded = bias_of(op, "int32").astype(np.int64)[chosen] - zero_point * wide.sum(axis=1)
-    bounds = accumulator_bounds(folded, wide, INT8.min, INT8.max)
+    folded = fold_zero_point_into_bias(op, weights)[chosen]
+    bounds = accumulator_bounds(folded, wide)
     bake = wide if may_bake else None
     epilogue = make_epilogue(b, params, bounds, INT8, len(wide), bake)
     factors = np.array(epilogue.factors, np.int64)

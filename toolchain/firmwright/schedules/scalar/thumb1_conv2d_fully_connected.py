@@ -24,7 +24,12 @@ from firmwright.schedules.constant_channels import (
     order_computed_channels,
     select_channels,
 )
-from firmwright.schedules.epilogue import RequantizeEpilogue, accumulator_bounds, make_epilogue
+from firmwright.schedules.epilogue import (
+    RequantizeEpilogue,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    make_epilogue,
+)
 from firmwright.schedules.scalar.conv2d import pack_columns
 from firmwright.schedules.scalar.thumb1_microkernels import ROWS, WEIGHT_OFFSET, microkernel_call
 from firmwright.schedules.schedule_factories import thumb1_schedule
@@ -91,9 +96,8 @@ def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
 def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> _Thumb1Gemm:
     """Plan `weights` [outputs, depth]."""
     wide = weights.astype(np.int64)
-    bias = conv2d.bias_of(op, "int32").astype(np.int64)
-    bias = bias - tensor_quant(op.input(0)).zero_point * wide.sum(axis=1)
-    low, high = accumulator_bounds(bias, wide, INT8.min, INT8.max)
+    bias = fold_zero_point_into_bias(op, wide)
+    low, high = accumulator_bounds(bias, wide)
     constant_channels = find_constant_channels(b, params, low, high)
     order = order_computed_channels(b, constant_channels, ROWS)
     chosen = list(order.rows)
