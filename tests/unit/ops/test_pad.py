@@ -20,8 +20,8 @@ def test_padding_is_the_zero_point_by_default(
     plain = make_call("pad", [x], y, paddings=(1, 1))
     assert pad.pad_value(plain) == -7
     one = kind((1,), "int8", 0.5, -7)
-    given = make_call("pad", [x, one], y, {1: np.array([9])}, paddings=(1, 1))
-    assert pad.pad_value(given) == 9
+    explicit = make_call("pad", [x, one], y, {1: np.array([9])}, paddings=(1, 1))
+    assert pad.pad_value(explicit) == 9
 
 
 def test_invalid_paddings_are_rejected(
@@ -29,11 +29,11 @@ def test_invalid_paddings_are_rejected(
 ) -> None:
     x, real = kind((2,), "float32"), kind((1,), "float32")
     for call, why in (
-        (make_call("pad", [x], x, paddings=(1, 1, 1, 1)), "paddings of other than 1 axes"),
+        (make_call("pad", [x], x, paddings=(1, 1, 1, 1)), "paddings that do not match 1 axes"),
         (make_call("pad", [x], x, paddings=(2, -1)), "negative paddings"),
         (
             make_call("pad", [x, real], x, paddings=(1, 1)),
-            "a value to pad with that is not one constant float32",
+            "a pad value that is not one constant float32",
         ),
     ):
         with pytest.raises(NotSupportedError) as caught:

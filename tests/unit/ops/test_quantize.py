@@ -16,7 +16,7 @@ from firmwright.ops import quantize
 Array = NDArray[np.generic]
 
 
-def test_floats_round_half_away_and_saturate(
+def test_floats_round_half_away_from_zero_and_saturate(
     kind: Callable[..., TensorType],
     make_call: Callable[..., OpCall],
     lowered: Callable[[OpCall, Sequence[Array]], Array],

@@ -36,13 +36,13 @@ _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 def _checked_axis(call: OpCall) -> int:
     axis, x = call.int_attr("axis"), call.input(0)
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
-        raise NotSupportedError(f"an order of {x.dtype.name} along axis {axis}")
+        raise NotSupportedError(f"comparing {x.dtype.name} along axis {axis}")
     return axis
 
 
 def _index_dtype(kind: TensorType) -> DType:
     if kind.dtype not in (INT32, INT64):
-        raise NotSupportedError(f"indices as {kind.dtype.name}")
+        raise NotSupportedError(f"indices of type {kind.dtype.name}")
     return kind.dtype
 
 
@@ -53,7 +53,6 @@ def _replace_axis(
 
 
 def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
-    """Loop over all axes except the call's own."""
     return [
         0 if axis == call.int_attr("axis") else stack.enter_context(b.for_(f"i{axis}", n))
         for axis, n in enumerate(call.input(0).shape)
@@ -103,9 +102,9 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
     axis, shape, k = _checked_axis(call), call.input(0).shape, call.int_attr("k")
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
-        raise NotSupportedError(f"the {k} greatest of {shape[axis]} values")
+        raise NotSupportedError(f"k = {k} for {shape[axis]} values")
     if call.output.dtype != call.input(0).dtype:
-        raise NotSupportedError(f"the greatest as {call.output.dtype.name}")
+        raise NotSupportedError(f"values returned as {call.output.dtype.name}")
     result_shape, quantization = (*shape[:axis], k, *shape[axis + 1 :]), call.output.quantization
     indices = TensorType(result_shape, _index_dtype(call.outputs[1]))
     return (TensorType(result_shape, call.input(0).dtype, quantization), indices)
@@ -113,7 +112,7 @@ def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axis, x = call.int_attr("axis"), arrays[0]
-    # Floats are not negated by their order's reversal, whole numbers are flipped bit by bit.
+    # Reverse the order: negate floats, invert the bits of integers (their minimum has no negative).
     keys = x if call.attrs["least"] else (-x if x.dtype.kind == "f" else np.invert(x))
     order = np.take(
         np.argsort(keys, axis=axis, kind="stable"), np.arange(call.int_attr("k")), axis=axis
@@ -136,7 +135,7 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             item = inner.enter_context(b.let("item", b.load(x, _replace_axis(index, axis, i))))
             last = inner.enter_context(b.let("last", _previous(rank)))
             value, place = (b.load(t, _replace_axis(index, axis, last)) for t in (values, places))
-            # Behind the one before: a worse value, or the same at a higher index.
+            # After the previous rank: a worse value, or an equal value at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
             same = logical_and(item.equal(value), i.cast(places.dtype) > place)
             is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
@@ -160,7 +159,7 @@ def _arg_import(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     axes = constant_ints(context, 1, "axes")
     if len(axes) != 1:
-        raise NotSupportedError(f"{len(axes)} axes for one index")
+        raise NotSupportedError(f"{len(axes)} axes, expected 1")
     least = context.node.op == "ARG_MIN"
     attrs = {"axis": normalize_axis(axes[0], input_rank(context)), "least": least, "last": False}
     return ImportedCall("arg_min_max", attrs, (0,))
@@ -168,9 +167,9 @@ def _arg_import(context: ImportContext) -> ImportedCall:
 
 def _top_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 2)
-    counts = constant_ints(context, 1, "a number of elements")
+    counts = constant_ints(context, 1, "values of k")
     if len(counts) != 1 or not input_rank(context):
-        raise NotSupportedError(f"{len(counts)} numbers of elements")
+        raise NotSupportedError(f"{len(counts)} values of k, expected 1")
     attrs = {"axis": input_rank(context) - 1, "k": counts[0], "least": False}
     return ImportedCall("top_k", attrs, (0,))
 

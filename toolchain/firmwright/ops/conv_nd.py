@@ -31,11 +31,11 @@ _DTYPES = (FLOAT32, INT32)
 def _check(call: OpCall, channels: int, filters: int) -> None:
     x, w, groups = call.input(0), call.input(1), call.int_attr("groups")
     if x.dtype not in _DTYPES or w.dtype != x.dtype or len(w.shape) != len(x.shape):
-        raise NotSupportedError(f"a convolution of {x.dtype.name} by {w.dtype.name}")
+        raise NotSupportedError(f"a convolution of {x.dtype.name} with {w.dtype.name} weights")
     if groups < 1 or x.shape[1] % groups or filters % groups or channels * groups != x.shape[1]:
         raise NotSupportedError(f"{groups} groups of {x.shape[1]} channels and {filters} filters")
     if call.has_input(2) and call.input(2).elements != filters:
-        raise NotSupportedError(f"a bias of {call.input(2).elements} for {filters} filters")
+        raise NotSupportedError(f"{call.input(2).elements} bias elements for {filters} filters")
 
 
 def _bias(call: OpCall, arrays: Sequence[Array]) -> Array | float:
@@ -47,13 +47,11 @@ def _bias(call: OpCall, arrays: Sequence[Array]) -> Array | float:
 
 
 def _weights_at(w: Array, rows: slice, tap: Sequence[int]) -> Array:
-    """Return the weights of some filters or channels at one tap."""
     place: tuple[Any, ...] = (rows, slice(None), *tap)
     return np.asarray(w[place])
 
 
 def _initial_sum(call: OpCall, b: Kernel, m: ArithExpr) -> ArithExpr | float:
-    """Return the initial value of a sum."""
     if call.has_input(2):
         return b.load(b.input(2), [m])
     return 0.0 if call.input(0).dtype == FLOAT32 else 0
@@ -89,10 +87,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[0]))
-        at = [
-            stack.enter_context(b.for_(f"o{axis}", extent))
-            for axis, extent in enumerate(window.outputs)
-        ]
+        at = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _initial_sum(call, b, m))
         with window.taps(b, at) as (taps, places), b.for_("c", w.shape[1]) as c:
@@ -109,7 +104,7 @@ def infer_transposed(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     groups = call.int_attr("groups")
     if w.shape[0] != x.shape[1]:
-        raise NotSupportedError(f"{x.shape[1]} channels with weights of {w.shape[0]}")
+        raise NotSupportedError(f"{x.shape[1]} input channels with weights for {w.shape[0]}")
     _check(call, x.shape[1] // max(groups, 1), w.shape[1] * groups)
     window = window_of(call, w.shape[2:], call.ints_attr("outputs"))
     return (TensorType((x.shape[0], w.shape[1] * groups, *window.outputs), x.dtype),)
@@ -152,10 +147,7 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[1] * groups))
-        at = [
-            stack.enter_context(b.for_(f"o{axis}", extent))
-            for axis, extent in enumerate(window.outputs)
-        ]
+        at = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _initial_sum(call, b, m))
         with ExitStack() as inner:

@@ -39,7 +39,7 @@ def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
     rank = input_rank(context)
     axes = tuple(normalize_axis(axis, rank) for axis in perm)
     if sorted(axes) != list(range(rank)):
-        raise NotSupportedError(f"axes {list(perm)} of {rank} dimensions")
+        raise NotSupportedError(f"the permutation {list(perm)} of {rank} dimensions")
     return {"perm": axes}
 
 
@@ -292,7 +292,6 @@ def _tile_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
-    """Return the input's shape extended to the output's rank."""
     shape, target = call.input(0).shape, call.ints_attr("shape")
     wide = (1,) * (len(target) - len(shape)) + tuple(shape)
     if len(wide) != len(target) or any(a not in (1, n) for a, n in zip(wide, target, strict=True)):

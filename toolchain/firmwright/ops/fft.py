@@ -43,34 +43,35 @@ ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
 """Element types and their numbers in the model file."""
 
 
-# ---- what there is -----------------------------------------------------------------------------
+# ---- types and shapes --------------------------------------------------------------------------
 
 
 def _check_length(call: OpCall) -> int:
-    """Check length and element type; return the length."""
     x, y, length = call.input(0), call.output, call.int_attr("length")
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
     if length not in _LENGTHS:
-        raise NotSupportedError(f"a transform of {length} samples, which is no power of two")
+        raise NotSupportedError(
+            f"a transform length of {length}, not a power of two from 8 to 16384"
+        )
     return length
 
 
 def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] > length:
-        raise NotSupportedError(f"a transform of {length} samples of {list(x.shape)}")
+        raise NotSupportedError(f"a transform of length {length} over {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length + 2), x.dtype),)
 
 
 def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] != length + 2:
-        raise NotSupportedError(f"{length} samples of the spectrum {list(x.shape)}")
+        raise NotSupportedError(f"{length} samples from a spectrum of shape {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length), x.dtype),)
 
 
-# ---- in numpy ----------------------------------------------------------------------------------
+# ---- reference ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ class _Fractions:
         return self.wrapped((x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits)
 
     def halved(self, x: Array) -> Array:
-        """Halve in 32 bits, the width of the sums."""
         return np.asarray(x.astype(np.int32) >> 1, np.int64)
 
     def turned(self, x: Array, by: Array) -> Array:
@@ -99,7 +99,6 @@ class _Fractions:
         return self.wrapped((np.stack([real, imaginary], axis=-1) + self.half) >> self.bits)
 
     def transformed(self, x: Array, *, reverse: bool) -> Array:
-        """Complex transform (step 1) along the last axis but one."""
         count = x.shape[-2]
         circle = twiddle_factors(count, self.bits, reverse=reverse)
         x = x[..., list(digit_reversal(count)), :]
@@ -123,7 +122,6 @@ class _Fractions:
         return [self.wrapped(value) for value in sums]
 
     def spectrum(self, x: Array) -> Array:
-        """Compute the bins of real samples."""
         count = x.shape[-1] // 2
         transform = self.transformed(x.reshape(*x.shape[:-1], count, 2), reverse=False)
         first = self.scaled(transform[..., 0, :], 2)
@@ -140,7 +138,6 @@ class _Fractions:
         return self.wrapped(bins).reshape(*x.shape[:-1], -1)
 
     def samples(self, x: Array) -> Array:
-        """Compute real samples from bins."""
         count = x.shape[-1] // 2 - 1
         bins = x.reshape(*x.shape[:-1], count + 1, 2)
         k = np.arange(1, count // 2 + 1)
@@ -179,7 +176,7 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     )
 
 
-# ---- loops -------------------------------------------------------------------------------------
+# ---- lowering ----------------------------------------------------------------------------------
 
 
 def _rfft_lower(call: OpCall, b: Kernel) -> None:
@@ -213,7 +210,7 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
         transform.normalize_floats(numbers)
 
 
-# ---- from TFLM, and the record -----------------------------------------------------------------
+# ---- import ------------------------------------------------------------------------------------
 
 
 def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
@@ -222,7 +219,7 @@ def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
         x = context.inputs[0]
         type_number = context.node.options.get("T")
         if x is None or type_number != ELEMENT_TYPE_CODES.get(x.dtype.name):
-            raise NotSupportedError(f"a transform whose element type is number {type_number}")
+            raise NotSupportedError(f"a transform with element type number {type_number}")
         return ImportedCall(op, {"length": int_option(context, "fft_length")}, (0,))
 
     return run

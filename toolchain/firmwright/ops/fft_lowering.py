@@ -42,7 +42,6 @@ class FftBuilder:
 
     @property
     def wide(self) -> DType:
-        """Type of sums and products."""
         return {INT16: INT32, INT32: INT64}.get(self.dtype, self.dtype)
 
     # ---- parts -----------------------------------------------------------------------------------
@@ -126,7 +125,6 @@ class FftBuilder:
         i: ArithExpr,
         circle: tir.Buffer,
     ) -> None:
-        """Emit one butterfly of `radix` numbers in place."""
         with ExitStack() as names:
             parts: list[Complex] = []
             for q, place in enumerate(places):
@@ -142,7 +140,6 @@ class FftBuilder:
                 self._store(numbers, [place], number)
 
     def _even_odd_sums(self, parts: Sequence[Complex], names: ExitStack) -> list[Complex]:
-        """Sums and differences of the even and of the odd parts."""
         a, b, c, d = parts
         rows = (
             ("even", a[0] + c[0], a[1] + c[1]),
@@ -215,7 +212,6 @@ class FftBuilder:
 
     @contextmanager
     def _bind(self, name: str, number: Complex) -> Iterator[Complex]:
-        """Bind both parts to variables so that they are computed once."""
         with (
             self.b.let(f"{name}_re", number[0], self.wide) as real,
             self.b.let(f"{name}_im", number[1], self.wide) as imaginary,

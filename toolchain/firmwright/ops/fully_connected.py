@@ -70,7 +70,7 @@ def requantization_of(call: OpCall) -> Requantization:
     """Return the int8 requantization of a layer for which `has_int32_multiplier` holds."""
     step = int8_requantization(call)
     if not isinstance(step, Requantization):
-        raise InternalError("a fully connected layer without a multiplier was asked for it")
+        raise InternalError("a fully connected layer has no exact 31-bit multiplier")
     return step
 
 
@@ -131,7 +131,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
-    """Requantize int8 sums as the definition does."""
     step = make_requantization(
         _scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
     )

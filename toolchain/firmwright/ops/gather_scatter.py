@@ -39,24 +39,24 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
 def _check(call: OpCall) -> None:
     x, places = call.input(0), call.input(1)
     if x.dtype not in DTYPES or places.dtype not in (INT32, INT64):
-        raise NotSupportedError(f"{x.dtype.name} at places of {places.dtype.name}")
+        raise NotSupportedError(f"{x.dtype.name} with indices of {places.dtype.name}")
     mode, rank = call.str_attr("mode"), len(x.shape)
     if mode in ("along", "elements"):
         if not 0 <= call.int_attr("axis") < rank:
             raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
         if mode == "elements" and len(places.shape) != rank:
-            raise NotSupportedError(f"indices of {len(places.shape)} dimensions for {rank}")
+            raise NotSupportedError(f"indices of {len(places.shape)} dimensions for data of {rank}")
         batch = _batch_dims(call)
         if batch > min(call.int_attr("axis"), len(places.shape)):
-            raise NotSupportedError(f"{batch} batch dimensions along {call.int_attr('axis')}")
+            raise NotSupportedError(f"{batch} batch dimensions with axis {call.int_attr('axis')}")
     elif mode == "slices":
         batch = _batch_dims(call)
         if not places.shape or places.shape[-1] + batch > rank or batch >= len(places.shape):
             raise NotSupportedError(f"coordinates {list(places.shape)} in {list(x.shape)}")
     else:
-        raise NotSupportedError(f"places of kind {mode!r}")
+        raise NotSupportedError(f"the mode {mode!r}")
     if x.shape[: _batch_dims(call)] != places.shape[: _batch_dims(call)]:
-        raise NotSupportedError(f"batches of {list(x.shape)} and {list(places.shape)}")
+        raise NotSupportedError(f"batch dimensions of {list(x.shape)} and {list(places.shape)}")
 
 
 def _batch_dims(call: OpCall) -> int:
@@ -85,11 +85,11 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     if updates.shape != _read_shape(call) or updates.dtype != x.dtype:
         raise NotSupportedError(f"updates {list(updates.shape)} of {updates.dtype.name}")
     if step not in ("none", *_STEPS):
-        raise NotSupportedError(f"updates joined by {step!r}")
+        raise NotSupportedError(f"updates combined by {step!r}")
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
-# ---- in numpy ----------------------------------------------------------------------------------
+# ---- reference ---------------------------------------------------------------------------------
 
 
 def _clamp_indices(places: Array, size: int) -> Array:
@@ -129,7 +129,7 @@ def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (result,)
 
 
-# ---- in TIR ------------------------------------------------------------------------------------
+# ---- lowering ----------------------------------------------------------------------------------
 
 
 def _clamped_index(
@@ -168,7 +168,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
         with ExitStack() as stack:
-            at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(call.output.shape)]
+            at = stack.enter_context(b.loops("i", call.output.shape))
             b.store(b.y, at, b.load(b.input(0), _tir_coordinates(call, b, stack, at)))
         return
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
@@ -207,7 +207,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
     lower_flat_copy(b, b.input(0), b.y)
     with ExitStack() as stack:
-        at = [stack.enter_context(b.for_(f"u{k}", n)) for k, n in enumerate(updates.shape)]
+        at = stack.enter_context(b.loops("u", updates.shape))
         there = _tir_coordinates(call, b, stack, at)
         value = b.load(updates, at)
         if step != "none":

@@ -43,13 +43,13 @@ _LEAST_REACH = float(np.float32(4e-37))  # 127 / it is still finite in float32
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[3] != x.shape[3]:
-        raise NotSupportedError("a grouped convolution, or tensors not of four dimensions")
+        raise NotSupportedError("a grouped convolution or tensors that are not 4-D")
     if (x.dtype, w.dtype, call.output.dtype) != (FLOAT32, INT8, FLOAT32):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     if call.constant(1) is None or (call.has_input(2) and call.constant(2) is None):
-        raise NotSupportedError("weights or bias are not constant")
+        raise NotSupportedError("variable weights or bias")
     if call.numerics == "tflm":
-        raise NotSupportedError("hybrid models do not exist in the tflm profile")
+        raise NotSupportedError("a hybrid operator in the tflm profile")
     if any(quantization_of(w).zero_points):
         raise NotSupportedError("weights with a zero point")
     window = window_of(call, (w.shape[1], w.shape[2]))
@@ -76,7 +76,6 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _quantize(values: Array, *, per_channel: bool) -> tuple[Array, np.float32, int]:
-    """Return int8 values, scale and offset of one batch, computed in float32."""
     low, high = values.min(), values.max()
     if per_channel:
         scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))
@@ -167,7 +166,6 @@ def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[Ar
 
 
 def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
-    """Store the largest magnitude of batch `n`."""
     most = b.reg("most", INT32)
     b.store(most, [0], 0)
     with _value_bits(b, n, size, INT32) as bits:
@@ -202,11 +200,11 @@ def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator
     """Store the scale; yield the factor of the values."""
     with (
         b.let("reach", b.load(high, [0])) as reach,
-        # A batch of zeros stays zeros under any finite factor.
+        # A batch of zeros stays zero under any finite factor.
         b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor,
     ):
         b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
-        # No magnitude is above `reach`, so nothing comes to lie below -127.
+        # No magnitude exceeds `reach`, so no result is below -127.
         yield _constant(float(_SYMMETRIC_LIMIT)) / divisor
 
 

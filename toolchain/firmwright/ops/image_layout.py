@@ -94,7 +94,7 @@ def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 def _block_attrs(context: ImportContext) -> dict[str, Attr]:
     block = context.node.options["block_size"]
     if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
-        raise NotSupportedError(f"blocks of {block} in {input_rank(context)} dimensions")
+        raise NotSupportedError(f"blocks of size {block} in {input_rank(context)} dimensions")
     return {"block": block}
 
 
@@ -163,7 +163,7 @@ def _nearest_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
-    """Return the input row (or column) of each output row, computed in float32."""
+    """Return the input row (or column) of each output row in float32 arithmetic."""
     inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
     corners = bool(call.attrs["align_corners"])
     offset = np.float32(0.5 if call.attrs["half_pixel_centers"] else 0)

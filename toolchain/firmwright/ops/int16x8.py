@@ -69,7 +69,7 @@ def requant_with_16_bit_multiplier(
 def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
     """Return the 16-bit multiplier and its right shift."""
     if shift > _MOST_SHIFT:
-        raise NotSupportedError(f"an int16 layer with a requantize factor above 2^{_MOST_SHIFT}")
+        raise NotSupportedError(f"an int16 layer with a scale factor above 2^{_MOST_SHIFT}")
     return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
 
 
@@ -118,7 +118,7 @@ class ExactScale:
 def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
     """Build an `ExactScale`; factors must be within [2^-31, 2^25]."""
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
-        raise NotSupportedError("a layer with a requantize factor outside [2^-31, 2^25]")
+        raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
     zero_point = tensor_quant(output).zero_point
     return ExactScale(same, zero_point, *quantized_activation_range(activation, output))

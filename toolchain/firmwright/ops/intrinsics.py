@@ -184,7 +184,7 @@ def _float_intrinsic(name: str, meaning: Any, portable: str, doc: str) -> Intrin
 
 
 EXP_F32 = _float_intrinsic(
-    "exp_f32", lambda x: np.exp(x, dtype=np.float32), "return expf(x);", "e to the power of x."
+    "exp_f32", lambda x: np.exp(x, dtype=np.float32), "return expf(x);", "The exponential of x."
 )
 
 TANH_F32 = _float_intrinsic(
@@ -196,7 +196,7 @@ TANH_F32 = _float_intrinsic(
 
 
 def _round(x: Any) -> Any:
-    # In double: the half added in float32 could itself round up.
+    # In double, because adding a half in float32 could round up.
     return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
 
 
@@ -204,7 +204,7 @@ ROUND_F32 = _float_intrinsic(
     "round_f32",
     _round,
     "return roundf(x);",
-    "The nearest whole number, halves away from zero.",
+    "The nearest integer, halves away from zero.",
 )
 
 FLOAT_OF_BITS = Intrinsic(
@@ -218,7 +218,7 @@ union {
     float value;
 } both = {x};
 return both.value;""",
-    doc="The float32 that x is the bits of.",
+    doc="The float32 with the bits x.",
 )
 
 
@@ -237,7 +237,7 @@ const float cut = above < 128.0f ? above : 128.0f;
 const int32_t halves = (int32_t)(cut + cut);
 const int32_t nearest = (halves + 1 + (halves >> 31)) >> 1;
 return nearest < -128 ? -128 : nearest > 127 ? 127 : nearest;""",
-    doc="The nearest whole number, halves away from zero, cut to int8; for |x| below 2^29.",
+    doc="The nearest integer, halves away from zero, saturated to int8; for |x| below 2^29.",
     requires="fpu",
     text={
         "gnu": """\
@@ -303,7 +303,7 @@ const double above = greatest / scale;
 const double point = 128.0 - below < 127.0 + above ? -128.0 - below : 127.0 - above;
 const int32_t rounded = (int32_t)(point < 0.0 ? point - 0.5 : point + 0.5);
 return rounded < -128 ? -128 : rounded > 127 ? 127 : rounded;""",
-    doc="Zero point of int8 values that span [low, high] and 0: the end with less error is exact.",
+    doc="Zero point of int8 values that span [low, high] and 0; exact at the end with less error.",
     instructions=900,
 )
 
@@ -319,7 +319,7 @@ CONST_LOAD = Intrinsic(
     result=None,
     meaning=lambda dst, src: src,
     portable=_NO_TEXT,
-    doc="Reads constants into RAM; the user's function does it.",
+    doc="Reads constants into RAM by the user's function.",
 )
 
 CONST_LOAD_START = Intrinsic(
@@ -328,7 +328,7 @@ CONST_LOAD_START = Intrinsic(
     result=None,
     meaning=lambda dst, src: src,
     portable=_NO_TEXT,
-    doc="Begins to read constants into RAM: they are there after const_load_wait, not before.",
+    doc="Starts reading constants into RAM; they are valid after const_load_wait.",
 )
 
 CONST_LOAD_WAIT = Intrinsic(
@@ -337,7 +337,7 @@ CONST_LOAD_WAIT = Intrinsic(
     result=None,
     meaning=lambda dst: dst,
     portable=_NO_TEXT,
-    doc="Waits until what const_load_start began is there.",
+    doc="Waits for the read started by const_load_start.",
 )
 
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})

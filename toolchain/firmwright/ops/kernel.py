@@ -6,11 +6,14 @@ its weights never links the original.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.builder import ArithExpr, Builder
 
 KERNEL_ALIGNMENT = 4
 """Alignment in bytes that kernels may assume of every tensor; the planner guarantees it."""
@@ -32,6 +35,12 @@ class Kernel(Builder):
             self.buffer_param("y", kind.dtype, kind.shape, "out", KERNEL_ALIGNMENT)
             for kind in call.outputs
         )
+
+    @contextmanager
+    def loops(self, name: str, extents: Iterable[int]) -> Iterator[list[ArithExpr]]:
+        """Open nested loops with variables `name`0, `name`1..."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.for_(f"{name}{k}", n)) for k, n in enumerate(extents)]
 
     @property
     def y(self) -> tir.Buffer:

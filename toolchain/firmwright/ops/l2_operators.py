@@ -41,7 +41,7 @@ _MOST_ELEMENTS = INT32.max // (255 * 255)
 def _infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype or not x.shape:
-        raise NotSupportedError(f"{x.dtype.name} of length 1 as {y.dtype.name}")
+        raise NotSupportedError(f"normalization of {x.dtype.name} to {y.dtype.name}")
     if x.dtype == INT8:
         tensor_quant(x)
         quant = tensor_quant(y)

@@ -70,7 +70,6 @@ def _int8(call: OpCall, x: Array) -> Array:
 
 
 def _logistic_in_float32(x: Array) -> Array:
-    """Round each step to float32 as the definition does."""
     one = np.float32(1)
     return np.asarray(one / (one + round_to_float32(np.exp)(-x)))
 
@@ -111,7 +110,7 @@ def _check_int16(call: OpCall) -> None:
     if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
         raise NotSupportedError("an int16 result must have scale 2^-15")
     if x.scale >= _INPUT_SCALE_LIMIT:
-        raise NotSupportedError(f"an int16 input of scale {x.scale}")
+        raise NotSupportedError(f"an int16 input scale of {x.scale}")
 
 
 def _step_multiplier(call: OpCall) -> tuple[int, int]:
@@ -129,7 +128,6 @@ def _step_multiplier(call: OpCall) -> tuple[int, int]:
 
 
 def _fraction_bits(is_tanh: bool) -> int:
-    """Return the fraction bits between two table entries."""
     return 8 if is_tanh else 9
 
 

@@ -71,13 +71,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
         )
     if len(x.shape) != 3 or len(hidden.shape) != 2:
-        raise NotSupportedError(f"an LSTM over {list(x.shape)}")
+        raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
     batch, _, inputs = batch_time_inputs(call)
     units = hidden.shape[1]
     for gate in range(len(_GATES)):
         _check_gate(call, gate, inputs, units)
     if {hidden.shape, cells.shape} != {(batch, units)}:
-        raise NotSupportedError(f"state of the shapes {list(hidden.shape)}, {list(cells.shape)}")
+        raise NotSupportedError(f"state of shapes {list(hidden.shape)}, {list(cells.shape)}")
     if x.dtype != FLOAT32:
         _check_quantized(call)
     y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
@@ -89,7 +89,7 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
     for first, shape in shapes.items():
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
-            raise NotSupportedError(f"weights or biases that are not constant {list(shape)}")
+            raise NotSupportedError(f"weights or biases not constant of shape {list(shape)}")
         weights, bias = _CONSTANTS[call.input(0).dtype]
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
@@ -106,7 +106,7 @@ def _check_quantized(call: OpCall) -> None:
         raise NotSupportedError("int16 with a zero point other than 0")
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
-        raise NotSupportedError(f"cells of the scale {cells.scale}, which is not 2^-12 to 2^-10")
+        raise NotSupportedError(f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10")
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
@@ -116,7 +116,6 @@ def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
 
 
 def _cell_bits(call: OpCall) -> int:
-    """Return the integer bits of cells."""
     return 15 + math.frexp(tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
 
 
@@ -200,7 +199,6 @@ def _integer_step(
 
 
 def _requantize_sum(call: OpCall, x: Array, factor: tuple[int, int]) -> Array:
-    """Requantize a gate's products with x or with the hidden values."""
     if call.input(0).dtype == INT16:
         return requantize_int64_array(x, *reduce_multiplier(*factor))
     return _scaled(x, factor)
@@ -414,11 +412,11 @@ def _logistic(x: ArithExpr) -> ArithExpr:
 def import_tflite(context: ImportContext) -> ImportedCall:
     options, inputs = context.node.options, context.inputs
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
-        raise NotSupportedError("an LSTM without all four gates, their biases and its state")
+        raise NotSupportedError("an LSTM without all four gates, biases and state")
     if any(inputs[k] is not None for k in _UNSUPPORTED_POSITIONS if k < len(inputs)):
         raise NotSupportedError("an LSTM with peepholes, a projection or normalized gates")
     if options["fused_activation_function"] != "TANH":
-        raise NotSupportedError(f"an LSTM with {options['fused_activation_function']}")
+        raise NotSupportedError(f"an LSTM activation {options['fused_activation_function']}")
     if options["diagonal_recurrent_tensors"]:
         raise NotSupportedError("an LSTM with diagonal recurrent weights")
     attrs = {

@@ -62,7 +62,6 @@ def _divisor(call: OpCall) -> int:
 
 
 def _sum_dtype(call: OpCall) -> DType:
-    """Return the type of sums."""
     kind = call.input(0).dtype
     if kind == INT32:
         return INT64 if call.op == "mean" else UINT32
@@ -117,7 +116,6 @@ def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> No
 
 
 def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
-    """Return the output for a sum without zero points."""
     kind = call.output.dtype
     if not _is_quantized(call):
         if call.op == "sum":
@@ -146,7 +144,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     x, axes = context.inputs[0], context.constants[1]
     if x is None or axes is None:
-        raise NotSupportedError("the axes are not constant")
+        raise NotSupportedError("axes that are not constant")
     if axes.dtype.kind not in "iu":
         raise NotSupportedError(f"axes of type {axes.dtype}")
     rank = len(x.shape)

@@ -51,10 +51,10 @@ def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
 def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
     if call.input(1).elements != 1 or call.input(2).elements != 1:
-        raise NotSupportedError("values on and off that are not one each")
+        raise NotSupportedError("on and off values that are not scalars")
     shape, axis, depth = call.input(0).shape, call.int_attr("axis"), call.int_attr("depth")
     if depth < 1 or call.input(2).dtype != call.input(1).dtype:
-        raise NotSupportedError(f"a depth of {depth}, or values on and off of two types")
+        raise NotSupportedError(f"a depth of {depth}, or on and off values of different types")
     shape = (*shape[:axis], depth, *shape[axis:])
     return (TensorType(shape, call.output.dtype, call.output.quantization),)
 
@@ -88,7 +88,7 @@ def _hot_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 4)
     depth = constant_ints(context, 1, "depths")
     if len(depth) != 1:
-        raise NotSupportedError(f"{len(depth)} depths")
+        raise NotSupportedError(f"{len(depth)} depths, expected 1")
     axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
     return ImportedCall("one_hot", {"axis": axis, "depth": depth[0]}, (0, 2, 3))
 
@@ -100,7 +100,7 @@ def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call)
     x, batch, axis = call.input(0), call.int_attr("batch_dim"), call.int_attr("seq_dim")
     if batch == axis or call.input(1).shape != (x.shape[batch],):
-        raise NotSupportedError(f"lengths of the shape {list(call.input(1).shape)}")
+        raise NotSupportedError(f"lengths of shape {list(call.input(1).shape)}")
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
@@ -117,7 +117,7 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
     shape = call.input(0).shape
     batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
     with ExitStack() as stack:
-        at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(shape)]
+        at = stack.enter_context(b.loops("i", shape))
         length = stack.enter_context(b.let("length", b.load(b.input(1), [at[batch]]).cast(INDEX)))
         turned = select(at[axis] < length, length - 1 - at[axis], at[axis])
         there = list(at)

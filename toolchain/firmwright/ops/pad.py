@@ -45,13 +45,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in DTYPES or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if len(call.ints_attr("paddings")) != 2 * len(x.shape):
-        raise NotSupportedError(f"paddings of other than {len(x.shape)} axes")
+        raise NotSupportedError(f"paddings that do not match {len(x.shape)} axes")
     if min(call.ints_attr("paddings"), default=0) < 0:
         raise NotSupportedError("negative paddings")
     if call.has_input(1):
         constant = call.constant(1)
         if constant is None or constant.dtype != x.dtype or constant.array().size != 1:
-            raise NotSupportedError(f"a value to pad with that is not one constant {x.dtype.name}")
+            raise NotSupportedError(f"a pad value that is not one constant {x.dtype.name}")
     if y.quantization is not None and len(y.quantization.scales) != 1:
         raise NotSupportedError("an output quantized per channel")
     shape = tuple(
@@ -80,7 +80,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _copy(b: Kernel, x: tir.Buffer, y: tir.Buffer, before: Sequence[int]) -> None:
     with ExitStack() as stack:
-        at = [stack.enter_context(b.for_(f"i{k}", extent)) for k, extent in enumerate(x.shape)]
+        at = stack.enter_context(b.loops("i", x.shape))
         there = [i + margin for i, margin in zip(at, before, strict=True)]
         b.store(y, there, b.load(x, at))
 

@@ -35,7 +35,7 @@ def input_permutations(call: OpCall) -> list[Permutation]:
     permutations: list[Permutation] = []
     for perm, kind in zip(attribute, kinds, strict=True):
         if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):
-            raise NotSupportedError(f"axes {perm!r} of {len(kind.shape)} dimensions")
+            raise NotSupportedError(f"the permutation {perm!r} of {len(kind.shape)} dimensions")
         permutations.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
     return permutations
 

@@ -42,7 +42,6 @@ def _least(kind: DType) -> float:
 
 
 def _power_formula(call: OpCall) -> str:
-    """Return the formula of one element of a norm."""
     return {1: "abs(a)", 2: "a * a"}.get(call.int_attr("order"), f"pow(abs(a), {_order(call)})")
 
 
@@ -98,10 +97,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         c = stack.enter_context(b.for_("c", x.shape[1]))
-        at = [
-            stack.enter_context(b.for_(f"o{axis}", extent))
-            for axis, extent in enumerate(window.outputs)
-        ]
+        at = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _least(x.dtype) if kind == "max" else 0.0)
         with window.taps(b, at) as (_, places):

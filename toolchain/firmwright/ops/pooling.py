@@ -41,7 +41,6 @@ DTYPES = ("int8", "int16", "float32")
 
 
 def pool_window(call: OpCall) -> ConvWindow:
-    """Return the window from the attribute `size`."""
     return window_of(call, call.ints_attr("size"))
 
 
@@ -54,7 +53,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype != FLOAT32:
         x_quant, y_quant = tensor_quant(x), tensor_quant(call.output)
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
-            raise NotSupportedError("a pool whose input and output are quantized differently")
+            raise NotSupportedError("a pool with different quantization of input and output")
     window = pool_window(call)
     check_window(window)
     rows, cols = window.size

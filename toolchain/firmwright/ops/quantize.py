@@ -59,7 +59,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype != FLOAT32:
         x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
         return (requantization_of(call).apply(x, y.dtype),)
-    with np.errstate(over="ignore"):  # infinity is what the float32 quotient then is
+    with np.errstate(over="ignore"):  # the float32 quotient becomes infinity
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
     return (np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)

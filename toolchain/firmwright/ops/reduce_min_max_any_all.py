@@ -49,7 +49,7 @@ def reduction_op(
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
-            raise NotSupportedError(f"a {name} of {x.dtype.name}, or one that requantizes")
+            raise NotSupportedError(f"a {name} of {x.dtype.name} or with requantization")
         shape = reduced_shape(x.shape, axes, keep)
         return (TensorType(shape, x.dtype, call.output.quantization),)
 

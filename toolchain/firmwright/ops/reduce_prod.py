@@ -55,7 +55,7 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
         return _PLAIN.infer(call)
     y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
     if y.dtype != x.dtype or not x.elements:
-        raise NotSupportedError(f"a product of {x.dtype.name} as {y.dtype.name}")
+        raise NotSupportedError(f"a product of {x.dtype.name} giving {y.dtype.name}")
     if x.dtype == INT16 and (tensor_quant(x).zero_point or tensor_quant(y).zero_point):
         raise NotSupportedError("int16 with a zero point other than 0")
     _factor(replace(call, outputs=(y,)))

@@ -27,7 +27,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if places is None or weights is None or places.shape != weights.shape:
         raise NotSupportedError("taps that are not constant")
     if places.dtype != UINT16:
-        raise NotSupportedError(f"places of taps as {places.dtype.name}")
+        raise NotSupportedError(f"tap positions of type {places.dtype.name}")
     if not 0 <= int(places.array().min()) <= int(places.array().max()) < x.shape[axis]:
         raise NotSupportedError("taps outside of the input")
     return (TensorType((*x.shape[:axis], places.shape[0], *x.shape[axis + 1 :]), FLOAT32),)
@@ -46,7 +46,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     x, places, weights = (b.input(k) for k in range(3))
     axis, (_, taps) = call.int_attr("axis"), call.input(1).shape
     with ExitStack() as stack:
-        at = [stack.enter_context(b.for_(f"i{k}", n)) for k, n in enumerate(b.y.shape)]
+        at = stack.enter_context(b.loops("i", b.y.shape))
         acc = b.reg("acc", FLOAT32)
         b.store(acc, [0], 0.0)
         with b.for_("tap", taps) as tap:

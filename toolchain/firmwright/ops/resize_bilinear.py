@@ -37,7 +37,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} resized to {y.dtype.name}")
     if len(size) != 2 or min(size) < 1:
-        raise NotSupportedError(f"an image of the size {list(size)}")
+        raise NotSupportedError(f"an image size of {list(size)}")
     if call.int_attr("align_corners") and call.int_attr("half_pixel_centers"):
         raise NotSupportedError("both align_corners and half_pixel_centers")
     return (TensorType((x.shape[0], *size, x.shape[3]), x.dtype, y.quantization),)
@@ -65,7 +65,7 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     before = np.maximum(floor, 0).astype(np.int64)
     after = np.minimum(ceiling, inputs - 1).astype(np.int64)
     before = np.minimum(before, inputs - 1)
-    # Beyond the outermost row both are that row, of which any share is the same.
+    # Beyond the outermost row both neighbors are that row, and the weight does not matter.
     return before, np.maximum(after, before), np.where(after <= before, 0, share)
 
 
@@ -117,7 +117,6 @@ def lower(call: OpCall, b: Kernel) -> None:
 def _load_neighbors(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
 ) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
-    """Load both neighbors and the weight of the second from tables."""
     *places, share = _neighbor_tables(call, axis)
     name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []

@@ -80,10 +80,10 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     frames = _streams(call.input(0))[1] // call.int_attr("frame_step")
     size = call.int_attr("frame_size")
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
-        raise NotSupportedError(f"frames of {size} in the shape {list(call.output.shape)}")
+        raise NotSupportedError(f"frames of {size} samples in shape {list(call.output.shape)}")
     valid = TensorType(call.outputs[1].shape, BOOL)
     if valid.elements != 1:
-        raise NotSupportedError(f"a flag of the shape {list(valid.shape)}")
+        raise NotSupportedError(f"a flag of shape {list(valid.shape)}")
     return (TensorType(call.output.shape, INT16), valid, *(kind for kind in call.outputs[2:]))
 
 
@@ -138,7 +138,7 @@ def _import_framer(context: ImportContext) -> ImportedCall:
     size, step = attrs["frame_size"], attrs["frame_step"]
     x = context.inputs[0]
     if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
-        raise NotSupportedError(f"frames of {size} samples, one each {step}")
+        raise NotSupportedError(f"frames of {size} samples with a step of {step}")
     prefill = bool(int_option(context, "prefill"))
     reach = _framer_history(size, step, prefill=prefill)
     memory = []
@@ -159,7 +159,7 @@ def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
     if call.input(0).elements != channels or call.output.elements != channels * frames:
         raise NotSupportedError(f"{frames} frames of {channels} from {list(call.input(0).shape)}")
     if call.outputs[1].elements != 1:
-        raise NotSupportedError(f"a flag of the shape {list(call.outputs[1].shape)}")
+        raise NotSupportedError(f"a flag of shape {list(call.outputs[1].shape)}")
     flag = TensorType(call.outputs[1].shape, BOOL)
     return (TensorType(call.output.shape, INT16), flag, *call.outputs[2:])
 
@@ -210,7 +210,7 @@ def _import_stacker(context: ImportContext) -> ImportedCall:
     right = int_option(context, "stacker_right_context")
     step = int_option(context, "stacker_step")
     if min(channels, step) < 1 or min(left, right) < 0 or step > left + right + 1:
-        raise NotSupportedError(f"every {step} runs {left} + 1 + {right} frames of {channels}")
+        raise NotSupportedError(f"{left} + 1 + {right} frames of {channels} every {step} runs")
     memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
     if left + right:
         memory.append(ImplicitState("past", TensorType((1, (left + right) * channels), INT16)))
@@ -254,7 +254,7 @@ def _import_delay(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     x, length = context.inputs[0], int_option(context, "delay_length")
     if x is None or length < 0:
-        raise NotSupportedError(f"a delay of {length}")
+        raise NotSupportedError(f"a delay of {length} samples")
     state = (ImplicitState("past", TensorType((_streams(x)[0], length), INT16)),) if length else ()
     return ImportedCall("delay", {}, (0,), implicit_state=state)
 
@@ -265,11 +265,11 @@ def _import_delay(context: ImportContext) -> ImportedCall:
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, step = call.input(0), call.int_attr("frame_step")
     if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
-        raise NotSupportedError(f"sums of {x.dtype.name} in {call.output.dtype.name}")
+        raise NotSupportedError(f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}")
     *rows, frames, _ = x.shape
     shape = call.output.shape
     if shape != (*rows, frames * step):
-        raise NotSupportedError(f"{frames} frames of {step} sums in the shape {list(shape)}")
+        raise NotSupportedError(f"{frames} frames of {step} sums in shape {list(shape)}")
     return (TensorType(shape, x.dtype), *call.outputs[1:])
 
 
@@ -334,7 +334,7 @@ def _import_overlap(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     x, step = context.inputs[0], int_option(context, "frame_step")
     if x is None or len(x.shape) < 2 or not 0 < step <= x.shape[-1]:
-        raise NotSupportedError(f"frames that begin each {step} samples")
+        raise NotSupportedError(f"frames with a step of {step} samples")
     rows, left = x.elements // (x.shape[-1] * x.shape[-2]), x.shape[-1] - step
     state = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
     return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)

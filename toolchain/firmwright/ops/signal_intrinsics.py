@@ -35,7 +35,7 @@ for (int32_t step = 16; step > 0; step >>= 1) {
     }
 }
 return bits + (rest != 0u ? 1 : 0);""",
-    doc="The number of bits of x without leading zeros.",
+    doc="The number of significant bits of x.",
     instructions=24,
 )
 
@@ -68,7 +68,7 @@ for (uint64_t bit = (limit >> 1) + 1u; bit != 0u; bit >>= 1) {
     }
 }
 return (uint32_t)(x - root * root > root && root != limit ? root + 1u : root);""",
-    doc="The whole number whose square is nearest to x, within 16 bits where x has 32.",
+    doc="The rounded square root of x, limited to 16 bits if x has 32.",
     instructions=300,
 )
 

@@ -33,7 +33,7 @@ def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
     if (x.dtype, weights.dtype) != (INT16, INT16):
         raise NotSupportedError(f"a window of {weights.dtype.name} over {x.dtype.name}")
     if len(weights.shape) != 1 or x.shape[-1:] != weights.shape:
-        raise NotSupportedError(f"a window of {list(weights.shape)} over {list(x.shape)}")
+        raise NotSupportedError(f"a window of shape {list(weights.shape)} over {list(x.shape)}")
     return (TensorType(x.shape, INT16, call.output.quantization),)
 
 
@@ -65,7 +65,7 @@ def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"automatic scaling of {x.dtype.name}")
     scale = call.outputs[1]
     if scale.elements != 1:
-        raise NotSupportedError(f"a scale of the shape {list(scale.shape)}")
+        raise NotSupportedError(f"a scale of shape {list(scale.shape)}")
     return (TensorType(x.shape, INT16), TensorType(scale.shape, INT32))
 
 

@@ -42,7 +42,7 @@ def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
         a <= n for a, n in zip(part.shape, x.shape, strict=True)
     )
     if part.dtype != x.dtype or not fits or start.shape != (len(x.shape),):
-        raise NotSupportedError(f"a part of {list(part.shape)} in {list(x.shape)}")
+        raise NotSupportedError(f"an update of shape {list(part.shape)} in {list(x.shape)}")
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
@@ -62,7 +62,7 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
             stack.enter_context(b.let(f"first{k}", _clamp_start(b.load(b.input(2), [k]), n - size)))
             for k, (n, size) in enumerate(zip(shape, part, strict=True))
         ]
-        at = [stack.enter_context(b.for_(f"i{k}", size)) for k, size in enumerate(part)]
+        at = stack.enter_context(b.loops("i", part))
         position = [a + i for a, i in zip(first, at, strict=True)]
         b.store(b.y, position, b.load(b.input(1), at))
 
@@ -89,9 +89,9 @@ def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
     indices, x, shape = call.input(0).shape, call.input(1), call.ints_attr("shape")
     if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
-        raise NotSupportedError(f"indices of the shape {list(indices)} into {list(shape)}")
+        raise NotSupportedError(f"indices of shape {list(indices)} into {list(shape)}")
     if x.shape != (*indices[:-1], *shape[indices[-1] :]):
-        raise NotSupportedError(f"parts of {list(x.shape)} in {list(shape)}")
+        raise NotSupportedError(f"updates of shape {list(x.shape)} in {list(shape)}")
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 

@@ -157,8 +157,8 @@ def lower_exponential_sum(
         b.for_("i", depth) as i,
         b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)])) as power,
     ):
-        # Half up equals half away from zero, as powers are never negative; adding the half first
-        # could leave 32 bits.
+        # Half up equals half away from zero, since powers are not negative; adding the half first
+        # could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
         b.store(total, [0], b.load(total, [0]) + rounded)
     return highest, total, table
@@ -195,7 +195,6 @@ def _bind_reciprocal(
 def _distance_index(
     b: Kernel, highest: tir.Buffer, x: tir.Buffer, row: ArithExpr, i: ArithExpr
 ) -> ArithExpr:
-    """Return the distance of element i to its row maximum as a table index."""
     distance = b.load(highest, [0]) - b.load_i32(x, [row, i])
     return minimum(maximum(distance, 0), _TABLE_SIZE - 1).cast(INDEX)
 

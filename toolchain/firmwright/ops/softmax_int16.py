@@ -32,9 +32,9 @@ def check_int16(call: OpCall, beta: float) -> None:
     """Check the scales of the definition and the bounds that keep its numbers in 32 bits."""
     x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
-        raise NotSupportedError("an int16 result must have scale 2^-15, and zero points be 0")
+        raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")
     if difference_multiplier(x.scale, beta)[1] > _MAX_SHIFT:
-        raise NotSupportedError(f"an int16 softmax of an input of scale {x.scale}")
+        raise NotSupportedError(f"an int16 softmax with input scale {x.scale}")
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
         raise NotSupportedError(f"an int16 softmax over more than {_MAX_ELEMENTS} elements")
 

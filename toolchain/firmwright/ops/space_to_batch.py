@@ -34,7 +34,7 @@ def _attrs(context: ImportContext) -> dict[str, Attr]:
     block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
     rank = input_rank(context)
     if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
-        raise NotSupportedError(f"{len(block)} blocks of {rank} dimensions")
+        raise NotSupportedError(f"{len(block)} block sizes for {rank} dimensions")
     if any(size < 1 for size in block) or any(size < 0 for size in margins):
         raise NotSupportedError(f"blocks {list(block)} with margins {list(margins)}")
     return {"block": block, "margins": margins}
@@ -46,7 +46,6 @@ def _margins(call: OpCall) -> list[tuple[int, int]]:
 
 
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
-    """Return the output shape of space_to_batch_nd."""
     shape, block = call.input(0).shape, call.ints_attr("block")
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
@@ -57,7 +56,6 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _space_shape(call: OpCall) -> tuple[int, ...]:
-    """Return the output shape of batch_to_space_nd."""
     shape, block = call.input(0).shape, call.ints_attr("block")
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")

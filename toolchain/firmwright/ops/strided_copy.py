@@ -43,8 +43,6 @@ DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT6
 
 @dataclass(frozen=True, slots=True)
 class CopyAxis:
-    """One loop of a copy."""
-
     extent: int
     x_stride: int
     y_stride: int
@@ -120,7 +118,7 @@ def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxi
 
 
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    """Store `value` to every element of `y`."""
+    """Set all elements of `y` to `value`."""
     with (
         b.view("whole", y, 0, (y.elements,), access="w") as flat,
         b.for_("i", y.elements) as i,
@@ -241,7 +239,7 @@ def data_movement_op(
 def require_inputs(context: ImportContext, inputs: int) -> None:
     """Check that the first `inputs` inputs are present."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs] or not context.outputs:
-        raise NotSupportedError(f"a node without all of its {inputs} inputs")
+        raise NotSupportedError(f"a node without its {inputs} inputs")
 
 
 def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, ...]:

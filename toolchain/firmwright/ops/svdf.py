@@ -55,11 +55,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if (x.shape[1:], time.shape[:1]) != (feature.shape[1:], feature.shape[:1]) or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
     if state.shape != (batch, filters * steps):
-        raise NotSupportedError(f"state of the shape {list(state.shape)}")
+        raise NotSupportedError(f"state of shape {list(state.shape)}")
     if call.has_input(_BIAS) and (
         call.constant(_BIAS) is None or call.input(_BIAS).shape != (filters // rank,)
     ):
-        raise NotSupportedError("a bias that is not constant, one for each unit")
+        raise NotSupportedError("a bias that is not one constant for each unit")
     if x.dtype == INT8:
         for kind in (feature, time, state):
             if tensor_quant(kind).zero_point:
@@ -135,7 +135,6 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
-    """Return the initial value of a unit's sum."""
     if not call.has_input(_BIAS):
         return 0
     bias = b.load(b.input(_BIAS), [unit])
@@ -173,7 +172,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if len(context.inputs) != 5 or any(context.inputs[k] is None for k in (0, 1, 2, 4)):
         raise NotSupportedError("an svdf without all of its inputs")
     if any(len(context.inputs[k].shape) != 2 for k in (0, 1, 2, 4)):  # type: ignore[union-attr]
-        raise NotSupportedError("an svdf of other than matrices")
+        raise NotSupportedError("an svdf with inputs that are not matrices")
     rank, options = context.node.options["rank"], context.node.options
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")

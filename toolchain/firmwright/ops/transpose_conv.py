@@ -39,12 +39,12 @@ from firmwright.ops.requantize import check_weights_and_bias, import_activation,
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w, y = call.input(0), call.input(1), call.output
     if not len(x.shape) == len(w.shape) == len(y.shape) == 4 or w.shape[3] != x.shape[3]:
-        raise NotSupportedError("transpose_conv needs four dimensions and as many input channels")
+        raise NotSupportedError("transpose_conv needs 4-D tensors with equal input channels")
     if min(call.ints_attr("stride")) < 1:
         raise NotSupportedError("a stride below 1")
     check_weights_and_bias(call, 0)
     if is_int16x8(call) and not has_int64_sum(call):
-        raise NotSupportedError("an int16 transposed convolution with a bias of 32 bits")
+        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
     shape = (x.shape[0], *y.shape[1:3], w.shape[0])
     return (TensorType(shape, x.dtype, y.quantization),)
 
@@ -87,7 +87,6 @@ def taps(
 def _tap(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr
 ) -> tuple[ArithExpr, ArithExpr]:
-    """Loop over the taps of the phase of `out`, guarded if they may exceed kernel or input."""
     stride, before = call.ints_attr("stride")[axis], call.ints_attr("before")[axis]
     size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
     outputs = call.output.shape[1 + axis]
@@ -159,7 +158,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if import_activation(options.get("fused_activation_function", "NONE")) != "none":
         raise NotSupportedError("a transposed convolution with an activation")
     if len(w.shape) != 4 or len(x.shape) != 4 or len(shape.reshape(-1)) != 4:
-        raise NotSupportedError("a transposed convolution of other than four dimensions")
+        raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
     stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
     before = (0, 0)
     if options["padding"] == "SAME":

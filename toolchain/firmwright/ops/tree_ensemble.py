@@ -43,19 +43,19 @@ from firmwright.ops.tree_tables import (
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x = call.input(0)
     if x.dtype != FLOAT32 or len(x.shape) != 2:
-        raise NotSupportedError(f"trees over {x.dtype.name}, {len(x.shape)} dimensions")
+        raise NotSupportedError(f"trees over {len(x.shape)}-D {x.dtype.name} input")
     if any(call.constant(index) is None for index in range(1, 7)):
         raise NotSupportedError("trees that are not constant")
     forest = forest_from_call(call)
     branches, trees = forest.branches, len(forest.sizes)
     if int(forest.sizes.sum()) != branches or forest.leaves.ndim != 2:
-        raise NotSupportedError("trees whose branches are not those that are counted")
+        raise NotSupportedError("tree sizes that do not match the branches")
     if len(forest.leaves) != branches + trees:
-        raise NotSupportedError(f"{len(forest.leaves)} leaves of {branches} branches")
+        raise NotSupportedError(f"{len(forest.leaves)} leaves for {branches} branches")
     if not all(0 <= feature < x.shape[1] for feature, _ in forest.features):
-        raise NotSupportedError("a branch on a feature that the input does not have")
+        raise NotSupportedError("a branch on a feature outside of the input")
     if np.any(np.isnan(forest.thresholds)):
-        raise NotSupportedError("a threshold that is no number")
+        raise NotSupportedError("a NaN threshold")
     return (TensorType((x.shape[0], forest.leaves.shape[1]), FLOAT32),)
 
 
@@ -123,7 +123,6 @@ def _write_keys(
     keys: tir.Buffer,
     row: ArithExpr,
 ) -> None:
-    """Store the comparison keys of all columns for one row of x."""
     x, count = b.input(0), len(forest.features)
     features = np.array([feature for feature, _ in forest.features])
     columns = b.constant("columns", features, UINT16)

@@ -85,7 +85,7 @@ def window_of(call: OpCall, size: Sequence[int], outputs: Sequence[int]) -> Wind
     rank = len(window.inputs)
     rows = (window.size, window.stride, window.dilation, window.before, window.outputs)
     if rank < 1 or any(len(row) != rank for row in rows):
-        raise NotSupportedError(f"windows that do not fit {rank} axes")
+        raise NotSupportedError(f"window attributes that do not match {rank} axes")
     if min(*window.size, *window.stride, *window.dilation, *window.outputs) < 1:
         raise NotSupportedError("a window, stride, dilation or output below 1")
     if min(window.before) < 0:
