@@ -238,7 +238,6 @@ class _ModuleParser(SyntaxParser):
         return pool
 
     def _listed(self, dtype: DType) -> bytes:
-        """Parse values written out by hand."""
         token = self.tokens.peek
         read = self.tokens.float_ if dtype.is_float else self.tokens.int_
         values = self.items("[", "]", read)

@@ -80,7 +80,7 @@ PASSES = (
     ),
     PassEntry(
         "usmp",
-        "kernels allocate no memory: scratch is a parameter. Every allocation of `run` is a view at "
+        "kernels allocate no memory: scratch is a parameter. Each allocation of `run` is a view at "
         "an offset of a pool, pools are parameters of `run`, and `module.plan` is set",
     ),
     PassEntry("after-planning", "passes that targets add after memory planning have run"),

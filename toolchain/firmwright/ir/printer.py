@@ -93,7 +93,6 @@ def _target_attrs(target: Target) -> str:
 
 
 def _pool_attrs(pool: PoolInfo) -> dict[str, Attr]:
-    """Return the fields of `pool` that differ from the defaults."""
     default = PoolInfo(pool.name)
     fields: dict[str, Attr | None] = {
         "size_bytes": pool.size_bytes,

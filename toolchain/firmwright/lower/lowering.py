@@ -170,13 +170,11 @@ class Lowering:
         return tuple(sorted(tuned.priced(offered), key=lambda item: item.instructions))
 
     def _default(self, name: str, call: Call, described: OpCall, whole: Call) -> LoweringCandidate:
-        """Build the operator's default loops."""
         kernel = Kernel(name, described, call.span)
         self.ops[call.op].lower(described, kernel)
         return self._finish(kernel, call, whole)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
-        """Return the measurements of the call's layer."""
         target = self._target(call)
         if target is None or not self.tuning.layers:
             return LayerMeasurements({})
@@ -185,7 +183,6 @@ class Lowering:
         return LayerMeasurements.of(self.tuning.measurements_for_layer(layer, board))
 
     def _stale(self, item: LoweredCall) -> int:
-        """Count the measurements of the call's layer whose kernels no longer exist."""
         tuned = self._tuned(item.call) if item.candidates else LayerMeasurements({})
         if not tuned.measured:
             return 0
@@ -206,7 +203,6 @@ class Lowering:
         return self._finish(kernel, call, call, rule.name if rule else DEFAULT_SCHEDULE)
 
     def _finishing(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
-        """Build the kernel that computes the output after all rows are accumulated."""
         described = make_op_call(call, self.module)
         kernel = Builder(name, call.span)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)

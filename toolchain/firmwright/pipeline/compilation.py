@@ -141,7 +141,6 @@ def compile_model(
 def _emit_compilation(
     module: IRModule, imported: IRModule, board: Board, options: Options, source: bytes | None
 ) -> Compilation:
-    """Verify the planned `module` and generate its C sources and metadata."""
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)

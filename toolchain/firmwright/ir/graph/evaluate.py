@@ -53,7 +53,6 @@ class _EvaluationContext:
 
 
 def _run_calls(machine: _EvaluationContext, function: Function, values: dict[str, Array]) -> None:
-    """Evaluate the calls of `function` and add their results to `values`."""
     module = machine.module
     for call in function.body:
         arrays = [_array(module, value, values) for value in call.inputs]

@@ -32,7 +32,6 @@ class Pattern:
     """Base class of patterns; a pattern is equal only to itself."""
 
     def __or__(self, other: Pattern) -> Pattern:
-        """Match this pattern, or `other` if it does not match."""
         return AlternativesPattern((self, other))
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:

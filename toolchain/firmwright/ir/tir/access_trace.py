@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from firmwright.base.dtypes import BOOL
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, linearize
+from firmwright.ir.tir.binary_functions import ARRAY_FUNCTIONS
 from firmwright.ir.tir.traversal import children, statements, walk
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -62,8 +63,6 @@ class _ProgramPoint:
     places: Mapping[str, _Value]
 
     def picked(self, index: Ints, names: frozenset[str]) -> _ProgramPoint:
-        """Return the selected lanes, keeping only the variables and views in `used`."""
-
         def pick(values: Mapping[str, _Value]) -> dict[str, _Value]:
             return {
                 name: value[index] if isinstance(value, np.ndarray) else value
@@ -154,7 +153,6 @@ class AccessTracer:
                 return ""
 
     def _names_below(self, node: tir.Stmt | tir.Expr) -> frozenset[str]:
-        """Return the variables and buffers that occur in `node`."""
         below = self._names.get(id(node))
         if below is None:
             names = {part for child in children(node) for part in self._names_below(child)}
@@ -382,7 +380,6 @@ def _free_vars(node: tir.Expr) -> set[str]:
 
 
 def _is_linear_expr(node: tir.Expr, varying: set[str]) -> bool:
-    """Return whether `node` is an affine form of `varying` plus loop-invariant terms."""
     form = linearize(node, opaque=True)
     return form is not None and all(
         isinstance(atom, tir.Var) or _free_vars(atom).isdisjoint(varying) for atom in form.terms
@@ -427,7 +424,6 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, _Value]) -> _Value:
 
 
 def _convert(value: _Value, least: int, most: int) -> _Value:
-    """Return `value` if the conversion keeps it, else None."""
     if value is None or not np.all((np.asarray(value) >= least) & (np.asarray(value) <= most)):
         return None
     return value
@@ -438,45 +434,11 @@ def _bools_to_ints(value: Any) -> int | Ints:
     return array if array.ndim else int(array)
 
 
-def _apply(op: str, x: int | Ints, y: int | Ints) -> _Value:  # noqa: C901 - one case for each
+def _apply(op: str, x: int | Ints, y: int | Ints) -> _Value:
     a, b = np.asarray(x, np.int64), np.asarray(y, np.int64)
-    match op:
-        case "add":
-            return _bools_to_ints(a + b)
-        case "sub":
-            return _bools_to_ints(a - b)
-        case "mul":
-            return _bools_to_ints(a * b)
-        case "min":
-            return _bools_to_ints(np.minimum(a, b))
-        case "max":
-            return _bools_to_ints(np.maximum(a, b))
-        case "div" | "mod":
-            if not np.all(b):
-                return None
-            quotient = np.abs(a) // np.abs(b) * np.sign(a) * np.sign(b)
-            return _bools_to_ints(quotient if op == "div" else a - quotient * b)
-        case "shl":
-            return _bools_to_ints(a << b)
-        case "shr":
-            return _bools_to_ints(a >> b)
-        case "and":
-            return _bools_to_ints(a & b)
-        case "or":
-            return _bools_to_ints(a | b)
-        case "xor":
-            return _bools_to_ints(a ^ b)
-        case "lt":
-            return _bools_to_ints(a < b)
-        case "le":
-            return _bools_to_ints(a <= b)
-        case "gt":
-            return _bools_to_ints(a > b)
-        case "ge":
-            return _bools_to_ints(a >= b)
-        case "eq":
-            return _bools_to_ints(a == b)
-        case "ne":
-            return _bools_to_ints(a != b)
-        case _:
-            return None
+    if op in ARRAY_FUNCTIONS:
+        return _bools_to_ints(ARRAY_FUNCTIONS[op](a, b))
+    if op not in ("div", "mod") or not np.all(b):
+        return None
+    quotient = np.abs(a) // np.abs(b) * np.sign(a) * np.sign(b)
+    return _bools_to_ints(quotient if op == "div" else a - quotient * b)

@@ -58,6 +58,5 @@ def _is_not_literal(node: tir.Expr) -> bool:
 
 
 def _add_literals(base: tir.Expr, first: tir.IntImm, second: tir.Expr) -> tir.Expr:
-    """Build `base + first + second` for two literals."""
     assert isinstance(second, tir.IntImm)
     return fold_index("add", base, tir.IntImm(first.value + second.value, first.dtype))

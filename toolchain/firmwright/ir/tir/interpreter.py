@@ -27,7 +27,6 @@ from firmwright.ir.tir.interpreter_exprs import (
     ActivationFrame,
     Eval,
     ExprCompiler,
-    elements_at,
     is_any_active,
     is_lane_array,
 )
@@ -38,6 +37,7 @@ from firmwright.ir.tir.interpreter_memory import (
     Value,
     View,
     allocate_undefined,
+    elements_at,
     make_pointer,
     make_view,
 )
@@ -172,8 +172,6 @@ def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
 
 
 class _StatementCompiler:
-    """Compiler of one function's statements to closures."""
-
     def __init__(self, program: Interpreter, func: tir.PrimFunc) -> None:
         self.program = program
         self.func = func
@@ -426,7 +424,6 @@ def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int
 
 
 def _root_buffers(names: Mapping[str, tir.Buffer], scope: LoopScope) -> set[str]:
-    """Return the root memories of the named buffers."""
     return {scope.places[name][0] for name in names if name in scope.places}
 
 

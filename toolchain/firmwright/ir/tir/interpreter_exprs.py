@@ -7,7 +7,7 @@ lanes may compute arbitrary values but never fail; an error in an active lane is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.tir.affine import Bounds
+from firmwright.ir.tir.binary_functions import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
 from firmwright.ir.tir.interpreter_memory import (
     Array,
     Mask,
     Pointer,
     Value,
     View,
-    make_view,
+    elements_at,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 
@@ -46,21 +47,6 @@ class ActivationFrame:
 
 
 Eval: TypeAlias = Callable[[ActivationFrame], Value]
-
-_BINARY_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
 
 
 def is_lane_array(value: Value) -> bool:
@@ -141,8 +127,7 @@ class ExprCompiler:
         return self._wrapping(node, a, b)
 
     def _wrapping(self, node: tir.Binary, a: Eval, b: Eval) -> Eval:
-        """Compile an add, sub or mul that may exceed its dtype."""
-        dtype, op = node.a.dtype, _BINARY_FUNCTIONS[node.op]
+        dtype, op = node.a.dtype, SCALAR_FUNCTIONS[node.op]
         low, high, kind = dtype.min, dtype.max, dtype.np
         checked = self.check_overflow and dtype.signed
 
@@ -168,7 +153,7 @@ class ExprCompiler:
 
     def _wide(self, node: tir.Binary, x: Value, y: Value, mask: Mask) -> Value:
         """Check 64-bit lanes for overflow by comparison with the float result."""
-        op = _BINARY_FUNCTIONS[node.op]
+        op = SCALAR_FUNCTIONS[node.op]
         result = op(x, y)
         estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
         bad = np.abs(result - estimate) > 2.0**62
@@ -414,29 +399,6 @@ class ExprCompiler:
         return value
 
 
-class PointerElements:
-    """The typed elements of a pointer: one row per element, lanes last."""
-
-    __slots__ = ("_indices", "_view")
-
-    def __init__(self, view: View, indices: Array) -> None:
-        self._view = view
-        self._indices = indices
-
-    def load(self) -> Array:
-        return np.asarray(self._view.gather(self._indices))
-
-    def store(self, values: Array, mask: Mask) -> None:
-        self._view.scatter(self._indices, values, mask)
-
-
-def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
-    """Return the elements of `pointer` read as `dtype`, for lanes of `depth` axes."""
-    count = pointer.extent_bytes // dtype.size_bytes
-    view = make_view(tir.Buffer("", dtype, (count,)), pointer)
-    return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))
-
-
 def wrap_to_dtype(value: int, dtype: DType) -> int:
     """Return the low bits of `value` reinterpreted as `dtype`."""
     low = value & ((1 << dtype.bits) - 1)
@@ -448,13 +410,12 @@ def _not(value: Value) -> Value:
 
 
 def _evaluate_binary(op: str, a: Eval, b: Eval) -> Eval:
-    function = _BINARY_FUNCTIONS[op]
+    function = SCALAR_FUNCTIONS[op]
     return lambda frame: function(a(frame), b(frame))
 
 
 def _extreme(op: str, a: Eval, b: Eval) -> Eval:
-    scalar: Callable[[Any, Any], Any] = min if op == "min" else max
-    lanes: Callable[[Any, Any], Any] = np.minimum if op == "min" else np.maximum
+    scalar, lanes = SCALAR_FUNCTIONS[op], ARRAY_FUNCTIONS[op]
 
     def run(frame: ActivationFrame) -> Value:
         x, y = a(frame), b(frame)

@@ -158,7 +158,6 @@ def _view_bytes(view: View) -> Array:
 
 
 def _privatize(frame: ActivationFrame, views: dict[str, View], buffer: tir.Buffer) -> Pointer:
-    """Give every view of the buffer's memory a copy per lane."""
     shared = views[buffer.name]
     plain = allocate_undefined(buffer, frame.lanes, frame.shape)
     copy = Pointer(

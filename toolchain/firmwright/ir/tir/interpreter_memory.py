@@ -166,3 +166,26 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
     if writable and not array.flags.writeable:
         raise InternalError("the argument is written but is read-only", where=where)
     return Pointer(array.reshape(-1).view(np.uint8), 0, array.nbytes, writable)
+
+
+class PointerElements:
+    """The typed elements of a pointer: one row per element, lanes last."""
+
+    __slots__ = ("_indices", "_view")
+
+    def __init__(self, view: View, indices: Array) -> None:
+        self._view = view
+        self._indices = indices
+
+    def load(self) -> Array:
+        return np.asarray(self._view.gather(self._indices))
+
+    def store(self, values: Array, mask: Mask) -> None:
+        self._view.scatter(self._indices, values, mask)
+
+
+def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
+    """Return the elements of `pointer` read as `dtype`, for lanes of `depth` axes."""
+    count = pointer.extent_bytes // dtype.size_bytes
+    view = make_view(tir.Buffer("", dtype, (count,)), pointer)
+    return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))

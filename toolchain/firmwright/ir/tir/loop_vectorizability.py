@@ -123,8 +123,6 @@ def private_bytes(node: tir.Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _AccessCollector:
-    """Collects every memory access in a loop body."""
-
     loop: tir.For
     outer: LoopScope
     intrinsics: IntrinsicTable
@@ -206,7 +204,6 @@ class _AccessCollector:
 def _are_disjoint(
     accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope, inner_names: frozenset[str]
 ) -> bool:
-    """Return whether different iterations access different bytes of one root."""
     splits = [_split_offset(access, loop, inner_names) for access in accesses]
     windows = [window for _, _, window in splits if window is not None]
     step, invariant, _ = splits[0]

@@ -111,7 +111,6 @@ class _OperationCounter:
         self.arguments: set[str] = set()
 
     def charge(self, kind: str, count: float) -> None:
-        """Charge `count` units of `kind` at the current location."""
         self.done[kind] += count * self.runs
         self.written[kind] += count * self.copies
 
@@ -225,7 +224,6 @@ class _OperationCounter:
         return len(values) + sum(places.values()) + 1
 
     def block(self, call: tir.IntrinsicCall) -> None:
-        """Charge the operands that an assembly statement reads and writes."""
         pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
         self.charge("block", 1)
         self.charge(
@@ -286,7 +284,6 @@ class _OperationCounter:
             self.charge(kind, 1)
 
     def addressed(self, indices: Iterable[tir.Expr]) -> None:
-        """Return the scalar parameters used in addresses."""
         for index in indices if self.arguments else ():
             if not self.product(index):
                 if isinstance(index, tir.Var):
@@ -335,7 +332,6 @@ class _OperationCounter:
             self.once(node, _ON_INDICES.get(kind, kind), self.level(node))
 
     def is_data(self, node: tir.Expr) -> bool:
-        """Return whether `node` depends on memory or registers."""
         match node:
             case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
                 return True
@@ -377,7 +373,6 @@ class _OperationCounter:
             self.written["line"] += len(text.splitlines()) * self.copies
 
     def level(self, node: tir.Expr) -> int:
-        """Return how many open loops must enclose `node`."""
         match node:
             case tir.Var(name=name):
                 return self.depth.get(name, 0)
@@ -393,12 +388,10 @@ class _OperationCounter:
                 return len(self.levels) - 1
 
     def share(self, cond: tir.Expr) -> Samples | float:
-        """Return the points at which `cond` holds."""
         value = self.value(cond)
         return 0.5 if value is None else (value != 0).astype(float)
 
     def value(self, node: tir.Expr) -> Samples | None:
-        """Return the value of `node` at each point, or None if it depends on data."""
         match node:
             case tir.IntImm(value=value):
                 return np.full(SAMPLE_COUNT, value)
@@ -425,7 +418,6 @@ class _OperationCounter:
 
 
 def _stays_loop(loop: tir.For) -> bool:
-    """Return whether the loop remains a loop in the code."""
     once = isinstance(loop.extent, tir.IntImm) and loop.extent.value == 1
     return loop.kind == "serial" and not once
 

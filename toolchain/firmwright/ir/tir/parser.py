@@ -66,7 +66,6 @@ class PrimFuncParser(ExprParser):
         return tir.Param(buffer, cast(tir.ParamRole, role))
 
     def _buffer(self, name: str) -> tir.Buffer:
-        """Parse the part of a buffer declaration after the colon."""
         dtype = self.dtype()
         shape = self.shape()
         strides, scope, alignment = None, "global", 1

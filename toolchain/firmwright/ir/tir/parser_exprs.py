@@ -58,7 +58,6 @@ class ExprParser(SyntaxParser):
         return self._expr(None)
 
     def _binary(self, least: int) -> _ParsedExpr:
-        """Parse left-associative operators of precedence `least` or higher."""
         self.deeper()
         left = self._unary()
         while True:

@@ -331,7 +331,6 @@ class _PrimFuncVerifier(ExprVerifier):
 
 
 def _diagnose_tables(module: IRModule) -> list[str]:
-    """Check that keys match names, constants match their types, and the entry exists."""
     problems = [
         f"{what} {entry.name!r} is stored under the name {name!r}"
         for what, table in (("function", module.functions), ("constant", module.constants))

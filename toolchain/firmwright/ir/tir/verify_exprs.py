@@ -251,7 +251,6 @@ class ExprVerifier:
 
 
 def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:
-    """Return whether a pointer permits the access and extent that an operand needs."""
     needed = max(operand.extent, operand.post_increment)
     return set(operand.access) <= set(arg.access) and arg.extent >= needed
 

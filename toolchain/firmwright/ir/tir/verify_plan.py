@@ -32,7 +32,6 @@ def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
 
 
 def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
-    """Report pools that exceed their limits or are larger than their contents."""
     problems: list[str] = []
     limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
     tops: dict[str, int] = {}

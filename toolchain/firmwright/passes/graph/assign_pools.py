@@ -60,7 +60,6 @@ def map_values(function: Function, change: Callable[[Value], Value]) -> Function
 
 
 def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mapping[str, str]:
-    """Return pools by tensor after checking that all of them exist."""
     values = [*entry.sources, *(value for call in entry.body for value in call.outputs)]
     tensors = {value.name for value in values}
     if module.io.mode == "caller":

@@ -42,8 +42,6 @@ def _makes(call: Call, kept: set[str]) -> bool:
 
 
 def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
-    """Return the key that equal calls share."""
-
     def operand(value: Value | None) -> Hashable:
         if value is None or value.constant is None:
             return value
@@ -56,7 +54,6 @@ def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
 
 
 def run(module: IRModule) -> IRModule:
-    """Apply CSE to every graph function."""
     return map_graph_functions(
         module, lambda function: eliminate_common_calls(function, module.constants)
     )

@@ -27,7 +27,6 @@ def eliminate_dead_calls(func: Function) -> Function:
 
 
 def run(module: IRModule) -> IRModule:
-    """Apply DCE to every graph function."""
     changed = map_graph_functions(module, eliminate_dead_calls)
     return module if changed is module else drop_unreferenced_constants(changed)
 

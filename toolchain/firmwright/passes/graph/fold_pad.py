@@ -74,7 +74,6 @@ def _flat(value: Attr) -> tuple[int, ...]:
 
 
 def run(module: IRModule) -> IRModule:
-    """Fold pads in every graph function."""
     return map_graph_functions(module, fold_pads)
 
 

@@ -27,7 +27,6 @@ _FORMULA, _SHIFT = "a * b + c", "a + b"
 
 
 def run(module: IRModule) -> IRModule:
-    """Fold scales in every graph function."""
     constants = dict(module.constants)
     folded = map_graph_functions(module, lambda function: _folded(function, constants))
     return module if folded is module else replace(folded, constants=constants)

@@ -128,7 +128,6 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
 
 
 def run(module: IRModule) -> IRModule:
-    """Fold transposes in every graph function."""
     return map_graph_functions(module, fold_transposes)
 
 

@@ -59,7 +59,6 @@ def fuse_activations(function: Function) -> Function:
 
 
 def run(module: IRModule) -> IRModule:
-    """Fuse activations in every graph function."""
     return map_graph_functions(module, fuse_activations)
 
 

@@ -87,7 +87,6 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
 
 
 def run(module: IRModule) -> IRModule:
-    """Fuse expressions in every graph function."""
     return map_graph_functions(module, fuse_expressions)
 
 

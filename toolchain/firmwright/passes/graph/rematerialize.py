@@ -44,7 +44,6 @@ class _Rematerializer:
         self.names = UniqueNamer(value.name for value in (*self.entry.sources, *values))
 
     def visit(self, fold: Call) -> None:
-        """Rematerialize the input of `fold` if that helps."""
         x = self._folded(fold)
         if x is None or x in self.entry.sinks:
             return
@@ -62,7 +61,6 @@ class _Rematerializer:
             self.calls[position:position] = chain
 
     def _folded(self, call: Call) -> Value | None:
-        """Return the input of a row reduction, or None for other calls."""
         if call.op.startswith("@"):
             return None
         rows = self.ops[call.op].row_access(make_op_call(call, self.module))

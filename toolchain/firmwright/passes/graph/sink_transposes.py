@@ -133,7 +133,6 @@ class _TransposeSinker:
         self.body.append(Call("reshape", (between,), (value,), {}, span))
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
-        """Return a view of the value in another shape."""
         if value.type.shape == tuple(shape):
             return value
         kind = replace(value.type, shape=tuple(shape))
@@ -142,7 +141,6 @@ class _TransposeSinker:
         return view
 
     def constant(self, value: Value, array: Array) -> Value:
-        """Return a constant like `value` with the contents of `array`."""
         name = self.new(f"{value.name}/moved")
         self.constants[name] = Constant.from_array(name, array, value.type.dtype)
         shape = tuple(int(n) for n in array.shape)
@@ -399,7 +397,6 @@ def _is_identity(perm: Perm) -> bool:
 
 
 def run(module: IRModule) -> IRModule:
-    """Sink transposes in every graph function that has one."""
     constants = dict(module.constants)
 
     def change(function: Function) -> Function:

@@ -27,7 +27,6 @@ FALLBACK_ATTR = "fallback"
 
 
 def run(module: IRModule) -> IRModule:
-    """Return the module with calls on other devices split."""
     main = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         return module

@@ -44,7 +44,6 @@ def _used_names(func: tir.PrimFunc) -> set[str]:
 
 
 def _read_registers(func: tir.PrimFunc) -> set[_Register]:
-    """Return every register whose value is used."""
     registers: set[_Register] = set()
     for node in walk(func.body):
         match node:
@@ -135,7 +134,6 @@ def _graph_constants(func: Function) -> set[str]:
 
 
 def run(module: IRModule) -> IRModule:
-    """Eliminate dead code in the whole module."""
     io = (*module.io.inputs, *module.io.outputs, *module.io.state)
     keep = frozenset(tensor.buffer for tensor in io)
     entry = str(module.attrs.get("entry", "main"))

@@ -44,7 +44,6 @@ class _KernelShape:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The key that mergeable kernels share."""
         attrs = tuple(sorted((k, v) for k, v in self.func.attrs.items() if k != "comment"))
         return (self.func.params, attrs, self.body)
 
@@ -102,7 +101,6 @@ def _placeholder(number: int) -> tir.Var:
 
 
 def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
-    """Return groups of two or more mergeable kernels, in module order."""
     sets: dict[tuple[object, ...], list[_KernelShape]] = {}
     for func in module.functions.values():
         if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
@@ -119,15 +117,12 @@ def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_Kern
 
 
 def _differing(members: list[_KernelShape]) -> list[int]:
-    """Return the numbers of the immediates in which the members differ."""
     first = members[0].scalars
     return [n for n in range(len(first)) if any(m.scalars[n] != first[n] for m in members)]
 
 
 @dataclass(frozen=True, slots=True)
 class _FunctionMerger:
-    """The merge of one group."""
-
     members: list[_KernelShape]
 
     def constants(self) -> list[str]:
@@ -137,7 +132,6 @@ class _FunctionMerger:
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
 
     def scalars(self) -> dict[int, tir.Var]:
-        """A new parameter for each differing immediate."""
         local = local_names(self.members[0].func)
         numbers = _differing(self.members)
         free = (f"scalar_{n}" for n in range(len(numbers) + len(local)))
@@ -145,7 +139,6 @@ class _FunctionMerger:
         return {number: tir.Var(next(names), INT32) for number in numbers}
 
     def function(self) -> tir.PrimFunc:
-        """Return the merged kernel."""
         first = self.members[0].func
         scalars = self.scalars()
         added = tuple(tir.Param(var, "scalar") for var in scalars.values())

@@ -96,7 +96,6 @@ def redirect_calls(
 
 
 def run(module: IRModule) -> IRModule:
-    """Externalize every constant of every kernel that the AOT main calls."""
     return externalize(module, lambda constant: True)
 
 

@@ -40,7 +40,6 @@ def _key(constant: Constant, by_shape: bool) -> tuple[str, str, tuple[int, ...]]
 
 
 def run(module: IRModule) -> IRModule:
-    """Merge equal constants of the whole module."""
     moved = find_duplicates(module)
     if not moved:
         return module

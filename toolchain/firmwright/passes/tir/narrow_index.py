@@ -62,7 +62,6 @@ class _Narrower:
         return self.expr(node)
 
     def pair(self, a: tir.Expr, b: tir.Expr) -> tuple[tir.Expr, tir.Expr]:
-        """Rewrite two operands that must keep a common dtype."""
         if a.dtype == INT64:
             left, right = self.narrowed(a), self.narrowed(b)
             if left is not None and right is not None:
@@ -142,7 +141,6 @@ class _Narrower:
 
 
 def run(module: IRModule) -> IRModule:
-    """Narrow indices in every PrimFunc."""
     return map_prim_funcs(module, narrow_indices)
 
 

@@ -52,8 +52,6 @@ EstimateCost: TypeAlias = Callable[[tir.PrimFunc, Mapping[str, int]], Cost]
 
 @dataclass(frozen=True, slots=True)
 class _SharedKernel:
-    """A kernel with flattened buffers and its original cost."""
-
     original: tir.PrimFunc
     func: tir.PrimFunc
     skeleton: KernelTemplate
@@ -62,8 +60,6 @@ class _SharedKernel:
 
 @dataclass(frozen=True)
 class _OutlinedGroup:
-    """A group of kernels with a common template."""
-
     members: Sequence[_SharedKernel]
     price: EstimateCost
 
@@ -139,7 +135,6 @@ class _OutlinedGroup:
         return replace(func, params=func.params + added, attrs=attrs)
 
     def arguments(self, index: int) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        """Return the additional arguments for member `index`."""
         moved = {
             n.buffer.name: (n.constant, n.buffer)
             for n in linked_constants(self.members[index].func)
@@ -149,7 +144,6 @@ class _OutlinedGroup:
 
     @cached_property
     def _constants(self) -> list[str]:
-        """Return the linked buffers whose constants differ between members."""
         lists = [linked_constants(member.func) for member in self.members]
         rows = zip(*lists, strict=True)
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
@@ -220,7 +214,6 @@ def _members(
 def _profitable_groups(
     members: Sequence[_SharedKernel], price: EstimateCost, limit: int | None
 ) -> Iterator[_OutlinedGroup]:
-    """Return groups of `members` that save bytes within the slowdown limit."""
     sets: dict[tuple[object, ...], list[_SharedKernel]] = {}
     for member in members:
         sets.setdefault(_fixed(member.skeleton), []).append(member)

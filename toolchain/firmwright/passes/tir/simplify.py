@@ -8,12 +8,11 @@ Branch conditions on memory are not assumed, since the branch may change that me
 
 from __future__ import annotations
 
-import math
-
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening
+from firmwright.ir.tir.binary_functions import SCALAR_FUNCTIONS
 from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, substitute, with_body
 from firmwright.ir.tir.traversal import N, Node, map_children, walk, with_children
 from firmwright.passes.map_functions import map_prim_funcs
@@ -103,7 +102,6 @@ def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
 
 
 def _folded(node: tir.Binary) -> tir.Expr | None:
-    """Fold two immediates if the dtype can represent the result."""
     if not (isinstance(node.a, tir.IntImm) and isinstance(node.b, tir.IntImm)):
         return None
     value = _computed(node.op, node.a.value, node.b.value)
@@ -116,33 +114,14 @@ def _holds(dtype: DType, value: int) -> bool:
 
 
 def _computed(op: str, a: int, b: int) -> int | None:
-    quotient = 0 if b == 0 else int(math.copysign(1, a) * math.copysign(1, b)) * (abs(a) // abs(b))
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "div":
-            return quotient if b else None
-        case "mod":
-            return a - quotient * b if b else None
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "shl":
-            return a << b if 0 <= b < 64 else None
-        case "shr":
-            return a >> b if 0 <= b < 64 else None
-        case "and":
-            return a & b
-        case "or":
-            return a | b
-        case "xor":
-            return a ^ b
-    return None
+    if op in ("div", "mod"):
+        if not b:
+            return None
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return quotient if op == "div" else a - quotient * b
+    if op in ("shl", "shr") and not 0 <= b < 64:
+        return None
+    return int(SCALAR_FUNCTIONS[op](a, b))
 
 
 def _identity(node: tir.Binary) -> tir.Expr | None:
@@ -180,7 +159,6 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
 
 
 def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
-    """Decide min, max, div and mod by bounds."""
     if node.op in ("min", "max"):
         difference = bounds.of(tir.Binary("sub", node.a, node.b))
         if difference is None:
@@ -322,7 +300,6 @@ def simplify(func: tir.PrimFunc) -> tir.PrimFunc:
 
 
 def run(module: IRModule) -> IRModule:
-    """Simplify every PrimFunc."""
     return map_prim_funcs(module, simplify)
 
 

@@ -57,7 +57,6 @@ class _StagedLoad:
 
     @property
     def start(self) -> tir.Stmt:
-        """Return the statement that loads the block or starts the load."""
         item = CONST_LOAD_START if self.block.is_async else CONST_LOAD
         return tir.Evaluate(
             tir.IntrinsicCall(
@@ -67,7 +66,6 @@ class _StagedLoad:
 
     @property
     def wait(self) -> tuple[tir.Stmt, ...]:
-        """Return the statement that waits for the load."""
         if not self.block.is_async:
             return ()
         return (
@@ -141,11 +139,9 @@ class _ConstantStager:
         self.renamed: set[str] = set()
 
     def constants(self) -> dict[str, Constant]:
-        """The blocks by name."""
         return {block.constant.name: block.constant for block in self.blocks.values()}
 
     def body(self) -> tir.Stmt:
-        """Return the body of the AOT main with loads inserted."""
         body = self._rewritten(rewrite_stmt(self.main.body, self._without_linked))
         for load in reversed([load for loads in self.steps for load in loads]):
             body = tir.Allocate(load.staging, body, "scratch")
@@ -227,7 +223,6 @@ class _ConstantStager:
         return make_sequence(stmts)
 
     def _with_windows(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
-        """Return `step` with its constants read from the staging buffers."""
         mine = {load.block.constant.pool: load for load in loads}
         buffers = used_buffers(step)
         windows: dict[str, tir.Buffer] = {}
@@ -255,7 +250,6 @@ class _ConstantStager:
 
 
 def _main_steps(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
-    """Return the steps of the AOT main in text order."""
     match stmt:
         case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
             yield from _main_steps(stmt.body)

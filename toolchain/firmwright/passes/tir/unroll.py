@@ -45,7 +45,6 @@ def _count(loop: tir.For, extent_max: int) -> int | None:
 
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
-    """Return the body in iteration `step`."""
     start = simplify_expr(loop.start, Bounds())
     offset = tir.IntImm(step, loop.var.dtype)
     if isinstance(start, tir.IntImm):
@@ -77,7 +76,6 @@ def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
 
 
 def run(module: IRModule) -> IRModule:
-    """Unroll marked loops in every PrimFunc."""
     return map_prim_funcs(module, unroll)
 
 
