@@ -28,8 +28,8 @@ TYPES: Final = {
     "strings": "list of strings",
     "integers": "list of integers",
     "pairs": "list of `[address, bits]`",
-    "sub": "table",
-    "subs": "array of tables",
+    "subtable": "table",
+    "subtables": "array of tables",
 }
 """The reading calls of `TomlTable`, and what they take."""
 
@@ -64,9 +64,9 @@ def board_keys_page() -> str:
             for path in sorted(seen)
             for part in (f"## {titles[path]}", table(_HEAD, _rows(seen[path])))
         ),
-        "## What tools are told",
+        "## Arguments of the flash tools",
         table(
-            ("runner", "what it is told"), ((f"`{n}`", said) for n, said in FLASH_RUNNERS.items())
+            ("runner", "argument"), ((f"`{n}`", meaning) for n, meaning in FLASH_RUNNERS.items())
         ),
     )
 
@@ -121,7 +121,7 @@ def _watching(seen: Seen, name: str, read: Callable[..., Any]) -> Callable[..., 
             entry.defaults.add(_shown(default) or "none")
         if asked.has(key) and not entry.example:
             value = read(asked, key, *args, **named)
-            entry.example = "" if name in ("sub", "subs") else f"`{_shown(value)}`"
+            entry.example = "" if name in ("subtable", "subtables") else f"`{_shown(value)}`"
         return read(asked, key, *args, **named)
 
     return watched
