@@ -119,5 +119,7 @@ def test_buffers_apart_have_gaps_and_keep_their_places_in_the_plan(digits_path: 
 
 
 def test_another_board_is_refused(digits_path: Path) -> None:
-    with pytest.raises(UsageError, match="memory is watched on the host, not on mps2-an386"):
+    with pytest.raises(
+        UsageError, match="memory accesses are checked on the host only, not on mps2-an386"
+    ):
         open_checked_session(compile_for(load_model(digits_path), "mps2-an386"))

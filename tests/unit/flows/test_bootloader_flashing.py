@@ -53,10 +53,15 @@ def test_a_project_is_linked_anew_for_a_slot_with_what_was_changed_in_it(tmp_pat
 @pytest.mark.parametrize(
     ("sources", "facts", "more", "says"),
     [
-        ([], {"model_id": "00"}, (), "with another main than ours does not answer"),
-        (SOURCES, {"model_id": "00"}, ("model/m_psram.bin",), "do not go through the loader"),
-        (SOURCES, {"bootloader": True}, (), "a loader does not go through itself"),
-        (SOURCES, {}, (), "there is no model"),
+        ([], {"model_id": "00"}, (), "with a main of its own does not answer"),
+        (
+            SOURCES,
+            {"model_id": "00"},
+            ("model/m_psram.bin",),
+            "cannot be sent through the bootloader",
+        ),
+        (SOURCES, {"bootloader": True}, (), "the bootloader cannot update itself"),
+        (SOURCES, {}, (), "the folder holds no model"),
     ],
 )
 def test_what_does_not_go_through_the_loader_is_told(
@@ -71,7 +76,7 @@ def test_what_does_not_go_through_the_loader_is_told(
 
 
 def test_a_folder_of_somebody_else_is_no_project(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this is not of a project of ours"):
+    with pytest.raises(UsageError, match="this file is not from a Firmwright project"):
         slot_firmware_from_folder(tmp_path)
 
 

@@ -45,5 +45,5 @@ def test_the_report_of_a_model_on_a_board_adds_up(
 def test_what_is_no_report_is_refused(content: str, tmp_path: Path):
     file = tmp_path / "old.html"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match="this is no report"):
+    with pytest.raises(UsageError, match="this is not a report"):
         read_report(file)

@@ -47,7 +47,7 @@ def test_a_module_saved_before_any_pass_carries_its_options_as_defaults(digits: 
     given = {"board": "mps2-an386", "numerics": "tflm", "io_buffers": "caller"}
     saved = module_after(digits, IMPORT_STAGE, options_for(digits.module, given))
     again = options_for(saved, {})
-    assert (again.board, again.numerics, again.io) == ("mps2-an386", "tflm", "caller")
+    assert (again.board, again.numerics, again.io_buffers) == ("mps2-an386", "tflm", "caller")
     assert again.target == "cortex-m -mcpu=cortex-m4"
     moved = options_for(saved, {"board": "mps2-an505", "numerics": "litert"})
     assert (moved.board, moved.numerics, moved.target) == ("mps2-an505", "litert", "")
@@ -59,13 +59,14 @@ def test_a_module_in_the_middle_of_a_compilation_refuses_other_options(digits: M
     with pytest.raises(UsageError) as raised:
         options_for(saved, {"board": "host"})
     assert str(raised.value) == (
-        "digits: the module went through usmp with board mps2-an386, which cannot become host. "
-        "Try: leave board out, or start from the model file."
+        "digits: the module was compiled up to usmp with board mps2-an386, which cannot be changed "
+        "to host. "
+        "Try: omit board, or start from the model file."
     )
 
 
 def test_an_unknown_pass_is_an_error_that_lists_the_passes(digits: Model):
-    with pytest.raises(UsageError, match=r"no pass 'usmpp' is left.*import, .*usmp"):
+    with pytest.raises(UsageError, match=r"no pass 'usmpp' remains.*import, .*usmp"):
         module_after(digits, "usmpp", Options())
 
 

@@ -148,7 +148,7 @@ def test_an_operator_that_hangs_ends_in_a_restart_that_is_named(
     said = str(caught.value)
     assert "the watchdog restarted the board: nobody fed it in operator 0: " in said
     assert "The operator is 0, conv_2d_1 (conv2d, " in said
-    assert "It stood in digits_run (model/digits.c:" in said
+    assert "The program counter was in digits_run (model/digits.c:" in said
 
 
 def test_a_board_without_a_time_out_has_no_watchdog() -> None:

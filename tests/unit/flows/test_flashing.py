@@ -95,7 +95,7 @@ def test_what_a_tool_reads_back_is_compared(
     monkeypatch.setenv("READS", r"\336\255\276\357")
     assert flash(plan, verify=True).verified
     monkeypatch.setenv("READS", r"\336\255\277\357")
-    with pytest.raises(DeviceError, match=r"differs from the image at 0x8000002"):
+    with pytest.raises(DeviceError, match=r"differ from the image at 0x8000002"):
         flash(plan, verify=True)
 
 
@@ -125,12 +125,15 @@ def test_a_uf2_goes_to_the_volume_and_cannot_be_read_back(image: Image, tmp_path
 
 
 def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
-    with pytest.raises(UsageError, match="says nothing of 'uf2'; it names st-flash, openocd"):
+    with pytest.raises(UsageError, match="does not configure 'uf2'; it has st-flash, openocd"):
         plan_flashing(load_board("bluepill-f103"), image, "uf2")
-    with pytest.raises(UsageError, match="says nothing of no runner; it names none"):
+    with pytest.raises(
+        UsageError, match="no runner was given, and the board's file configures none"
+    ):
         plan_flashing(load_board("mps2-an385"), image)
     assert (
-        plan_flashing(load_board("mps2-an386"), image, "gdb", "localhost:1").told == "localhost:1"
+        plan_flashing(load_board("mps2-an386"), image, "gdb", "localhost:1").argument
+        == "localhost:1"
     )
 
 
@@ -142,5 +145,5 @@ def test_a_board_is_erased_by_the_first_of_its_tools_that_can(
     monkeypatch.chdir(tmp_path)
     erase(plan_erase(load_board("nrf52840-dk"), "jlink"))
     assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
-    with pytest.raises(UsageError, match="no tool erases this board; its file names none"):
+    with pytest.raises(UsageError, match="no configured tool erases this board; its file has none"):
         plan_erase(load_board("mps2-an385"))

@@ -81,13 +81,13 @@ def test_a_qemu_that_refuses_the_plugin_is_named(digits_path: Path, tmp_path: Pa
     library = tmp_path / "count.so"
     library.write_text("no library at all")
     monkeypatch.setattr(instruction_counts, "build_counter_plugin", lambda folder: library)
-    with pytest.raises(ToolMissingError, match="does not take our plugin"):
+    with pytest.raises(ToolMissingError, match="does not load the counting plugin"):
         measure_instructions(compile_for(load_model(digits_path), "mps2-an386"))
 
 
 @pytest.mark.host_c
 def test_only_an_emulator_counts_one_by_one(digits_path: Path):
-    with pytest.raises(UsageError, match="in QEMU only"):
+    with pytest.raises(UsageError, match="instruction counts need QEMU"):
         measure_instructions(compile_for(load_model(digits_path), "host"))
 
 

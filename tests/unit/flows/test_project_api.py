@@ -89,7 +89,9 @@ def test_a_vendors_project_gives_the_same_outputs_as_our_own(
     for api in (find_project_api(), theirs):
         with open_project(api, compiled, tmp_path / api.info().name) as session:
             assert first_output(session) == expected
-    with pytest.raises(UsageError, match=r"no project API 'x'\. Try: one of builtin, one-command"):
+    with pytest.raises(
+        UsageError, match=r"no project API 'x'\. Try: use one of builtin, one-command"
+    ):
         find_project_api("x")
 
 

@@ -63,7 +63,7 @@ def test_other_keys_are_an_error_that_lists_names_and_positions(keys):
     with pytest.raises(UsageError) as raised:
         make_batch(arrays, BOTH, "in.npz")
     assert str(raised.value) == (
-        f"in.npz: the keys are {', '.join(sorted(keys)) or 'none'}. Try: all tensor names "
+        f"in.npz: the keys are {', '.join(sorted(keys)) or 'none'}. Try: use all tensor names "
         "(image, sound) or all positions (input_1, input_2)."
     )
 
@@ -79,7 +79,7 @@ def test_other_keys_are_an_error_that_lists_names_and_positions(keys):
     ],
 )
 def test_another_type_or_shape_is_never_converted(array):
-    with pytest.raises(UsageError, match=r"the model's is int8 \[1, 2\]"):
+    with pytest.raises(UsageError, match=r"the model needs int8 \[1, 2\]"):
         make_batch({"image": array}, [IMAGE], "in.npz")
 
 
@@ -94,7 +94,7 @@ def test_arrays_with_different_numbers_of_samples_are_an_error():
 def test_no_sample_at_all_is_an_error():
     with pytest.raises(UsageError, match="no sample"):
         make_batch({"image": np.zeros((0, 1, 2), np.int8)}, [IMAGE], "in.npz")
-    with pytest.raises(UsageError, match="0 samples"):
+    with pytest.raises(UsageError, match="0 is not a valid number"):
         generate_samples([IMAGE], 0)
 
 

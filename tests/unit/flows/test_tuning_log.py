@@ -26,7 +26,7 @@ def test_broken_and_foreign_lines_are_skipped_and_counted(
     with caplog.at_level(logging.WARNING):
         assert read_measurements(log) == (RECORD,)
     assert [r.getMessage() for r in caplog.records] == [
-        f"{log}: 2 of 3 lines are ignored: broken, or of another version"
+        f"{log}: ignored 2 of 3 lines: incomplete, or of another version"
     ]
 
 
@@ -49,8 +49,8 @@ def test_a_module_goes_on_with_the_log_it_was_started_with_only(digits_path: Pat
         module_after(model, "reorder-calls", options_for(model.module, {"tuning": tuning}))
     )
     assert compile_for(begun, tuning=tuning).metadata["options"]["tuning"] == tuning.digest
-    with pytest.raises(UsageError, match="went through order with a tuning log, and goes on with"):
+    with pytest.raises(UsageError, match="compiled up to reorder-calls with a tuning log"):
         compile_for(begun)
     plain = Model(module_after(model, "reorder-calls", Options()))
-    with pytest.raises(UsageError, match="went through order without a tuning log"):
+    with pytest.raises(UsageError, match="compiled up to reorder-calls without a tuning log"):
         compile_for(plain, tuning=tuning)

@@ -99,7 +99,7 @@ def test_a_recording_is_compared_in_the_place_of_the_reference(digits: Compilati
 @pytest.mark.host_c
 def test_a_recording_of_another_length_is_an_error(digits: Compilation):
     expected = [{"digit": np.zeros((1, 10), np.int8)}] * 2
-    with pytest.raises(UsageError, match="2 samples are expected, 3 are run"):
+    with pytest.raises(UsageError, match="the recording has 2 samples, but 3 are run"):
         verify(digits, samples=3, expected=expected)
 
 
@@ -112,7 +112,7 @@ def test_the_runtime_that_made_a_recording_is_named(model_path: Callable[[str], 
     found = verify(compiled, batch=batch, expected=recorded)
     assert found.mismatches > 0
     assert found.explanation.startswith("the recording equals TFLM (tflite-micro)")
-    assert found.explanation.endswith("--numerics tflm computes that.")
+    assert found.explanation.endswith("use --numerics tflm.")
 
 
 @pytest.mark.host_c

@@ -77,9 +77,11 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         argument = address
     if argument is None or (chosen == "gdb" and not argument):
         supported = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
-        requested = f"{chosen!r}" if chosen else "no runner"
+        problem = f"the board's file does not configure {chosen!r}; it has {supported}."
+        if not chosen:
+            problem = f"no runner was given, and the board's file configures {supported}."
         raise UsageError(
-            f"the board's file does not configure {requested}; it has {supported}.",
+            problem,
             where=board.name,
             hint="use one of those, or --runner gdb --address HOST:PORT for any GDB stub.",
         )
