@@ -101,7 +101,7 @@ struct fwr_model {
     int32_t (*feed)(uint32_t row);  /* consumes row number `row`; rows arrive in order from 0 */
     struct fwr_operator *operators; /* operator_count records if FWR_PROFILE, else NULL */
 #if FWR_GUARDS
-    const struct fwr_guarded_pool *fences;
+    const struct fwr_guarded_pool *guards;
     uint32_t guard_count;
 #endif
 };

@@ -17,10 +17,10 @@ static uint8_t mark(uint32_t at)
 void fwr_guard_init(const struct fwr_model *model)
 {
     for (uint32_t i = 0; i < model->guard_count; i++) {
-        const struct fwr_guarded_pool *fence = &model->fences[i];
+        const struct fwr_guarded_pool *guarded = &model->guards[i];
         for (uint32_t at = 0; at < FWR_GUARD_BYTES; at++) {
-            fence->pool[-1 - (int32_t)at] = mark(at);
-            fence->pool[fence->size_bytes + at] = mark(at);
+            guarded->pool[-1 - (int32_t)at] = mark(at);
+            guarded->pool[guarded->size_bytes + at] = mark(at);
         }
     }
 }
@@ -33,7 +33,7 @@ static void put_name(uint32_t *words, const char *name)
 }
 
 /* `edge` is the byte next to the pool, `step` points away from it. */
-static void check_side(const struct fwr_guarded_pool *fence, const uint8_t *edge, int32_t step)
+static void check_side(const struct fwr_guarded_pool *guarded, const uint8_t *edge, int32_t step)
 {
     struct fwr_fault fault = {FWR_FAULT_GUARD, {0}};
     for (uint32_t at = FWR_GUARD_BYTES; at-- > 0;) {
@@ -46,7 +46,7 @@ static void check_side(const struct fwr_guarded_pool *fence, const uint8_t *edge
     }
     if (fault.words[2] > 0) {
         fault.words[0] = step < 0;
-        put_name(&fault.words[NAME_WORD], fence->name);
+        put_name(&fault.words[NAME_WORD], guarded->name);
         fwr_fault(&fault);
     }
 }
@@ -54,9 +54,9 @@ static void check_side(const struct fwr_guarded_pool *fence, const uint8_t *edge
 void fwr_guard_check(const struct fwr_model *model)
 {
     for (uint32_t i = 0; i < model->guard_count; i++) {
-        const struct fwr_guarded_pool *fence = &model->fences[i];
-        check_side(fence, fence->pool - 1, -1);
-        check_side(fence, fence->pool + fence->size_bytes, 1);
+        const struct fwr_guarded_pool *guarded = &model->guards[i];
+        check_side(guarded, guarded->pool - 1, -1);
+        check_side(guarded, guarded->pool + guarded->size_bytes, 1);
     }
 }
 

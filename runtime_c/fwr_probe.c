@@ -26,7 +26,7 @@ static struct {
 } probe = {.current = FWR_PROBE_NO_OPERATOR};
 
 /* Checks the guard bytes around the pools in a debug image. */
-static void check_fences(void)
+static void check_guards(void)
 {
 #if FWR_GUARDS
     if (probe.model) {
@@ -45,14 +45,14 @@ static void feed_watchdog(void)
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes)
 {
     if (phase == 0) {
-        check_fences();
+        check_guards();
         feed_watchdog();
         probe.current = operator_index;
         probe.begin = fwr_port_counter();
         return;
     }
     uint64_t ticks = fwr_port_counter() - probe.begin;
-    check_fences();
+    check_guards();
     probe.current = FWR_PROBE_NO_OPERATOR;
     if (operator_index >= probe.operator_count) {
         return;

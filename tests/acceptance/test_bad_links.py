@@ -104,6 +104,6 @@ def test_a_killed_emulator_is_a_clear_error(frame: int, compiled: Compile) -> No
     with pytest.raises(FirmwrightError) as caught:
         verify(done, samples=SAMPLES, open_with=open_with)
     assert caught.value.code == "device"
-    assert "was killed by SIGKILL in the middle of a session" in str(caught.value)
+    assert "was killed by SIGKILL during a session" in str(caught.value)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)

@@ -168,8 +168,8 @@ def test_a_loader_that_falls_silent_is_told_with_what_the_board_has_then() -> No
     with pytest.raises(DeviceTimeoutError) as caught:
         line.send(IMAGE)
     assert str(caught.value) == (
-        "the line: the loader did not go on answering within 20 s. Try: flash again: it goes on "
-        "where it was, and the board has what it ran before."
+        "the line: the bootloader stopped answering within 20 s. Try: flash again: it goes on "
+        "where it was, and the previous image is unchanged."
     )
 
 
@@ -184,10 +184,10 @@ def test_a_flash_that_keeps_something_else_is_found_by_reading_back() -> None:
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (Status.IO, "the flash does not keep what is written"),
-        (Status.UNSUPPORTED, "none that its application could serve. Try: flash the whole"),
-        (Status.RANGE, "what is in the slot differs from the image"),
-        (Status.COMMAND, "the firmware refused bootloader_commit: it does not know the command"),
+        (Status.IO, "the flash does not retain written data"),
+        (Status.UNSUPPORTED, "does not suit the application in the slots. Try: flash the whole"),
+        (Status.RANGE, "the slot differs from the image"),
+        (Status.COMMAND, "the firmware refused bootloader_commit: unknown command"),
     ],
 )
 def test_why_an_image_is_not_taken_is_told(status: Status, says: str) -> None:
@@ -204,7 +204,7 @@ def test_an_application_is_restarted_into_the_loader() -> None:
 def test_an_application_that_restarts_without_a_loader_is_told_soon() -> None:
     peer = Peer(is_application=True, restarts_into=False)
     with pytest.raises(
-        DeviceError, match=r"restarts without a loader\. Try: firmwright bootloader"
+        DeviceError, match=r"there is no bootloader on the board\. Try: firmwright bootloader"
     ):
         entered(peer)
     assert peer.asked.count(Command.RESET) <= 6
@@ -222,7 +222,7 @@ def test_a_line_where_nobody_answers_ends_in_a_time_out() -> None:
 
 
 def test_a_loader_of_another_version_is_refused() -> None:
-    with pytest.raises(DeviceError, match="the loader speaks version 2; this firmwright speaks 1"):
+    with pytest.raises(DeviceError, match="the bootloader has protocol version 2, not 1"):
         entered(Peer(version=2))
 
 

@@ -40,21 +40,21 @@ def test_records_that_touch_become_one_piece_and_bases_count(tmp_path: Path) -> 
     )
     assert (image.size_bytes, image.end) == (14, 0x0800_0014)
     assert image.word(0x0800_0004) == int.from_bytes(b"efgh", "little")
-    with pytest.raises(UsageError, match="nothing at 0x8000006"):
+    with pytest.raises(UsageError, match="no data at 0x8000006"):
         image.word(0x0800_0006)
 
 
 @pytest.mark.parametrize("line", ["", ":00", "hello", ":0100000041BF", ":zz", ":02000000410000BD"])
 def test_a_broken_record_is_an_error_with_its_line(line: str, tmp_path: Path) -> None:
     file = written(tmp_path, record(0, 0, b"a"), line)
-    with pytest.raises(UsageError, match=r"a\.hex:2: this is not a record of Intel HEX"):
+    with pytest.raises(UsageError, match=r"a\.hex:2: this is not an Intel HEX record"):
         read_hex(file)
 
 
 def test_a_file_without_data_and_an_unknown_record_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to flash"):
+    with pytest.raises(UsageError, match="contains no data"):
         read_hex(written(tmp_path, record(1, 0, b"")))
-    with pytest.raises(UsageError, match="type 9 is not known"):
+    with pytest.raises(UsageError, match="unknown record type 9"):
         read_hex(written(tmp_path, record(9, 0, b"")))
 
 

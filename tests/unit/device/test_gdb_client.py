@@ -129,7 +129,7 @@ def test_memory_that_the_stub_calls_flash_is_erased_and_written_as_flash() -> No
     with GdbClient(stub.address) as client:
         client.load(image)
         client.verify(image)
-        with pytest.raises(DeviceError, match=r"did not write to 0x20000000: .*know how"):
+        with pytest.raises(DeviceError, match=r"failed to write to 0x20000000: .*empty packet"):
             client.write(0x20000000, b"x")
     thread.join(5)
     assert stub.flash[0x100 : 0x100 + image.size_bytes] == image.pieces[0][1]
@@ -142,9 +142,9 @@ def test_memory_that_the_stub_calls_flash_is_erased_and_written_as_flash() -> No
 @pytest.mark.parametrize(
     ("address", "error", "words"),
     [
-        ("localhost", UsageError, "'localhost' is not the address of a stub. Try: HOST:PORT"),
-        ("127.0.0.1:1", DeviceError, "there is no stub to connect to"),
-        ("unix:/nowhere/at/all", DeviceError, "there is no stub to connect to"),
+        ("localhost", UsageError, "'localhost' is not a stub address. Try: HOST:PORT"),
+        ("127.0.0.1:1", DeviceError, "cannot connect to the stub"),
+        ("unix:/nowhere/at/all", DeviceError, "cannot connect to the stub"),
     ],
 )
 def test_an_address_without_a_stub_is_a_clear_error(

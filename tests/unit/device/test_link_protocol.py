@@ -100,7 +100,7 @@ def test_a_hello_of_another_version_says_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (
-        "the firmware speaks link version 9 with ABI 7; this firmwright speaks 2 with ABI 2. "
+        "the firmware has link version 9 and ABI 7; this firmwright requires 2 and 2. "
         "Try: rebuild and flash the firmware with this version of firmwright."
     )
 
@@ -108,7 +108,7 @@ def test_a_hello_of_another_version_says_both_versions() -> None:
 @pytest.mark.parametrize("decode", [Hello.decode, RunAnswer.decode, decode_tensor, Fault.decode])
 def test_an_answer_of_wrong_size_is_a_device_error(decode: object) -> None:
     assert callable(decode)
-    with pytest.raises(DeviceError, match=r"has 3 bytes where \d+ are expected"):
+    with pytest.raises(DeviceError, match=r"has 3 bytes instead of \d+"):
         decode(b"\0\0\0")
 
 

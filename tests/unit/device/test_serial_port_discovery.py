@@ -21,7 +21,7 @@ def test_of_two_that_fit_a_person_chooses_or_both_are_named() -> None:
     with pytest.raises(UsageError) as caught:
         find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO))
     assert caught.value.what == (
-        "2 ports could be this board: /dev/ttyACM0 (0483:374b 066BFF, STM32 STLink); "
+        "2 ports match this board: /dev/ttyACM0 (0483:374b 066BFF, STM32 STLink); "
         "/dev/ttyACM1 (0483:374b 066C00, STM32 STLink)."
     )
 
@@ -30,7 +30,7 @@ def test_a_board_that_is_not_there_and_one_without_ids_say_so() -> None:
     with pytest.raises(DeviceError) as caught:
         find_serial_port("b", ("1366:1015",), (OTHER,))
     assert caught.value.what == (
-        "no port has the USB ids 1366:1015; the ports there are: /dev/ttyUSB0 (10c4:ea60, CP2102)."
+        "no port has USB id 1366:1015; available ports: /dev/ttyUSB0 (10c4:ea60, CP2102)."
     )
-    with pytest.raises(UsageError, match="none was named"):
+    with pytest.raises(UsageError, match="none was given"):
         find_serial_port("b", (), (OTHER,))

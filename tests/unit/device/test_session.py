@@ -84,7 +84,7 @@ def test_firmware_of_another_model_is_refused(tiny_firmware: Build) -> None:
     with pytest.raises(DeviceError) as caught:
         Session(transport, model_id=bytes(16))
     assert str(caught.value) == (
-        f"the board: the firmware holds the model tiny with id {MODEL_ID.hex()}, "
+        f"the board: the firmware contains the model tiny with id {MODEL_ID.hex()}, "
         f"not the expected {bytes(16).hex()}. "
         "Try: build and flash the firmware of this model again."
     )
@@ -108,10 +108,10 @@ def test_inputs_that_do_not_fit_are_usage_errors(
 
 def test_output_before_any_run_is_refused(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware()) as session:
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
         session.write_inputs(ramp())
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
 
 
@@ -121,12 +121,12 @@ def test_output_of_a_run_on_a_consumed_input_is_refused(tiny_firmware: Build) ->
         session.execute()
         assert session.read_outputs()[Y].tolist() == doubled(ramp())
         session.execute()
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
         assert session.run(ramp(9))[Y].tolist() == doubled(ramp(9))
         session.write_inputs(ramp())
         session.execute(2)
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
 
 
@@ -135,7 +135,7 @@ def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) 
         session.run(ramp())
         session._write_input(0, bytes(SIZE - 1))
         session.execute()
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
 
 
@@ -164,9 +164,9 @@ def test_parameters_are_demanded_then_used(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("TINY_PARAMS")) as session:
         assert session.info.params_bytes == 100
         session.write_inputs(ramp())
-        with pytest.raises(DeviceError, match="its parameter block is not written completely"):
+        with pytest.raises(DeviceError, match="the parameter block is incomplete"):
             session.execute()
-        with pytest.raises(UsageError, match="has 3 bytes; the firmware takes 100"):
+        with pytest.raises(UsageError, match="has 3 bytes; the firmware expects 100"):
             session.write_params(b"abc")
         session.write_params(bytes(99) + b"\1")
         assert session.run(ramp())[Y].tolist() == ramp()[X].tolist()
@@ -211,7 +211,7 @@ def test_a_run_left_in_a_pause_ends_when_something_else_is_asked(tiny_firmware: 
     with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
         session.write_inputs(ramp())
         next(session.taps())
-        with pytest.raises(RefusedError, match="no run on the input as written"):
+        with pytest.raises(RefusedError, match="no valid output"):
             session.read_outputs()
         assert session.run(ramp(3))["runs"].tolist() == [2]
 
@@ -219,7 +219,7 @@ def test_a_run_left_in_a_pause_ends_when_something_else_is_asked(tiny_firmware: 
 def test_taps_of_an_image_without_probes_are_refused(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware()) as session:
         session.write_inputs(ramp())
-        with pytest.raises(DeviceError, match="this image cannot do it"):
+        with pytest.raises(DeviceError, match="not supported by this image"):
             list(session.taps())
 
 
@@ -245,7 +245,7 @@ def test_profile_without_probes_says_so(tiny_firmware: Build) -> None:
 def test_stack_of_a_port_that_cannot_tell_is_refused(tiny_firmware: Build) -> None:
     with (
         open_session(tiny_firmware()) as session,
-        pytest.raises(DeviceError, match="this image cannot do it"),
+        pytest.raises(DeviceError, match="not supported by this image"),
     ):
         session.stack_bytes()
 
@@ -277,7 +277,7 @@ def test_reset_forgets_the_run(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware()) as session:
         session.run(ramp())
         session.reset()
-        with pytest.raises(DeviceError, match="no run on the input as written"):
+        with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
 
 
@@ -285,7 +285,7 @@ def test_another_host_taking_over_is_a_clear_error(tiny_firmware: Build) -> None
     transport = ProcessTransport([tiny_firmware()])
     with Session(transport) as session:
         transport.write(encode_frame(Frame(session._line._session ^ 1, 1, Command.HELLO)))
-        with pytest.raises(DeviceError, match="has forgotten this session"):
+        with pytest.raises(DeviceError, match="lost this session"):
             session.run(ramp())
 
 
@@ -299,8 +299,7 @@ def test_killing_the_process_in_the_middle_of_a_run_is_a_clear_error(tiny_firmwa
             session.execute()
         timer.join()
     assert str(caught.value) == (
-        "tiny: the process was killed by SIGKILL in the middle of a session. "
-        "Try: start the session again."
+        "tiny: the process was killed by SIGKILL during a session. Try: start the session again."
     )
 
 
@@ -320,8 +319,8 @@ def test_a_process_that_is_no_firmware_is_a_clear_error() -> None:
     with pytest.raises(DeviceError) as caught:
         Session(transport)
     assert str(caught.value) == (
-        "tool: the process ended with exit code 4 in the middle of a session. "
-        "Its last words: cannot start Try: start the session again."
+        "tool: the process ended with exit code 4 during a session. "
+        "Its last output: cannot start Try: start the session again."
     )
 
 

@@ -45,7 +45,7 @@ def test_the_link_works_through_memory(tmp_path: Path) -> None:
 
 
 def test_a_missing_debug_probe_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="there is no stub to connect to"):
+    with pytest.raises(DeviceError, match="cannot connect to the stub"):
         open_transport(load_board("nucleo-h743zi"), Path(), port="rtt://localhost:1")
 
 
@@ -76,5 +76,5 @@ def test_a_package_provides_a_transport(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(by_port, AcmeTransport)
     assert by_port.request.port == "acme://7"
     unknown = replace(request.board, run=replace(request.board.run, program="other"))
-    with pytest.raises(UsageError, match="no package offers the transport 'other'"):
+    with pytest.raises(UsageError, match="no package provides the transport 'other'"):
         open_transport(unknown, request.elf)

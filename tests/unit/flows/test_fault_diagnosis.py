@@ -83,18 +83,18 @@ def with_statement(compiled: Compilation, statement: str, operator: int) -> Comp
         pytest.param(
             "host",
             "pools->sram[-6] = 0;",
-            "of the fence in front of pool sram 1 byte changed, the nearest one 5 further",
+            "1 guard byte before it changed, the nearest at distance 5",
             marks=pytest.mark.host_c,
         ),
         pytest.param(
             "mps2-an386",
             "pools->sram[DIGITS_SRAM_SIZE] = pools->sram[DIGITS_SRAM_SIZE + 1] = 0;",
-            "of the fence behind pool sram 2 bytes changed, the nearest one next to it",
+            "2 guard bytes after it changed, the nearest at distance 0",
             marks=pytest.mark.qemu,
         ),
     ],
 )
-def test_a_byte_written_beside_a_pool_is_told_by_pool_and_operator(
+def test_a_write_next_to_a_pool_is_reported_with_pool_and_operator(
     board: str, statement: str, told: str, digits_path: Path
 ) -> None:
     compiled = compile_for(load_model(digits_path), board)
@@ -103,7 +103,7 @@ def test_a_byte_written_beside_a_pool_is_told_by_pool_and_operator(
     with open_session(compiled, image=image) as session, pytest.raises(FaultError) as caught:
         session.run(sample)
     said = str(caught.value)
-    assert f"somebody wrote beside a pool in operator 2: {told}" in said
+    assert f"out-of-bounds write next to pool 'sram', detected during operator 2: {told}" in said
     assert "The operator is 2, conv_2d_2 (conv2d, " in said
     assert caught.value.fault.pool == "sram"
 
@@ -146,7 +146,7 @@ def test_an_operator_that_hangs_ends_in_a_restart_that_is_named(
         session.device.reset()
         assert session.run(sample)["digit"].tolist() == expected
     said = str(caught.value)
-    assert "the watchdog restarted the board: nobody fed it in operator 0: " in said
+    assert "the watchdog expired and restarted the board in operator 0: " in said
     assert "The operator is 0, conv_2d_1 (conv2d, " in said
     assert "The program counter was in digits_run (model/digits.c:" in said
 

@@ -28,7 +28,7 @@ _SEMANTICS: Final = (
 )
 LANGUAGE_FLAGS: Final = (f"-std={C_STANDARD}", *_SEMANTICS)
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
-"""What code without an operating system does without."""
+"""Flags for code without an operating system."""
 MODEL_OPTIMIZATION: Final = "-O2"
 RUNTIME_OPTIMIZATION: Final = "-Os"
 STACK_ANALYSIS: Final = ("-fstack-usage",)
@@ -100,7 +100,7 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     Assembly blocks use all registers but one, so frame pointers are omitted.
     """
     target = _CLANG_TARGETS.get(board.toolchain)
-    unknown = {*library_flags(board), "-mfpu=auto"}  # clang takes the unit from the core
+    unknown = {*library_flags(board), "-mfpu=auto"}  # clang derives the unit from the core
     flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
     if target is None:
         return flags

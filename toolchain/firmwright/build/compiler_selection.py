@@ -21,15 +21,15 @@ def choose_compiler(
     """Return the requested compiler, else that of FIRMWRIGHT_TOOLCHAIN, else gcc."""
     if compiler is not None:
         return compiler
-    named = environment.get(COMPILER_VARIABLE) or "gcc"
-    found: dict[str, Compiler] = {known: known for known in get_args(Compiler)}
-    if named not in found:
+    requested = environment.get(COMPILER_VARIABLE) or "gcc"
+    compilers: dict[str, Compiler] = {name: name for name in get_args(Compiler)}
+    if requested not in compilers:
         raise UsageError(
-            f"there is no toolchain {named}.",
+            f"unknown toolchain {requested!r}.",
             where=COMPILER_VARIABLE,
-            hint=f"one of {', '.join(found)}, or none.",
+            hint=f"one of {', '.join(compilers)}, or unset it.",
         )
-    return found[named]
+    return compilers[requested]
 
 
 def require_compiler(
@@ -43,10 +43,10 @@ def require_compiler(
         _require_zig(board, has_zig_flags=has_zig_flags)
         return
     gcc = f"{toolchain}-gcc" if toolchain else "gcc"
-    wanted = {gcc: debian_packages(toolchain)}
+    programs = {gcc: debian_packages(toolchain)}
     if compiler == "clang":
-        wanted["clang"] = CLANG_PACKAGE
-    for program, packages in wanted.items():
+        programs["clang"] = CLANG_PACKAGE
+    for program, packages in programs.items():
         if shutil.which(program) is None:
             install = f"apt install {packages}" if packages else f"install {program}"
             instead = f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""

@@ -118,7 +118,7 @@ def _kind(section: _ElfSection) -> SectionKind:
 def _read_symbols(
     data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
 ) -> tuple[SymbolSize, ...]:
-    found = []
+    symbols = []
     for table in (s for s in sections if s.type == _SHT_SYMTAB):
         names = sections[table.link].offset
         for at in range(table.offset, table.offset + table.size, layout.symbol.size):
@@ -132,8 +132,8 @@ def _read_symbols(
             home = sections[index]
             if _is_counted(home):
                 symbol = _text(data, names + name)
-                found.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
-    return tuple(sorted(found, key=lambda s: (s.address, s.name)))
+                symbols.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
+    return tuple(sorted(symbols, key=lambda s: (s.address, s.name)))
 
 
 def _text(data: bytes, start: int) -> str:

@@ -32,11 +32,11 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
     if not regions and not is_elf(elf):
         return ImageSizes((), (), ())
     sections, symbols = read_sections_and_symbols(elf)
-    used = dict.fromkeys((r.name for r in regions), 0)
+    usage = dict.fromkeys((r.name for r in regions), 0)
     for section in sections if regions else ():
         for name in _regions_of(section, regions):
-            used[name] += section.size_bytes
-    uses = tuple(ImageRegionUsage(r.name, used[r.name], r.size_bytes) for r in regions)
+            usage[name] += section.size_bytes
+    uses = tuple(ImageRegionUsage(r.name, usage[r.name], r.size_bytes) for r in regions)
     return ImageSizes(sections, symbols, uses)
 
 

@@ -50,7 +50,7 @@ def _run(folder: Path, command: Sequence[str]) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToolFailedError(
-            "the model could not be compiled to be watched.",
+            "the model could not be compiled with access tracing.",
             command=command,
             exit_status=done.returncode,
             output=done.stderr,

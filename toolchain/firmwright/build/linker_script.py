@@ -17,9 +17,9 @@ from firmwright.boards.peripherals import RegisterWrites
 _GUARDS = (0x10000, 0x1000, 0x100)
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 INTERRUPT_FREE_COUNTERS = ("nrf51_timer",)
-"""Counters that interrupt nobody: a loader may have one run."""
+"""Counters without interrupts, which the bootloader may run."""
 IMAGE_TLS_BYTES = 16
-"""What an application in a slot keeps at its thread pointer, which a model alone uses too."""
+"""Thread-local bytes that an application in a slot reserves, also for model images."""
 _MODEL_ENTRY = "fwr_model_start"
 
 
@@ -69,8 +69,8 @@ def stack_guard_bytes(board: Board) -> int:
     """
     low = board.ram.start
     for size in _GUARDS:
-        taken = any(r.start < low and r.end > low - size for r in board.memory)
-        if low % size == 0 and low >= size and not taken:
+        overlaps = any(r.start < low and r.end > low - size for r in board.memory)
+        if low % size == 0 and low >= size and not overlaps:
             return size
     return 0
 

@@ -69,18 +69,18 @@ def runtime_files(board: Board) -> dict[str, bytes]:
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
-    chosen = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
-    found = {
+    candidates = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
+    sources = {
         f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
-        for file in sorted(chosen)
+        for file in sorted(candidates)
         if not _is_driver_of_another_board(file.stem, board)
     }
-    return _in_slot(board, found) if board.handoff else found
+    return _in_slot(board, sources) if board.handoff else sources
 
 
 def bootloader_project_files(board: Board) -> SourceTree:
-    """Return the project files of the board's bootloader; `board` comes from `as_loader`."""
-    assert board.bootloader is not None  # as_loader has made sure
+    """Return the project files of the board's bootloader; see `board_for_bootloader`."""
+    assert board.bootloader is not None  # checked by board_for_bootloader
     counts = board.counter.driver in INTERRUPT_FREE_COUNTERS
     parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
     runtime = {
@@ -89,7 +89,7 @@ def bootloader_project_files(board: Board) -> SourceTree:
         if path.endswith(".h") or Path(path).name.startswith(parts)
     }
     drivers = (f"start_{board.port}.c", f"flash_{board.bootloader.driver}.c")
-    runtime |= _loader_files("fwr_*.[ch]") | _loader_files(*drivers)
+    runtime |= _bootloader_files("fwr_*.[ch]") | _bootloader_files(*drivers)
     main = (runtime_dir() / "bootloader" / "main.c").read_bytes()
     return SourceTree(
         {
@@ -102,34 +102,34 @@ def bootloader_project_files(board: Board) -> SourceTree:
 
 def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
     """Return the runtime of an image in a slot: an application with another main, or a model."""
-    shared = _loader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
+    shared = _bootloader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
     if board.is_model_update:
         headers = {path: data for path, data in runtime.items() if path.endswith(".h")}
-        return headers | shared | _loader_files("model_image.c")
-    kept = {path: data for path, data in runtime.items() if path != "runtime/fwr_main.c"}
-    return kept | shared | _loader_files("slot_main.c")
+        return headers | shared | _bootloader_files("model_image.c")
+    application = {path: data for path, data in runtime.items() if path != "runtime/fwr_main.c"}
+    return application | shared | _bootloader_files("slot_main.c")
 
 
-def _loader_files(*patterns: str) -> dict[str, bytes]:
+def _bootloader_files(*patterns: str) -> dict[str, bytes]:
     root = runtime_dir() / "bootloader"
-    found = sorted(file for pattern in patterns for file in root.glob(pattern))
-    return {f"runtime/{file.name}": file.read_bytes() for file in found}
+    paths = sorted(file for pattern in patterns for file in root.glob(pattern))
+    return {f"runtime/{file.name}": file.read_bytes() for file in paths}
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
-    used = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
+    drivers = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
     if board.clock is not None:
-        used.add(f"clock_{board.clock.driver}")
+        drivers.add(f"clock_{board.clock.driver}")
     if board.boot:
-        used.add(f"boot_{board.boot}")
+        drivers.add(f"boot_{board.boot}")
     if board.watchdog is not None:
-        used.add(f"watchdog_{board.watchdog.driver}")
+        drivers.add(f"watchdog_{board.watchdog.driver}")
     if board.cores is not None:
-        used.add(f"cores_{board.cores.driver}")
+        drivers.add(f"cores_{board.cores.driver}")
     if board.dma is not None:
-        used.add(f"dma_{board.dma.driver}")
+        drivers.add(f"dma_{board.dma.driver}")
     kinds = ("boot_", "clock_", "console_", "cores_", "counter_", "dma_", "watchdog_")
-    return stem.startswith(kinds) and stem not in used
+    return stem.startswith(kinds) and stem not in drivers
 
 
 def _template(name: str) -> str:

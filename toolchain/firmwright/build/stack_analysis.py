@@ -38,11 +38,11 @@ _LOWERING: Final = (
 
 
 MODEL_CALLBACK_PREFIXES: Final = ("read_constants", "start_", "wait_for_")
-"""How the names of those functions of the glue begin that a model calls."""
+"""Name prefixes of the glue's functions that a model calls."""
 CORE_JOB_SUFFIX: Final = "_job"
-"""How the names of those functions of the glue end that another core calls."""
+"""Name suffix of the glue's functions that another core calls."""
 CORE_START_FUNCTION: Final = "fwr_port_core_start"
-"""The function of the runtime that has another core do a job, or does it itself."""
+"""The runtime function that starts a job on another core, or executes it."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class CallGraph:
         function = self._functions[start]
         if start in above:
             cycle = [self._functions[a].name for a in (*above[above.index(start) :], start)]
-            what = f"recursion has no bound on its stack: {' calls '.join(cycle)}."
+            what = f"recursion has unbounded stack use: {' calls '.join(cycle)}."
             raise ToolFailedError(what)
         deepest: tuple[int, tuple[int, ...]] = (0, ())
         for callee in self._callees(start, function):
@@ -144,7 +144,7 @@ def read_frames(directory: Path) -> dict[str, int]:
             place, size, kind = line.split("\t")
             name = place.rsplit(":", 1)[-1]
             if "dynamic" in kind and "bounded" not in kind:
-                what = f"{name} takes an amount of stack known only at run time."
+                what = f"{name} uses a variable amount of stack."
                 raise ToolFailedError(what, where=place)
             frames[name] = max(frames.get(name, 0), int(size))
     return frames
@@ -195,17 +195,17 @@ def _pushed(mnemonic: str, operands: str) -> int:
     if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
         return _list_bytes(operands) if "{" in operands else 8
     for pattern, radix in _LOWERING:
-        found = pattern.match(f"{mnemonic} {operands}")
-        if found:
-            return int(found[1], radix)
+        match = pattern.match(f"{mnemonic} {operands}")
+        if match:
+            return int(match[1], radix)
     return 0
 
 
 def _list_bytes(operands: str) -> int:
     """Return the size of a register list such as `{r4, r5, lr}` or `{d8-d15}`."""
-    found = _ARM_LIST.search(operands)
+    registers = _ARM_LIST.search(operands)
     total = 0
-    for item in found[1].split(",") if found else ():
+    for item in registers[1].split(",") if registers else ():
         register = item.strip()
         span = _ARM_RANGE.fullmatch(register)
         count = int(span[3]) - int(span[2]) + 1 if span else 1

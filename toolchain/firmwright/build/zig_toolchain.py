@@ -29,9 +29,9 @@ _EXTRAS: Final = {
     "cortex-m33+nodsp": "-dsp",
     "cortex-m55": "+mve_fp+fp_armv8d16",
 }
-"""What a core of that name has by gcc's account; Zig's models are the bare architectures."""
+"""Features that gcc attributes to the cores; Zig's CPU models have only the architecture."""
 _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
-"""Cores for which musl, whose Linux has a larger one in mind, has assembly that they lack."""
+"""Cores that cannot execute musl's assembly, which targets larger Linux cores."""
 
 
 def zig_command() -> tuple[str, ...]:
@@ -60,15 +60,15 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 def zig_target(board: Board) -> tuple[str, ...]:
     """Return the Zig target and core of a bare-metal board."""
-    given = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
-    if board.toolchain == "riscv64-unknown-elf" and given.get("-march", "").startswith("rv32i"):
-        letters = given["-march"].removeprefix("rv32i").partition("_")[0]
+    options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
+    if board.toolchain == "riscv64-unknown-elf" and options.get("-march", "").startswith("rv32i"):
+        letters = options["-march"].removeprefix("rv32i").partition("_")[0]
         core = "generic_rv32" + "".join(f"+{letter}" for letter in letters)
         return ("-target", "riscv32-linux-musl", f"-mcpu={core}", "-mcmodel=medany")
-    name = given.get("-mcpu", "")
+    name = options.get("-mcpu", "")
     if board.toolchain != "arm-none-eabi" or not name:
         return ()
     hard = "-mfloat-abi=hard" in board.cpu_flags
-    unit = _UNITS.get(f"-mfpu={given.get('-mfpu')}", "")
+    unit = _UNITS.get(f"-mfpu={options.get('-mfpu')}", "")
     core = name.partition("+")[0].replace("-", "_") + _EXTRAS.get(name, "") + unit
     return ("-target", f"thumb-linux-musleabi{'hf' if hard else ''}", f"-mcpu={core}")

@@ -23,6 +23,7 @@ from firmwright.device.errors import (
     SessionLostError,
     Timeouts,
 )
+from firmwright.device.flash_image import check_read_back
 from firmwright.device.link_protocol import Command, Status, unpack_payload
 from firmwright.device.request_channel import Clock, RequestChannel
 from firmwright.device.transport import Transport
@@ -33,7 +34,7 @@ RECORD_ID_BYTES: Final = 8
 IMAGE_MAGIC: Final = 0x49525746
 IMAGE_BYTES: Final = 28
 KNOCK_S: Final = 20.0
-"""How long somebody is looked for; a board may have to be restarted by hand."""
+"""How long to greet; the board may have to be restarted by hand."""
 _KNOCKING: Final = Timeouts(
     hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1, started_grace_s=0.0
 )
@@ -148,15 +149,8 @@ class BootloaderClient:
     def verify(self, image: bytes) -> None:
         """Read the free slot back; a DeviceError names the first address that differs."""
         slot = self.info.free
-        found = self.read(slot, 0, len(image))
-        if found != image:
-            at = next(i for i, (a, b) in enumerate(zip(found, image, strict=True)) if a != b)
-            address = self.info.start + slot * self.info.slot_bytes + at
-            raise DeviceError(
-                f"at {address:#x} there is {found[at]:#04x}, not {image[at]:#04x}.",
-                where=self._transport.name,
-                hint="flash again; if it stays, the flash is worn or protected.",
-            )
+        address = self.info.start + slot * self.info.slot_bytes
+        check_read_back(self.read(slot, 0, len(image)), image, address, self._transport.name)
 
     def commit(self, image: bytes, identity: bytes) -> None:
         """Mark the written image as complete and pending; it runs on the next start."""
@@ -179,12 +173,12 @@ class BootloaderClient:
 
     def _hello(self) -> BootloaderInfo:
         answer = self._line.request(Command.BOOTLOADER_HELLO)
-        version, *numbers = unpack_payload(_HELLO, answer[:_HELLO_BYTES], "loader's hello")
+        version, *numbers = unpack_payload(_HELLO, answer[:_HELLO_BYTES], "bootloader's hello")
         if version != BOOTLOADER_VERSION:
             raise DeviceError(
-                f"the loader speaks version {version}; this firmwright speaks {BOOTLOADER_VERSION}.",
+                f"the bootloader has protocol version {version}, not {BOOTLOADER_VERSION}.",
                 where=self._transport.name,
-                hint="build and flash the loader with this version of firmwright.",
+                hint="build and flash the bootloader with this version of firmwright.",
             )
         return BootloaderInfo(answer[_HELLO_BYTES:].decode("ascii", "replace"), *numbers)
 
@@ -217,23 +211,23 @@ class BootloaderClient:
         missing = len(image) - self.info.room_bytes
         if missing > 0:
             raise DeviceError(
-                f"the image has {len(image):,} bytes; a slot has room for "
+                f"the image has {len(image):,} bytes; a slot holds "
                 f"{self.info.room_bytes:,}: {missing:,} too few.",
                 where=self.info.board,
-                hint="a loader with fewer slots, a smaller model, --optimize size.",
+                hint="use a bootloader with fewer slots, a smaller model or --optimize size.",
             )
 
     def _not_taken(self, refused: RefusedError) -> DeviceError:
         match refused.status:
             case Status.IO:
-                what = "the flash does not keep what is written"
-                hint = "it is worn or protected; the image that was there before stays."
+                what = "the flash does not retain written data"
+                hint = "the flash is worn or protected; the previous image is unchanged."
             case Status.UNSUPPORTED:
-                what = "the image is none that its application could serve"
+                what = "the image does not suit the application in the slots"
                 hint = "flash the whole application, without --model-only."
             case Status.RANGE:
-                what = "what is in the slot differs from the image, or the slot is not free"
-                hint = "flash again; another host may be at work."
+                what = "the slot differs from the image, or it is not free"
+                hint = "flash again; another host may be connected."
             case _:
                 return refused
         return DeviceError(f"{what}.", where=self._transport.name, hint=hint)
@@ -272,15 +266,15 @@ def enter_bootloader(
         except DeviceTimeoutError as nobody:
             if clock() >= deadline:
                 raise DeviceTimeoutError(
-                    f"no loader and no firmware answered within {patience_s:g} s.",
+                    f"neither bootloader nor firmware answered within {patience_s:g} s.",
                     where=transport.name,
-                    hint="restart the board while this knocks, for the loader listens then; "
+                    hint="restart the board during the attempt, when the bootloader listens; "
                     "firmwright bootloader --board B builds one.",
                 ) from nobody
     raise DeviceError(
-        "the firmware answers, but it restarts without a loader.",
+        "the firmware answers, but there is no bootloader on the board.",
         where=transport.name,
-        hint="firmwright bootloader --board B builds one; flash it once by another runner.",
+        hint="firmwright bootloader --board B builds one; flash it once with another tool.",
     )
 
 

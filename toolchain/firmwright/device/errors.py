@@ -9,14 +9,14 @@ from firmwright.device.fault_report import Fault
 from firmwright.device.link_protocol import Command, Status
 
 _REFUSALS = {
-    Status.COMMAND: "it does not know the command",
+    Status.COMMAND: "unknown command",
     Status.SIZE: "the payload has the wrong size",
-    Status.RANGE: "the index, offset or size lies outside",
-    Status.NO_OUTPUT: "there was no run on the input as written: write the input and run first",
+    Status.RANGE: "index, offset or size out of range",
+    Status.NO_OUTPUT: "no valid output: write the inputs and run first",
     Status.RUN: "the model's run failed",
-    Status.UNSUPPORTED: "this image cannot do it",
-    Status.IO: "its external memory cannot be read",
-    Status.PARAMS: "its parameter block is not written completely",
+    Status.UNSUPPORTED: "not supported by this image",
+    Status.IO: "external memory cannot be read",
+    Status.PARAMS: "the parameter block is incomplete",
 }
 
 
@@ -44,7 +44,7 @@ class Timeouts:
             case Command.HELLO:
                 return self.hello_s
             case Command.RUN | Command.STEP:
-                # Also before the run is known to be accepted: that note may have been lost.
+                # Also before the run is accepted, since that notice may have been lost.
                 return self.run_s
             case _:
                 return self.answer_s
@@ -63,10 +63,10 @@ class RefusedError(DeviceError):
     """The firmware refused a request; `status` gives the reason."""
 
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
-        known = status in Status.__members__.values()
-        reason = _REFUSALS.get(Status(status), "") if known else ""
+        is_known = status in Status.__members__.values()
+        reason = _REFUSALS.get(Status(status), "") if is_known else ""
         if (command, status) == (Command.HELLO, Status.COMMAND):
-            reason = "a loader answers, and there is no application in its slots"
+            reason = "only the bootloader answers; no slot holds an application"
         super().__init__(
             f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
             where=where,
@@ -80,10 +80,9 @@ class SessionLostError(DeviceError):
 
     def __init__(self, *, where: str) -> None:
         super().__init__(
-            "the firmware has forgotten this session: it restarted by itself, or another host "
-            "took the link over.",
+            "the firmware lost this session: it restarted, or another host took over the link.",
             where=where,
-            hint="start the session again; if it repeats, suspect the power supply.",
+            hint="start the session again; if this repeats, check the power supply.",
         )
 
 
@@ -98,14 +97,14 @@ def make_timeout_error(
     match command:
         case Command.HELLO:
             what = "no firmware answered"
-            hint = "check that the board runs firmware of firmwright's, and the baud rate."
+            hint = "check that the board runs Firmwright firmware, and check the baud rate."
         case Command.RUN | Command.STEP:
             what = "the run was accepted but did not end" if accepted else "no answer to run"
             hint = "a large model on a slow board may need a longer time-out."
         case _ if command >= Command.BOOTLOADER_HELLO:
-            what = "the loader did not go on answering"
-            hint = "flash again: it goes on where it was, and the board has what it ran before."
+            what = "the bootloader stopped answering"
+            hint = "flash again; the transfer resumes, and the previous image is unchanged."
         case _:
             what = f"no answer to {command.name.lower()}"
-            hint = "the firmware hangs or the line is too bad: reset the board and try again."
+            hint = "the firmware hangs or the line is unreliable: reset the board and try again."
     return DeviceTimeoutError(f"{what} within {patience_s:g} s.", where=where, hint=hint)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from firmwright.device.link_protocol import unpack_payload
 
 NO_OPERATOR = 0xFFFF
-_FENCE_FAMILY = 4
+_GUARD_FAMILY = 4
 _WATCHDOG = 0x100
-"""Added to a family: the watchdog restarted the firmware, and this is what it was at."""
+"""Added to a family if the watchdog restarted the firmware."""
 
 _FAULT_REGISTERS = {
     1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
@@ -84,14 +84,14 @@ class Fault:
             tuple(zip(names, words, strict=False)),
             None if operator == NO_OPERATOR else operator,
             0 if family & _WATCHDOG else stack,
-            _text(words[4:]) if family == _FENCE_FAMILY else "",
+            _text(words[4:]) if family == _GUARD_FAMILY else "",
             bool(family & _WATCHDOG),
         )
 
     def register(self, *names: str) -> int | None:
         """Return the first of these registers that the processor family has."""
-        found = dict(self.registers)
-        return next((found[name] for name in names if name in found), None)
+        values = dict(self.registers)
+        return next((values[name] for name in names if name in values), None)
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -107,8 +107,8 @@ class Fault:
             causes.append(f"value 0x{registers['mtval']:08x}")
         if "signal" in registers:
             address = registers["address_high"] << 32 | registers["address_low"]
-            what = _SIGNALS.get(registers["signal"], f"signal {registers['signal']}")
-            causes.append(f"{what}, address 0x{address:x}")
+            signal = _SIGNALS.get(registers["signal"], f"signal {registers['signal']}")
+            causes.append(f"{signal}, address 0x{address:x}")
         return tuple(causes)
 
     @property
@@ -117,47 +117,47 @@ class Fault:
         registers = dict(self.registers)
         if self.watchdog:
             return (
-                "a longer watchdog.timeout_ms if that operator may take so long; the firmware has "
+                "increase watchdog.timeout_ms if the operator may take that long; the firmware has "
                 "restarted and can be used again."
             )
         if self.pool:
             return (
-                "firmwright verify --board host --check-plan says which access leaves its buffer; "
-                "what a backend or a custom operator calls is not seen there."
+                "firmwright verify --board host --check-plan finds the out-of-bounds access, "
+                "except in code of backends and custom operators."
             )
         cfsr = registers.get("cfsr", 0)
         if any(cfsr >> bit & 1 for bit in _STACK_FAULTS):
             return "give the board a larger stack (limits.stack in board.toml)."
         if cfsr >> 19 & 1:
-            return "the core lacks the unit that the code uses: check --board and the core's flags."
+            return "the core lacks a required unit: check --board and the core's flags."
         if registers.get("mcause") == 2 or cfsr >> 16 & 1:
             return "check that the image was made for this core, and that its flash is intact."
         return (
             "build with extra=-fsanitize=address for the host, or verify --check-plan, to see "
-            "whether the model's code or what surrounds it goes out of bounds."
+            "whether the model or the surrounding code accesses memory out of bounds."
         )
 
     def __str__(self) -> str:
         if self.pool:
-            return self._broken_fence()
+            return self._broken_guard()
         why = f" ({', '.join(self.causes)})" if self.causes else ""
-        what = "the processor faulted"
+        event = "the processor faulted"
         if self.watchdog:
-            what, why = "the watchdog restarted the board: nobody fed it", ""
+            event, why = "the watchdog expired and restarted the board", ""
         where = "" if self.operator is None else f" in operator {self.operator}"
         values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
         stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
-        return f"{what}{where}{why}: {values}{stack}"
+        return f"{event}{where}{why}: {values}{stack}"
 
-    def _broken_fence(self) -> str:
-        at = dict(self.registers)
-        changed = f"{at['changed']} bytes" if at["changed"] > 1 else "1 byte"
-        side = "in front of" if at["below"] else "behind"
-        far = f"{at['distance']} further" if at["distance"] else "next to it"
-        where = "between two operators" if self.operator is None else f"in operator {self.operator}"
+    def _broken_guard(self) -> str:
+        words = dict(self.registers)
+        changed = f"{words['changed']} guard byte{'s' if words['changed'] > 1 else ''}"
+        side = "before" if words["below"] else "after"
+        when = "between operators" if self.operator is None else f"during operator {self.operator}"
         return (
-            f"somebody wrote beside a pool {where}: of the fence {side} pool {self.pool} {changed} "
-            f"changed, the nearest one {far}, at address 0x{at['address']:08x}"
+            f"out-of-bounds write next to pool {self.pool!r}, detected {when}: {changed} {side} it "
+            f"changed, the nearest at distance {words['distance']}, "
+            f"address 0x{words['address']:08x}"
         )
 
 

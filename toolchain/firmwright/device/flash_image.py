@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import DeviceError, UsageError
 
 UF2_BLOCK_BYTES: Final = 512
 UF2_DATA_BYTES: Final = 256
@@ -42,18 +42,35 @@ class FlashImage:
         for start, data in self.pieces:
             if start <= address and address + 4 <= start + len(data):
                 return int(struct.unpack_from("<I", data, address - start)[0])
-        raise UsageError(f"the image has nothing at {address:#x}.")
+        raise UsageError(f"the image has no data at {address:#x}.")
 
     def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
         """Split the pieces at multiples of `align`, padding with 0xFF."""
-        found = []
+        chunks = []
         for start, data in self.pieces:
             front = start % align
             padded = b"\xff" * front + data
             padded += b"\xff" * (-len(padded) % align)
             for at in range(0, len(padded), most_bytes):
-                found.append((start - front + at, padded[at : at + most_bytes]))
-        return tuple(found)
+                chunks.append((start - front + at, padded[at : at + most_bytes]))
+        return tuple(chunks)
+
+
+def check_read_back(
+    data: bytes,
+    expected: bytes,
+    address: int,
+    where: str,
+    hint: str = "flash again; if the error persists, the flash is worn or protected.",
+) -> None:
+    """Raise a DeviceError that names the first address at which `data` is not as expected."""
+    for at, (actual, byte) in enumerate(zip(data, expected, strict=True)):
+        if actual != byte:
+            raise DeviceError(
+                f"at {address + at:#x} there is {actual:#04x}, not {byte:#04x}.",
+                where=where,
+                hint=hint,
+            )
 
 
 def read_hex(file: Path) -> FlashImage:
@@ -73,11 +90,11 @@ def read_hex(file: Path) -> FlashImage:
             case 4:
                 base = int.from_bytes(data, "big") << 16
             case 3 | 5:
-                continue  # where execution starts: the vectors say that too
+                continue  # start address, which the vector table has as well
             case _:
-                raise UsageError(f"a record of type {kind} is not known.", where=where)
+                raise UsageError(f"unknown record type {kind}.", where=where)
     if not bytes_at:
-        raise UsageError("there is nothing to flash in this file.", where=str(file))
+        raise UsageError("the file contains no data.", where=str(file))
     return FlashImage(_joined(bytes_at))
 
 
@@ -87,7 +104,7 @@ def _record(line: str, where: str) -> tuple[int, int, bytes]:
     except ValueError:
         raw = b""
     if not line.startswith(":") or len(raw) < 5 or len(raw) != raw[0] + 5 or sum(raw) & 0xFF:
-        raise UsageError("this is not a record of Intel HEX.", where=where)
+        raise UsageError("this is not an Intel HEX record.", where=where)
     return raw[3], int.from_bytes(raw[1:3], "big"), raw[4:-1]
 
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
-from firmwright.device.flash_image import FlashImage
+from firmwright.device.flash_image import FlashImage, check_read_back
 
 PACKET_BYTES: Final = 1024
-"""What is asked for or sent at once where the stub does not say how much it takes."""
+"""The packet size to assume if the stub does not report one."""
 _HEX_OF_ONE_BYTE: Final = 2
 _ESCAPED: Final = frozenset(b"#$}*")
 _SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
@@ -79,14 +79,8 @@ class GdbClient(Closeable):
     def verify(self, image: FlashImage) -> None:
         """Read the image back; a DeviceError names the first address that differs."""
         for address, data in image.chunks(self._data_bytes):
-            found = self.read(address, len(data))
-            if found != data:
-                at = next(i for i, (a, b) in enumerate(zip(found, data, strict=True)) if a != b)
-                raise DeviceError(
-                    f"at {address + at:#x} there is {found[at]:#04x}, not {data[at]:#04x}.",
-                    where=self._address,
-                    hint="flash again; if it stays, the address is not memory that can be written.",
-                )
+            hint = "flash again; if the error persists, this memory is not writable."
+            check_read_back(self.read(address, len(data)), data, address, self._address, hint)
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory that needs no erasing."""
@@ -120,7 +114,7 @@ class GdbClient(Closeable):
         place = b"0,%x,%x" % (address, 2 if thumb else 4)
         self._expect_ok(b"Z" + place, f"stop at {address:#x}")
         stopped = self._request(b"c")
-        self._expect_ok(b"z" + place, "forget where to stop")
+        self._expect_ok(b"z" + place, "remove the breakpoint")
         if stopped[:1] not in (b"S", b"T"):
             raise self._refused("stop", stopped)
 
@@ -142,7 +136,7 @@ class GdbClient(Closeable):
         """Execute one instruction."""
         stopped = self._request(b"s")
         if stopped[:1] not in (b"S", b"T"):
-            raise self._refused("make one step", stopped)
+            raise self._refused("execute one instruction", stopped)
 
     def register(self, number: int) -> int:
         """Read a 32-bit register by its GDB number."""
@@ -150,7 +144,7 @@ class GdbClient(Closeable):
         try:
             return int.from_bytes(bytes.fromhex(answer.decode("ascii")), "little")
         except ValueError as error:
-            raise self._refused(f"give register {number}", answer) from error
+            raise self._refused(f"read register {number}", answer) from error
 
     # ---- Pieces -----------------------------------------------------------------------------
 
@@ -161,24 +155,24 @@ class GdbClient(Closeable):
 
     def _supported(self) -> int:
         answer = self._request(b"qSupported:xmlRegisters=arm,riscv").decode("ascii", "replace")
-        found = re.search(r"PacketSize=([0-9a-fA-F]+)", answer)
+        packet_size = re.search(r"PacketSize=([0-9a-fA-F]+)", answer)
         self._has_map = "qXfer:memory-map:read+" in answer
         self._has_features = "qXfer:features:read+" in answer
-        return min(int(found[1], 16), 8 * PACKET_BYTES) if found else PACKET_BYTES
+        return min(int(packet_size[1], 16), 8 * PACKET_BYTES) if packet_size else PACKET_BYTES
 
     def _flash_regions(self) -> tuple[_FlashRegion, ...]:
         text = b""
         while self._has_map:
             answer = self._request(b"qXfer:memory-map:read::%x,%x" % (len(text), 512))
             if answer[:1] not in (b"l", b"m"):
-                raise self._refused("give its memory map", answer)
+                raise self._refused("return its memory map", answer)
             text += answer[1:]
             if answer[:1] == b"l":
                 break
-        found = _REGION.findall(text.decode("ascii", "replace"))
+        regions = _REGION.findall(text.decode("ascii", "replace"))
         return tuple(
             _FlashRegion(int(start, 0), int(size, 0))
-            for kind, start, size in found
+            for kind, start, size in regions
             if kind == "flash"
         )
 
@@ -194,17 +188,17 @@ class GdbClient(Closeable):
         digits = value.to_bytes(4, "little").hex().encode()
         self._expect_ok(b"P%x=" % number + digits, f"set register {number}")
 
-    def _expect_ok(self, command: bytes, what: str) -> None:
+    def _expect_ok(self, command: bytes, action: str) -> None:
         answer = self._request(command)
         if answer != b"OK":
-            raise self._refused(what, answer)
+            raise self._refused(action, answer)
 
-    def _refused(self, what: str, answer: bytes) -> DeviceError:
-        said = answer.decode("ascii", "replace") or "nothing, which means that it does not know how"
+    def _refused(self, action: str, answer: bytes) -> DeviceError:
+        reply = answer.decode("ascii", "replace") or "with an empty packet (unsupported)"
         return DeviceError(
-            f"the stub did not {what}: it answered {said}.",
+            f"the stub failed to {action}: it answered {reply}.",
             where=self._address,
-            hint="halt the target, and check that the board is the one that the image is for.",
+            hint="halt the target, and check that the image is for this board.",
         )
 
     def _request(self, command: bytes) -> bytes:
@@ -224,31 +218,32 @@ class GdbClient(Closeable):
 
     def _receive(self) -> bytes:
         """Return the next packet after acknowledging it, skipping acknowledgements."""
-        while (found := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
+        while (packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
             try:
                 more = self._socket.recv(4096)
             except TimeoutError as error:
                 raise DeviceTimeoutError(
                     "the stub does not answer.",
                     where=self._address,
-                    hint="check that nobody else is connected to it.",
+                    hint="check that no other client is connected.",
                 ) from error
             except OSError as error:
                 raise self._gone(error) from error
             if not more:
                 raise self._gone(None)
             self._received += more
-        data, check = bytes(found[1]), int(found[2], 16)
-        del self._received[: found.end()]
+        data, check = bytes(packet[1]), int(packet[2], 16)
+        del self._received[: packet.end()]
         if sum(data) & 0xFF != check:
-            raise DeviceError("a packet of the stub is damaged.", where=self._address)
+            raise DeviceError("a packet from the stub is damaged.", where=self._address)
         with contextlib.suppress(OSError):
             self._socket.sendall(b"+")
         return _unescaped(data)
 
     def _gone(self, error: OSError | None) -> DeviceError:
         why = f": {error}" if error is not None else ""
-        return DeviceError(f"the stub hung up{why}.", where=self._address, hint="start it again.")
+        message = f"the stub closed the connection{why}."
+        return DeviceError(message, where=self._address, hint="start it again.")
 
 
 def _connect(address: str, timeout_s: float) -> socket.socket:
@@ -265,11 +260,11 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit():
             hint = "HOST:PORT, such as localhost:3333, or unix:PATH."
-            raise UsageError(f"{address!r} is not the address of a stub.", hint=hint)
+            raise UsageError(f"{address!r} is not a stub address.", hint=hint)
         return socket.create_connection((host or "localhost", int(port)), timeout_s)
     except OSError as error:
         raise DeviceError(
-            f"there is no stub to connect to: {error}.",
+            f"cannot connect to the stub: {error}.",
             where=address,
             hint="start the emulator with -S -gdb, or the debug probe's GDB server.",
         ) from error

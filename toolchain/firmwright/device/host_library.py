@@ -99,10 +99,10 @@ class LibrarySession(Closeable):
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one inference; the outputs are flat arrays by tensor name, in order."""
-        wanted = [tensor.name for tensor in self._model.inputs]
-        if sorted(inputs) != sorted(wanted):
+        expected = [tensor.name for tensor in self._model.inputs]
+        if sorted(inputs) != sorted(expected):
             raise UsageError(
-                f"the inputs given are {sorted(inputs)}; the model has {wanted}.",
+                f"the inputs are {sorted(inputs)}; the model has {expected}.",
                 where=self._model.name,
             )
         for tensor in self._model.inputs:

@@ -88,7 +88,7 @@ class InstructionCounter(Closeable):
 
     def read(self) -> tuple[InstructionCount, ...]:
         """Return the nonzero counts of the root's last call, in order of first execution."""
-        magic, used, entries, overflow, _, _ = self._header()
+        magic, count, entries, overflow, _, _ = self._header()
         if magic != _MAGIC or not entries:
             raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
         if overflow:
@@ -96,7 +96,7 @@ class InstructionCounter(Closeable):
                 "the code has too many instructions to count each.", where="QEMU's plugin"
             )
         start = _HEADER.size + self._steps * _STEP.itemsize
-        rows = np.fromfile(self._path, _CELL, used, offset=start)
+        rows = np.fromfile(self._path, _CELL, count, offset=start)
         return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
 
     def steps(self) -> tuple[FunctionEntry, ...]:
@@ -121,7 +121,7 @@ def build_counter_plugin(folder: Path) -> Path:
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
         raise ToolMissingError(
-            "counting needs a C compiler of this machine, and there is none.",
+            "counting requires a C compiler for this machine.",
             hint="apt install gcc.",
         )
     key = hashlib.sha256(" ".join(_FLAGS).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
@@ -130,14 +130,14 @@ def build_counter_plugin(folder: Path) -> Path:
         return library
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        made = Path(work) / library.name
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(made)]
+        compiled = Path(work) / library.name
+        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
         )
         if done.returncode:
-            raise ToolFailedError("QEMU's plugin does not compile.", output=done.stderr)
-        made.replace(library)
+            raise ToolFailedError("the QEMU plugin does not compile.", output=done.stderr)
+        compiled.replace(library)
     return library
 
 
@@ -151,9 +151,9 @@ def check_plugin_support(program: str) -> None:
     )
     if "\n-plugin " not in done.stdout:
         raise ToolMissingError(
-            f"{program} was built without plugins, so it cannot count.",
+            f"{program} was built without plugin support.",
             where=path,
-            hint="a QEMU configured with --enable-plugins; Debian's is.",
+            hint="use a QEMU configured with --enable-plugins, such as Debian's.",
         )
 
 

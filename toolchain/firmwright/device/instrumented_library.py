@@ -78,16 +78,16 @@ class AccessTracingSession(LibrarySession):
         if self._model.inputs_in_pools:
             for tensor in self._model.inputs:
                 self._touch(tensor.field, write=True)
-        found = super().run(inputs)
+        results = super().run(inputs)
         outputs = self._model.outputs if self._model.outputs_in_pools else ()
-        kept = sorted(self._kept) if self._model.outputs_in_pools else []
-        for name in (*(tensor.field for tensor in outputs), *kept, *self._model.state):
+        intact = sorted(self._kept) if self._model.outputs_in_pools else []
+        for name in (*(tensor.field for tensor in outputs), *intact, *self._model.state):
             self._touch(name, write=False)
         fault = self._watch.new("struct fwr_access_violation *")
         count = self._watcher.fwr_access_violations(fault)
         if count:
             raise InternalError(self._said(fault, count), where=self._model.name)
-        return found
+        return results
 
     def _describe(self, entry: Any, pool: str, size_bytes: int) -> None:
         mine = [(n, b) for n, b in enumerate(self._buffers, 1) if b.pool == pool]
@@ -118,17 +118,17 @@ class AccessTracingSession(LibrarySession):
         self._watcher.fwr_access_record(address, each.size_bytes, write)
 
     def _said(self, fault: Any, count: int) -> str:
-        who = self._by(fault.operator_index)
+        operator = self._by(fault.operator_index)
         pool = self._model.pools[fault.pool][0]
         more = f" ({count - 1:,} more such accesses)" if count > 1 else ""
         place = self._place(pool, fault.byte)
         if fault.kind == _OUTSIDE:
-            return f"{who} touches what is no buffer of pool {pool}: {place}{more}."
+            return f"{operator} accesses pool {pool} outside its buffers: {place}{more}."
         if fault.kind == _UNWRITTEN:
-            return f"{who} reads {place}, which nothing has written{more}."
+            return f"{operator} reads {place}, which has not been written{more}."
         owner = self._buffers[fault.owner - 1].name
-        by = self._by(fault.writer)
-        return f"{who} reads {place}, which {by} has overwritten with {owner}{more}."
+        writer = self._by(fault.writer)
+        return f"{operator} reads {place}, which {writer} has overwritten with {owner}{more}."
 
     def _by(self, operator: int) -> str:
         return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"

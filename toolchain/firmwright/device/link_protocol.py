@@ -18,7 +18,7 @@ LINK_VERSION = 2
 
 HEADER_BYTES = 6
 CRC_BYTES = 4
-HELLO_PAYLOAD_BYTES = 64  # the most that may be sent before both sides agreed on more
+HELLO_PAYLOAD_BYTES = 64  # the limit before both sides agree on more
 PAYLOAD_MAX_BYTES = 65000
 OPERATOR_BYTES = 16
 RUN_CHECKSUMS = 1
@@ -30,7 +30,7 @@ KIND_STARTED = 0xFD
 KIND_DAMAGED = 0xFE
 KIND_FAULT = 0xFF
 
-# A COBS block of 254 bytes takes one more; header, checksum and slack on top.
+# One extra byte per 254 for COBS, plus header, checksum and slack.
 _ENCODED_MAX_BYTES = (PAYLOAD_MAX_BYTES + HEADER_BYTES + CRC_BYTES) * 255 // 254 + 2
 
 
@@ -129,7 +129,7 @@ def cobs_encode(data: bytes) -> bytes:
         out += piece[254 * full :]
     last = len(data) - (data.rfind(b"\0") + 1)
     if last and last % 254 == 0:
-        del out[-1]  # a full block at the very end owes no zero, so nothing follows it
+        del out[-1]  # a full block at the end has no implied zero
     return bytes(out)
 
 
@@ -182,7 +182,7 @@ class FrameReader:
         """Return the frames, None for a damaged one, that the received bytes complete."""
         *ended, rest = (self._pending + data).split(b"\0")
         if len(rest) > _ENCODED_MAX_BYTES:
-            rest = rest[-_ENCODED_MAX_BYTES:]  # still too long for a frame; memory stays bounded
+            rest = rest[-_ENCODED_MAX_BYTES:]  # too long for a frame; keep memory bounded
         self._pending = bytearray(rest)
         return [decode_frame(bytes(block)) for block in ended if block]
 
@@ -242,7 +242,7 @@ def profile_request(first: int, count: int) -> bytes:
 def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
     if len(payload) != size_bytes:
         raise DeviceError(
-            f"the firmware's {what} has {len(payload)} bytes where {size_bytes} are expected.",
+            f"the firmware's {what} has {len(payload)} bytes instead of {size_bytes}.",
             hint="rebuild the firmware with this version of firmwright.",
         )
 
@@ -280,8 +280,8 @@ class Hello:
             version, abi = struct.unpack_from("<HH", payload)
             if (version, abi) != (LINK_VERSION, ABI):
                 raise DeviceError(
-                    f"the firmware speaks link version {version} with ABI {abi}; "
-                    f"this firmwright speaks {LINK_VERSION} with ABI {ABI}.",
+                    f"the firmware has link version {version} and ABI {abi}; "
+                    f"this firmwright requires {LINK_VERSION} and {ABI}.",
                     hint="rebuild and flash the firmware with this version of firmwright.",
                 )
         layout = "<HH16sHHHHHHIIIIIH"
@@ -346,7 +346,7 @@ class PauseReport:
 
     @classmethod
     def decode(cls, payload: bytes) -> PauseReport:
-        return cls(*unpack_payload("<HI", payload, "note of a pause"))
+        return cls(*unpack_payload("<HI", payload, "pause message"))
 
 
 def decode_tensor(payload: bytes) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from firmwright.device.transport import Transport
 
 READY = "m-ready"
 CHUNK_BYTES = 38
-"""Bytes of a sample in one command: what a command of 79 characters has room for."""
+"""Sample bytes per command, which has at most 79 characters."""
 _GREETING_EVERY_S = 1.0
 _QUIET_S = 0.1
 _GREETINGS = 10
@@ -80,9 +80,9 @@ class MlperfSession(Closeable):
         lines = self.command(text)
         laps = [int(line.removeprefix(_LAP)) for line in lines if line.startswith(_LAP)]
         if len(laps) != 2:
-            raise DeviceError(f"{len(laps)} time stamps in an answer, not two.", where=text)
-        told = _value(lines, "m-results-", text)
-        results = tuple(float(number) for number in told.rstrip(",").split(","))
+            raise DeviceError(f"the answer has {len(laps)} time stamps, not two.", where=text)
+        numbers = _value(lines, "m-results-", text)
+        results = tuple(float(number) for number in numbers.rstrip(",").split(","))
         return InferenceTiming(count, laps[1] - laps[0], results)
 
     def _greet(self) -> None:
@@ -99,9 +99,9 @@ class MlperfSession(Closeable):
             self._drain()
             return
         raise DeviceTimeoutError(
-            "nothing there answers the benchmark's protocol.",
+            "no answer in the benchmark's protocol.",
             where=self._transport.name,
-            hint="a firmware built with --firmware mlperf.",
+            hint="flash firmware built with --firmware mlperf.",
         )
 
     def _drain(self) -> None:
@@ -117,7 +117,7 @@ class MlperfSession(Closeable):
                 raise DeviceTimeoutError(
                     "the firmware did not answer in time.",
                     where=f"{self._transport.name}, {doing}",
-                    hint="--timeout, or fewer --iterations.",
+                    hint="increase --timeout or reduce --iterations.",
                 )
             self._received += self._transport.read(4096, left)
         line = bytes(self._received[:end])
@@ -127,7 +127,7 @@ class MlperfSession(Closeable):
 
 def _value(lines: tuple[str, ...], before: str, where: str) -> str:
     for line in lines:
-        found = re.fullmatch(re.escape(before) + r"\[?([^\]]*)\]?", line)
-        if found:
-            return found[1]
+        match = re.fullmatch(re.escape(before) + r"\[?([^\]]*)\]?", line)
+        if match:
+            return match[1]
     raise DeviceError(f"no {before} in the answer.", where=where)

@@ -59,7 +59,7 @@ class ProcessTransport:
                 where=self._name,
                 hint=hint or "build the firmware first, or install the program.",
             ) from error
-        assert self._process.stdout is not None  # it was asked for
+        assert self._process.stdout is not None  # requested by the caller
         self._reader = make_pipe_reader(self._process.stdout)
         atexit.register(self.close)
 
@@ -114,7 +114,7 @@ class ProcessTransport:
             case _:
                 ending = f"ended with exit code {code}"
         return DeviceError(
-            f"the process {ending} in the middle of a session.{self._last_words()}",
+            f"the process {ending} during a session.{self._last_words()}",
             where=self._name,
             hint=self._hint or "start the session again.",
         )
@@ -125,4 +125,4 @@ class ProcessTransport:
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         tail = "\n".join(lines[-_STDERR_LINES:])
-        return f" Its last words: {tail}" if tail else ""
+        return f" Its last output: {tail}" if tail else ""

@@ -26,7 +26,7 @@ class PtyProcess(Closeable):
             raise UsageError(
                 "this system has no pseudo terminals.",
                 where=str(command[0]),
-                hint="a board at a serial port, or Linux or macOS.",
+                hint="use a board on a serial port, or Linux or macOS.",
             )
         self._ours, self._theirs = os.openpty()
         importlib.import_module("tty").setraw(self._theirs)

@@ -67,7 +67,7 @@ class ReconnectingTransport:
         self._inner.close()
         until = self._clock() + self._patience_s
         while self._clock() < until:
-            self._sleep(RETRY_S)  # first too: a port may open and fail again at once
+            self._sleep(RETRY_S)  # also before the first attempt: a port may fail again at once
             try:
                 self._inner = self._reopen()
             except DeviceError:

@@ -42,7 +42,7 @@ _SEQUENCES = 1 << 16
 _SPLIT_AFTER_LOSSES = 4
 _CALL_BACK_AFTER_LOSSES = 6
 _CALL_BACK_BYTES = 700
-"""More than a firmware hears at a wrong baud before it goes back to that of its start-up."""
+"""More bytes than firmware accepts at a wrong rate before it restores the initial rate."""
 
 FaultExplainer = Callable[[Fault], str]
 Clock = Callable[[], float]
@@ -209,13 +209,13 @@ class RequestChannel:
                 self._transport.write(encoded)
                 flying.append((frame, size, len(encoded)))
                 sent += size
-            asked = self._clock()
-            until = min(asked + self._grown_wait_s(losses), deadline)
+            sent_at = self._clock()
+            until = min(sent_at + self._grown_wait_s(losses), deadline)
             answer = self._await([one[0] for one in flying], until)
             first, size, _ = flying[0]
             if answer is not None and answer.sequence == first.sequence:
                 self._require_ok(answer, command)
-                self._note(command, self._clock() - asked)
+                self._note(command, self._clock() - sent_at)
                 flying.popleft()
                 begin, losses = begin + size, 0
                 deadline = self._clock() + self._timeouts.of(command)
@@ -247,7 +247,7 @@ class RequestChannel:
                 if frame is None or frame.kind == KIND_DAMAGED:
                     until = min(until, self._clock() + self._timeouts.damage_grace_s)
                 elif frame.kind == KIND_STARTED:
-                    # It has forgotten this session, and will say so when it is asked again.
+                    # The firmware lost this session and will report that on the next request.
                     until = min(until, self._clock() + self._timeouts.started_grace_s)
                 elif self._answers(frame, requests):
                     return frame

@@ -15,7 +15,7 @@ from firmwright.device.gdb_client import GdbClient
 
 _ID: Final = b"SEGGER RTT\0\0\0\0\0\0"
 _UP, _DOWN = 24, 48
-"""Where the two channels begin in the block: name, bytes, size, write, read, flags; a word each."""
+"""Offset of the channels, each with six words: name, buffer, size, write, read, flags."""
 _WRITE, _READ = 12, 16
 _SEARCHED_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 4096
@@ -50,8 +50,8 @@ class RttTransport:
             if self._waiting or time.monotonic() >= deadline:
                 break
             time.sleep(_PAUSE_S)
-        found, self._waiting = self._waiting[:limit], self._waiting[limit:]
-        return found
+        data, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        return data
 
     def write(self, data: bytes) -> None:
         """Copy into the firmware's input buffer as space becomes free."""
@@ -59,9 +59,9 @@ class RttTransport:
         while data := data[self._put(data) :]:
             if time.monotonic() >= deadline:
                 raise DeviceError(
-                    "the firmware takes no more bytes out of its buffer.",
+                    "the firmware does not empty its receive buffer.",
                     where=self._name,
-                    hint="it hangs: reset the target.",
+                    hint="the firmware hangs: reset the target.",
                 )
             time.sleep(_PAUSE_S)
 
@@ -88,7 +88,7 @@ class RttTransport:
                 raise DeviceError(
                     f"no RTT block in the {size_bytes} bytes from {start:#x} on.",
                     where=self._name,
-                    hint='build the firmware for a board whose console has the driver "rtt".',
+                    hint='build the firmware for a board with console driver "rtt".',
                 )
 
     def _search(self, start: int, size_bytes: int) -> int | None:
@@ -130,16 +130,16 @@ class RttTransport:
         try:
             address, size, write, read = self._channel(_DOWN)
             room = (read - write - 1) % size
-            taken = min(room, len(data))
-            first = min(taken, size - write)
-            for at, piece in ((write, data[:first]), (0, data[first:taken])):
+            count = min(room, len(data))
+            first = min(count, size - write)
+            for at, piece in ((write, data[:first]), (0, data[first:count])):
                 if piece:
                     self._stub.write(address + at, piece)
-            if taken:
-                self._move(_DOWN + _WRITE, (write + taken) % size)
+            if count:
+                self._move(_DOWN + _WRITE, (write + count) % size)
         finally:
             self._stub.go()
-        return taken
+        return count
 
     def _move(self, at: int, place: int) -> None:
         self._stub.write(self._block + at, place.to_bytes(4, "little"))

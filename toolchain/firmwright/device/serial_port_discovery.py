@@ -32,14 +32,14 @@ PortChooser = Callable[[Sequence[SerialPortInfo]], SerialPortInfo]
 
 def usb_ports() -> tuple[SerialPortInfo, ...]:
     """Return the USB serial ports, sorted by name."""
-    found = [
+    ports = [
         SerialPortInfo(
             p.device, f"{p.vid:04x}:{p.pid:04x}", p.serial_number or "", p.description or ""
         )
         for p in list_ports.comports()
         if p.vid is not None and p.pid is not None
     ]
-    return tuple(sorted(found, key=lambda port: port.name))
+    return tuple(sorted(ports, key=lambda port: port.name))
 
 
 def find_serial_port(
@@ -51,9 +51,9 @@ def find_serial_port(
     """Return the port name of `board`, whose USB ids are `usb`."""
     if not usb:
         raise UsageError(
-            "the board is reached over a serial port, and none was named.",
+            "the board needs a serial port, and none was given.",
             where=board,
-            hint="name the port: --port /dev/ttyACM0.",
+            hint="give the port: --port /dev/ttyACM0.",
         )
     fitting = [port for port in ports if port.usb in usb]
     if len(fitting) == 1:
@@ -62,11 +62,11 @@ def find_serial_port(
         return choose(fitting).name
     if fitting:
         listed = "; ".join(map(str, fitting))
-        what = f"{len(fitting)} ports could be this board: {listed}."
-        raise UsageError(what, where=board, hint="name one: --port.")
+        what = f"{len(fitting)} ports match this board: {listed}."
+        raise UsageError(what, where=board, hint="choose one with --port.")
     seen = "; ".join(map(str, ports)) or "none"
     raise DeviceError(
-        f"no port has the USB ids {' or '.join(usb)}; the ports there are: {seen}.",
+        f"no port has USB id {' or '.join(usb)}; available ports: {seen}.",
         where=board,
-        hint="connect the board, or name its port: --port.",
+        hint="connect the board, or give its port with --port.",
     )

@@ -14,7 +14,7 @@ from firmwright.base.errors import DeviceError
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
 _GONE: tuple[type[Exception], ...] = (serial.SerialException, OSError)
-"""What a port raises that has gone; on POSIX waiting for its last bytes fails by another error."""
+"""Errors of a disconnected port; on POSIX, draining raises termios.error."""
 with contextlib.suppress(ImportError):
     import termios
 
@@ -86,8 +86,8 @@ class SerialTransport:
             raise self._gone(error) from error
 
     def close(self) -> None:
-        # pyserial shuts a socket down before it closes it, and if the other side has hung up
-        # already it then leaves it open.
+        # pyserial shuts a socket down before closing it. If the other side has disconnected,
+        # it leaves the socket open.
         left_open = getattr(self._port, "_socket", None)
         self._port.close()
         if left_open is not None:

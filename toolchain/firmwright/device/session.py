@@ -56,7 +56,7 @@ __all__ = [
 Arrays = Mapping[str, NDArray[Any]]
 
 _PAYLOAD_MIN_BYTES = 32
-_DATA_HEADER_BYTES = 6  # the longest header before data in a payload
+_DATA_HEADER_BYTES = 6  # longest header before data in a payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ class Session(Closeable):
 
     def write_inputs(self, inputs: Arrays) -> None:
         """Write every input, given as arrays of the right dtype and size in C order."""
-        wanted = [tensor.name for tensor in self.info.inputs]
-        if sorted(inputs) != sorted(wanted):
+        expected = [tensor.name for tensor in self.info.inputs]
+        if sorted(inputs) != sorted(expected):
             raise UsageError(
-                f"the inputs given are {sorted(inputs)}; the model has {wanted}.",
+                f"the inputs are {sorted(inputs)}; the model has {expected}.",
                 where=self.info.model_name,
             )
         blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
@@ -155,7 +155,7 @@ class Session(Closeable):
         if len(params) != self.info.params_bytes:
             raise UsageError(
                 f"the parameter block has {len(params)} bytes; "
-                f"the firmware takes {self.info.params_bytes}.",
+                f"the firmware expects {self.info.params_bytes}.",
                 where=self.info.model_name,
             )
 
@@ -263,7 +263,7 @@ class Session(Closeable):
 
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
-        # If the answer got lost, the repeated request meets a firmware that restarted already.
+        # If the answer was lost, the firmware has restarted before the repeated request.
         with contextlib.suppress(SessionLostError):
             self._line.request(Command.RESET)
         self._line.renew()
@@ -277,15 +277,15 @@ class Session(Closeable):
         name = self._text(TextKind.MODEL)
         if self._model_id is not None and hello.model_id != self._model_id:
             raise DeviceError(
-                f"the firmware holds the model {name} with id {hello.model_id.hex()}, "
+                f"the firmware contains the model {name} with id {hello.model_id.hex()}, "
                 f"not the expected {self._model_id.hex()}.",
                 where=self._transport.name,
                 hint="build and flash the firmware of this model again.",
             )
         if hello.payload_max_bytes < _PAYLOAD_MIN_BYTES:
             raise DeviceError(
-                f"the firmware takes payloads of {hello.payload_max_bytes} bytes at most; "
-                f"{_PAYLOAD_MIN_BYTES} are the least.",
+                f"the firmware's largest payload is {hello.payload_max_bytes} bytes; "
+                f"the minimum is {_PAYLOAD_MIN_BYTES}.",
                 where=self._transport.name,
             )
         self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
@@ -330,7 +330,7 @@ class Session(Closeable):
                 continue
             total = int.from_bytes(answer[:2], "little")
             if len(text) < total and len(answer) <= 2:
-                raise DeviceError("a text ends before its length.", where=self._transport.name)
+                raise DeviceError("a text is shorter than its length.", where=self._transport.name)
             text += answer[2:]
         return text.decode("utf-8", errors="replace")
 
@@ -363,8 +363,8 @@ class Session(Closeable):
         data = self._transfer(command, request, size_bytes, header_bytes=0)
         if len(data) != size_bytes:
             raise DeviceError(
-                f"the firmware sent {len(data)} bytes of an output where {size_bytes} "
-                "were asked for.",
+                f"the firmware sent {len(data)} bytes of an output instead of {size_bytes} "
+                "requested.",
                 where=self._transport.name,
             )
         return data

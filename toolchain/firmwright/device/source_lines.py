@@ -31,20 +31,20 @@ def find_source_lines(
     elf: Path, addresses: Iterable[int], *, toolchain: str = ""
 ) -> tuple[tuple[SourceLocation, ...], ...]:
     """Return the locations of each address; `toolchain` is the prefix of the GNU tools."""
-    wanted = [f"{address:#x}" for address in addresses]
+    arguments = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
     try:
         done = subprocess.run(
-            [tool, "-a", "-f", "-i", "-e", str(elf), *wanted],
+            [tool, "-a", "-f", "-i", "-e", str(elf), *arguments],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        log.info("%s cannot say where it was: %s", tool, error)
-        return tuple(() for _ in wanted)
-    return _read(done.stdout, len(wanted))
+        log.info("%s cannot find the source line: %s", tool, error)
+        return tuple(() for _ in arguments)
+    return _read(done.stdout, len(arguments))
 
 
 def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:

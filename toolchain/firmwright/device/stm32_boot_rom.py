@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
-from firmwright.device.flash_image import FlashImage
+from firmwright.device.flash_image import FlashImage, check_read_back
 from firmwright.device.transport import Transport
 
 BAUD: Final = 115200
@@ -31,7 +31,7 @@ _GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
 _BLOCK_BYTES: Final = 256
 _ANSWER_S: Final = 1.0
 _ERASE_S: Final = 60.0
-"""Of a whole chip: two megabytes take half a minute."""
+"""For a whole chip; two megabytes take half a minute."""
 _SYNC_TRIES: Final = 5
 
 ProgressCallback = Callable[[int, int], None]
@@ -61,14 +61,7 @@ class Stm32BootRom:
     def verify(self, image: FlashImage) -> None:
         """Read the image back; a DeviceError names the first address that differs."""
         for address, data in image.chunks(_BLOCK_BYTES):
-            found = self._read(address, len(data))
-            if found != data:
-                at = next(i for i, (a, b) in enumerate(zip(found, data, strict=True)) if a != b)
-                raise DeviceError(
-                    f"at {address + at:#x} there is {found[at]:#04x}, not {data[at]:#04x}.",
-                    where=self._line.name,
-                    hint="flash again; if it stays, the flash is worn or protected.",
-                )
+            check_read_back(self._read(address, len(data)), data, address, self._line.name)
 
     def start(self, address: int) -> None:
         """Start the program with its vector table at `address`."""
@@ -87,20 +80,20 @@ class Stm32BootRom:
         raise DeviceTimeoutError(
             "no boot ROM answers.",
             where=self._line.name,
-            hint="set BOOT0 high, reset the chip; its ROM listens on certain pins only.",
+            hint="set BOOT0 high and reset the chip; the ROM listens only on certain pins.",
         )
 
     def _get(self) -> bytes:
-        self._command(_GET, "say what it can do")
+        self._command(_GET, "report its commands")
         count = self._take(1)[0] + 1
         answer = self._take(count)
-        self._acknowledged("say what it can do")
+        self._acknowledged("report its commands")
         return answer[1:]
 
     def _chip_id(self) -> int:
-        self._command(_GET_ID, "name the chip")
+        self._command(_GET_ID, "report the chip id")
         answer = self._take(self._take(1)[0] + 1)
-        self._acknowledged("name the chip")
+        self._acknowledged("report the chip id")
         return int.from_bytes(answer, "big")
 
     def _erase(self) -> None:
@@ -119,24 +112,24 @@ class Stm32BootRom:
         self._acknowledged(f"read at {address:#x}")
         return self._take(size_bytes)
 
-    def _command(self, command: int, what: str) -> None:
+    def _command(self, command: int, action: str) -> None:
         self._line.write(_with_complement(command))
-        self._acknowledged(what)
+        self._acknowledged(action)
 
-    def _send_checked(self, data: bytes, what: str) -> None:
+    def _send_checked(self, data: bytes, action: str) -> None:
         check = 0
         for byte in data:
             check ^= byte
         self._line.write(data + bytes((check,)))
-        self._acknowledged(what)
+        self._acknowledged(action)
 
-    def _acknowledged(self, what: str, timeout_s: float = _ANSWER_S) -> None:
+    def _acknowledged(self, action: str, timeout_s: float = _ANSWER_S) -> None:
         answer = self._take(1, timeout_s)[0]
         if answer == _ACK:
             return
-        said = "refused to" if answer == _NACK else f"answered {answer:#04x} where it was to"
+        reply = "refused to" if answer == _NACK else f"answered {answer:#04x} and did not"
         raise DeviceError(
-            f"the boot ROM {said} {what}.",
+            f"the boot ROM {reply} {action}.",
             where=self._line.name,
             hint="the flash may be protected (option bytes), or the address is not of this chip.",
         )

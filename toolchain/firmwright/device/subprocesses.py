@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 65536
 def popen_options(platform: str = sys.platform) -> dict[str, Any]:
     """Return the keyword arguments of Popen for this platform, except command and pipes."""
     if platform == "win32":
-        # CREATE_NEW_PROCESS_GROUP: an interrupt is ours to handle, not the child's.
+        # CREATE_NEW_PROCESS_GROUP keeps interrupts away from the child.
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
     dies = _die_with_parent() if platform.startswith("linux") else None
     return {"start_new_session": True, "preexec_fn": dies}
@@ -51,7 +51,7 @@ def _die_with_parent() -> Callable[[], None]:
     def before_exec() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
-            os._exit(1)  # it died before the request took hold
+            os._exit(1)  # the parent died before the request took effect
 
     return before_exec
 
@@ -104,5 +104,5 @@ class ThreadPipeReader:
             try:
                 piece = os.read(handle, _PIECE_BYTES)
             except OSError:
-                piece = b""  # closed under our hands
+                piece = b""  # closed concurrently
             self._pieces.put(piece)

@@ -60,12 +60,12 @@ def plugin_for_port(port: str) -> TransportFactory | None:
 
 def plugin_for_board(board: Board) -> TransportFactory:
     """Return the plug-in of the board's `[run]` table; raise UsageError if it is not installed."""
-    found = load_transport_plugins()
-    if board.run.program not in found:
-        known = ", ".join(found) or "none is installed"
+    plugins = load_transport_plugins()
+    if board.run.program not in plugins:
+        installed = ", ".join(plugins) or "none is installed"
         raise UsageError(
-            f"no package offers the transport {board.run.program!r}.",
+            f"no package provides the transport {board.run.program!r}.",
             where=board.name,
-            hint=f"install the one that does (entry point {ENTRY_POINT_GROUP}); offered: {known}.",
+            hint=f"install one (entry point {ENTRY_POINT_GROUP}); installed: {installed}.",
         )
-    return found[board.run.program]
+    return plugins[board.run.program]
