@@ -1,4 +1,4 @@
-"""Writes .tflite files of several operators and subgraphs with the published schema's classes.
+"""Writer of .tflite files with several operators and subgraphs, using the published schema.
 
     file = ModelFile()
     main = file.graph("main")
@@ -8,8 +8,8 @@
     main.outputs(y)
     data = file.data()
 
-An operator's name is that of the schema, or `custom:NAME`; its options are the fields of its table,
-in the schema's own names, behind the table's name.
+Operator names are those of the schema, or `custom:NAME`. The name of the options table precedes its
+fields, which have the names of the schema.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tflite_writer import flexbuffer
 
 
 class GraphFile:
-    """A subgraph; tensors are known by their index in it."""
+    """A subgraph; tensors are identified by their index."""
 
     def __init__(self, file: ModelFile, name: str) -> None:
         self.file = file
-        self.made = schema.SubGraphT()
-        self.made.name = name
-        self.made.tensors, self.made.operators = [], []
-        self.made.inputs, self.made.outputs = [], []
+        self.table = schema.SubGraphT()
+        self.table.name = name
+        self.table.tensors, self.table.operators = [], []
+        self.table.inputs, self.table.outputs = [], []
 
     def tensor(
         self,
@@ -45,22 +45,22 @@ class GraphFile:
         axis: int = 0,
         variable: bool = False,
     ) -> int:
-        made = schema.TensorT()
-        made.name, made.shape = name, list(shape)
-        made.type = getattr(schema.TensorType, dtype.upper())
-        made.isVariable = variable
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape = name, list(shape)
+        tensor.type = getattr(schema.TensorType, dtype.upper())
+        tensor.isVariable = variable
         if scale:
             quant = schema.QuantizationParametersT()
             quant.scale = np.atleast_1d(np.array(scale, np.float32))
             quant.zeroPoint = np.full(quant.scale.shape, zero_point, np.int64)
             quant.quantizedDimension = axis
-            made.quantization = quant
-        self.made.tensors.append(made)
-        return len(self.made.tensors) - 1
+            tensor.quantization = quant
+        self.table.tensors.append(tensor)
+        return len(self.table.tensors) - 1
 
     def input(self, name: str, *kind: Any) -> int:
         index = self.tensor(name, *kind)
-        self.made.inputs.append(index)
+        self.table.inputs.append(index)
         return index
 
     def constant(
@@ -69,7 +69,7 @@ class GraphFile:
         index = self.tensor(name, data.dtype.name, data.shape, scale, zero_point)
         buffer = schema.BufferT()
         buffer.data = np.frombuffer(data.tobytes(), np.uint8)
-        self.made.tensors[index].buffer = len(self.file.model.buffers)
+        self.table.tensors[index].buffer = len(self.file.model.buffers)
         self.file.model.buffers.append(buffer)
         return index
 
@@ -82,40 +82,40 @@ class GraphFile:
         /,
         **options: Any,
     ) -> None:
-        made = schema.OperatorT()
-        made.opcodeIndex = self.file.code(name)
-        made.inputs, made.outputs = list(inputs), list(outputs)
+        operator = schema.OperatorT()
+        operator.opcodeIndex = self.file.code(name)
+        operator.inputs, operator.outputs = list(inputs), list(outputs)
         if name.startswith("custom:"):
-            made.customOptions = flexbuffer(options)
+            operator.customOptions = flexbuffer(options)
         elif table:
-            made.builtinOptionsType = getattr(schema.BuiltinOptions, table)
-            made.builtinOptions = getattr(schema, f"{table}T")()
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, table)
+            operator.builtinOptions = getattr(schema, f"{table}T")()
             for field, value in options.items():
-                assert hasattr(made.builtinOptions, field)
-                setattr(made.builtinOptions, field, value)
-        self.made.operators.append(made)
+                assert hasattr(operator.builtinOptions, field)
+                setattr(operator.builtinOptions, field, value)
+        self.table.operators.append(operator)
 
     def outputs(self, *indices: int) -> None:
-        self.made.outputs += indices
+        self.table.outputs += indices
 
     # ---- variables -----------------------------------------------------------------------------
 
     def handle(self, name: str) -> int:
-        made = self.tensor(f"{name}/handle", "resource")
-        self.op("VAR_HANDLE", [], [made], "VarHandleOptions", container="", sharedName=name)
-        return made
+        tensor = self.tensor(f"{name}/handle", "resource")
+        self.op("VAR_HANDLE", [], [tensor], "VarHandleOptions", container="", sharedName=name)
+        return tensor
 
     def read(self, handle: int, name: str, *kind: Any) -> int:
-        made = self.tensor(name, *kind)
-        self.op("READ_VARIABLE", [handle], [made], "ReadVariableOptions")
-        return made
+        tensor = self.tensor(name, *kind)
+        self.op("READ_VARIABLE", [handle], [tensor], "ReadVariableOptions")
+        return tensor
 
     def assign(self, handle: int, value: int) -> None:
         self.op("ASSIGN_VARIABLE", [handle, value], [], "AssignVariableOptions")
 
 
 class ModelFile:
-    """A model: its first graph is the one that runs."""
+    """A model; its first graph is the main graph."""
 
     def __init__(self) -> None:
         self.model = schema.ModelT()
@@ -127,30 +127,30 @@ class ModelFile:
         self.codes: dict[str, int] = {}
 
     def graph(self, name: str) -> GraphFile:
-        made = GraphFile(self, name)
-        self.model.subgraphs.append(made.made)
-        return made
+        graph = GraphFile(self, name)
+        self.model.subgraphs.append(graph.table)
+        return graph
 
     def signature(
         self, key: str, graph: int, inputs: Mapping[str, int], outputs: Mapping[str, int]
     ) -> None:
-        made = schema.SignatureDefT()
-        made.signatureKey, made.subgraphIndex = key, graph
-        made.inputs = [_named(name, index) for name, index in inputs.items()]
-        made.outputs = [_named(name, index) for name, index in outputs.items()]
-        self.model.signatureDefs.append(made)
+        signature = schema.SignatureDefT()
+        signature.signatureKey, signature.subgraphIndex = key, graph
+        signature.inputs = [_named(name, index) for name, index in inputs.items()]
+        signature.outputs = [_named(name, index) for name, index in outputs.items()]
+        self.model.signatureDefs.append(signature)
 
     def code(self, name: str) -> int:
         if name not in self.codes:
-            made = schema.OperatorCodeT()
+            code = schema.OperatorCodeT()
             kind = "CUSTOM" if name.startswith("custom:") else name
             number = getattr(schema.BuiltinOperator, kind)
-            made.builtinCode, made.deprecatedBuiltinCode = number, min(number, 127)
-            made.version = {"ADD": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}.get(name, 1)
+            code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
+            code.version = {"ADD": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}.get(name, 1)
             if kind == "CUSTOM":
-                made.customCode = name.removeprefix("custom:")
+                code.customCode = name.removeprefix("custom:")
             self.codes[name] = len(self.model.operatorCodes)
-            self.model.operatorCodes.append(made)
+            self.model.operatorCodes.append(code)
         return self.codes[name]
 
     def data(self) -> bytes:
@@ -160,6 +160,6 @@ class ModelFile:
 
 
 def _named(name: str, index: int) -> Any:
-    made = schema.TensorMapT()
-    made.name, made.tensorIndex = name, index
-    return made
+    entry = schema.TensorMapT()
+    entry.name, entry.tensorIndex = name, index
+    return entry

@@ -1,4 +1,4 @@
-"""IF and WHILE: against both runtimes, in the AOT main, and what is refused."""
+"""IF and WHILE: comparison with both runtimes, generated C, and rejected models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = ("int32", (1,))
 
 
 def branch(graph: GraphFile, op: str, table: str, *, swap: bool = False) -> None:
-    """x op y, and the larger one; with `swap` the second result is a parameter."""
+    """Build outputs x op y and max(x op y, y); with `swap` the second output is y."""
     x, y = graph.input("x", *KIND), graph.input("y", *KIND)
     total = graph.tensor("total", *KIND)
     graph.op(op, [x, y], [total], table)
@@ -38,10 +38,10 @@ def branch(graph: GraphFile, op: str, table: str, *, swap: bool = False) -> None
 
 
 def branches_and_a_loop(*, plain: bool = False) -> bytes:
-    """`up` says which of two branches runs; then there are `rounds` of a sum.
+    """Build a model where `up` selects a branch, followed by a loop of `rounds` sums.
 
-    In each of them two values change places, `plain` as they are: LiteRT then has one of them
-    twice, for it copies a loop's values one after another in place.
+    Each round swaps two values. With `plain` the swap is direct; LiteRT then duplicates one value,
+    because it copies loop values one by one in place.
     """
     file = ModelFile()
     main = file.graph("main")
@@ -65,8 +65,8 @@ def branches_and_a_loop(*, plain: bool = False) -> bytes:
         swapped = [values[2], values[1]]
         if not plain:
             swapped = [graph.tensor(name, *KIND) for name in ("new_a", "new_b")]
-            for value, made in zip(values[:0:-1], swapped, strict=True):
-                graph.op("MAXIMUM", [value, value], [made], "MaximumMinimumOptions")
+            for value, copy in zip(values[:0:-1], swapped, strict=True):
+                graph.op("MAXIMUM", [value, value], [copy], "MaximumMinimumOptions")
         graph.outputs(left, total, *swapped)
 
     up = main.input("up", "bool", (1,))
@@ -111,27 +111,27 @@ def compiled_for(board: str, **options: Any) -> Compilation:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-def test_branches_and_loops_compute_what_the_runtimes_compute(numerics: str) -> None:
-    found = verify(compiled_for("host", numerics=numerics), batch=samples())
-    assert found.values == 5 * (6 + 6 + 1)
-    assert found.exact
+def test_branches_and_loops_match_the_runtimes(numerics: str) -> None:
+    verification = verify(compiled_for("host", numerics=numerics), batch=samples())
+    assert verification.values == 5 * (6 + 6 + 1)
+    assert verification.exact
 
 
-def test_references_and_the_interpreter_agree() -> None:
+def test_references_and_interpreter_agree() -> None:
     compiled = compiled_for("mps2-an386")
-    given = samples().samples
+    inputs = samples().samples
     theirs, ours = (
-        run_numpy_reference(compiled.imported, given),
-        run_interpreter(compiled.module, given),
+        run_numpy_reference(compiled.imported, inputs),
+        run_interpreter(compiled.module, inputs),
     )
-    for wanted, got in zip(theirs.outputs, ours.outputs, strict=True):
-        for name, value in wanted.items():
+    for expected, got in zip(theirs.outputs, ours.outputs, strict=True):
+        for name, value in expected.items():
             np.testing.assert_array_equal(got[name], value)
     assert parse_module(print_module(compiled.imported)) == compiled.imported
     assert parse_module(print_module(compiled.module)) == compiled.module
 
 
-def test_each_branch_and_round_is_statements_of_the_run() -> None:
+def test_branches_and_loops_are_statements_of_the_run_function() -> None:
     text = compiled_for("mps2-an386").tree.files["model/flow.c"]
     assert isinstance(text, str)
     main = text[text.index("int32_t flow_run(") :]
@@ -142,12 +142,12 @@ def test_each_branch_and_round_is_statements_of_the_run() -> None:
 
 @pytest.mark.host_c
 @pytest.mark.gcc
-def test_the_plan_of_branches_and_loops_is_watched() -> None:
+def test_plan_of_branches_and_loops_passes_access_tracing() -> None:
     assert verify(compiled_for("host"), batch=samples(), open_with=open_checked_session).exact
 
 
 def variables_in_branches_and_loops() -> bytes:
-    """`up` adds x to `sum` or only reads it; then a loop takes `count` up and adds it to `last`."""
+    """Build a model where `up` adds x to `sum` or only reads it, and a loop updates `count`, `last`."""
     file = ModelFile()
     main = file.graph("main")
     then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))
@@ -197,22 +197,24 @@ def variables_in_branches_and_loops() -> bytes:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-def test_variables_inside_of_branches_and_loops_are_values_that_these_take_and_give(
+def test_variables_in_branches_and_loops_become_inputs_and_outputs(
     numerics: str,
 ) -> None:
     data = variables_in_branches_and_loops()
     model = Model(load_module_bytes(data, "kept.tflite"), data)
-    given = [
+    inputs = [
         {name: value for name, value in sample.items() if name != "y"}
         for sample in samples().samples
     ]
-    found = verify(compile_for(model, "host", numerics=numerics), batch=SampleBatch(tuple(given)))
-    assert found.values == 5 * (6 + 6 + 1)
-    assert found.exact
+    verification = verify(
+        compile_for(model, "host", numerics=numerics), batch=SampleBatch(tuple(inputs))
+    )
+    assert verification.values == 5 * (6 + 6 + 1)
+    assert verification.exact
     assert {state.value.name for state in model.module.entry.state} == {"sum", "last", "count"}  # type: ignore[union-attr]  # a graph
 
 
-def test_variables_that_a_condition_assigns_are_refused() -> None:
+def test_variable_assigned_by_a_loop_condition_is_rejected() -> None:
     file = ModelFile()
     main, cond, body = file.graph("main"), file.graph("cond"), file.graph("body")
     x, y = main.input("x", "bool", (1,)), main.tensor("y", "bool", (1,))
@@ -226,7 +228,7 @@ def test_variables_that_a_condition_assigns_are_refused() -> None:
         load_module_bytes(file.data(), "v.tflite")
 
 
-def test_functions_that_do_not_fit_a_call_are_named() -> None:
+def test_functions_that_do_not_match_a_call_are_reported() -> None:
     text = """firmwright ir 1
 module @m
 attrs {entry="main"}

@@ -1,4 +1,4 @@
-"""Signatures of one file: each an entry point, several of them in one firmware with one state."""
+"""Signatures of one file as entry points that share state in one firmware."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIND = ("int8", (1, 4), 0.5, 3)
 
 
 def add_and_ask() -> bytes:
-    """`add` takes x into the variable `sum`; `ask` gives the larger of it and y."""
+    """Build a file where `add` adds x to the variable `sum` and `ask` returns max(sum, y)."""
     file = ModelFile()
     first, second = file.graph("add"), file.graph("ask")
     x, result = _entry(first, "x", "ADD", "AddOptions", assigns=True)
@@ -32,12 +32,12 @@ def add_and_ask() -> bytes:
 
 def _entry(graph: GraphFile, name: str, op: str, table: str, *, assigns: bool) -> tuple[int, int]:
     x, handle = graph.input(name, *KIND), graph.handle("sum")
-    made = graph.tensor(f"{name}/made", *KIND)
-    graph.op(op, [graph.read(handle, f"{name}/before", *KIND), x], [made], table)
+    result = graph.tensor(f"{name}/made", *KIND)
+    graph.op(op, [graph.read(handle, f"{name}/before", *KIND), x], [result], table)
     if assigns:
-        graph.assign(handle, made)
-    graph.outputs(made)
-    return x, made
+        graph.assign(handle, result)
+    graph.outputs(result)
+    return x, result
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def entry_points(path: Path, board: str) -> list[Compilation]:
     return [compile_for(model, board, numerics="tflm") for model in models]
 
 
-def test_a_file_of_several_entry_points_says_how_to_name_one(path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"\(add, ask\): name one, as calc.tflite:ask"):
+def test_file_with_several_entry_points_needs_a_selection(path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"\(add, ask\): select one, as calc.tflite:ask"):
         load_model(path)
     with pytest.raises(UsageError, match="no signature 'sub'"):
         load_model(f"{path}:sub")
@@ -63,12 +63,12 @@ def test_a_file_of_several_entry_points_says_how_to_name_one(path: Path) -> None
 
 
 @pytest.mark.host_c
-def test_an_entry_point_is_verified_by_its_own_subgraph(path: Path) -> None:
+def test_entry_point_is_verified_against_its_own_subgraph(path: Path) -> None:
     _, ask = entry_points(path, "host")
     assert verify(ask, samples=4).exact
 
 
-def test_entry_points_of_one_file_share_its_variables(path: Path) -> None:
+def test_entry_points_of_one_file_share_variables(path: Path) -> None:
     parts = bundle(entry_points(path, "mps2-an386")).parts
     placed = [part.module.plan.placements["sum"] for part in parts if part.module.plan]
     assert placed[0] == placed[1]
@@ -112,19 +112,19 @@ int main(void)
 
 
 @pytest.mark.host_c
-def test_one_entry_point_reads_what_the_other_has_kept(path: Path, tmp_path: Path) -> None:
-    made = bundle(entry_points(path, "host"))
-    made.tree.write(tmp_path)
+def test_entry_point_reads_state_of_the_other(path: Path, tmp_path: Path) -> None:
+    compilation = bundle(entry_points(path, "host"))
+    compilation.tree.write(tmp_path)
     (tmp_path / "main.c").write_text(_MAIN)
     sources = ["main.c", *map(str, sorted((tmp_path / "model").glob("*.c")))]
     command = ["cc", "-std=c99", "-fsanitize=address,undefined", "-I.", "-o", "main", *sources]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
-    # 13 stands for 5: the sums are 5, 10 and 15, that is 13, 23 and 33; 21 is the least answer.
+    # A stored 13 is the value 5: the sums 5, 10 and 15 are stored as 13, 23 and 33.
     assert done.stdout == "21 23 33 "
 
 
-def test_entry_points_that_begin_a_variable_otherwise_are_refused(path: Path) -> None:
+def test_different_initial_values_of_a_variable_are_rejected(path: Path) -> None:
     add, ask = entry_points(path, "host")
     (state,) = ask.module.io.state
     other = replace(ask.module.constants[state.initial], data=b"\1\2\3\4")
@@ -133,7 +133,7 @@ def test_entry_points_that_begin_a_variable_otherwise_are_refused(path: Path) ->
         bundle([add, replace(ask, module=changed)])
 
 
-def test_a_path_with_a_colon_may_be_a_file(tmp_path: Path) -> None:
+def test_path_with_a_colon_can_be_a_file(tmp_path: Path) -> None:
     file = tmp_path / "odd.tflite:name"
     model = ModelFile()
     graph = model.graph("main")

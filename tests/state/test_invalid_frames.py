@@ -1,6 +1,6 @@
-"""Framers and stackers before they have enough: which frames TFLM calls valid, and what they hold.
+"""Framers and stackers before enough samples have arrived, compared with TFLM.
 
-What TFLM leaves in a frame that is not valid is whatever was there: only valid ones are compared.
+TFLM leaves invalid frames unwritten, so only the contents of valid frames are compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_valid_frames_are_those_of_tflm(name: str) -> None:
+def test_valid_frames_match_tflm(name: str) -> None:
     data = CASES[name]
     module = load_module_bytes(data, f"{name}.tflite")
     (x,) = module.entry.params
@@ -72,16 +72,16 @@ def test_valid_frames_are_those_of_tflm(name: str) -> None:
         run_interpreter(compiled.module, samples),
     )
     seen = 0
-    for wanted, ours, interpreted in zip(theirs, numpy.outputs, loops.outputs, strict=True):
+    for expected, ours, interpreted in zip(theirs, numpy.outputs, loops.outputs, strict=True):
         np.testing.assert_array_equal(ours["y"], interpreted["y"])
-        assert _flag(ours) == _flag(interpreted) == _flag(wanted)
-        if _flag(wanted):
+        assert _flag(ours) == _flag(interpreted) == _flag(expected)
+        if _flag(expected):
             seen += 1
-            np.testing.assert_array_equal(ours["y"], wanted["y"])
+            np.testing.assert_array_equal(ours["y"], expected["y"])
     assert seen > 0
     assert seen < RUNS or name == "framer_at_once"
 
 
 def _flag(outputs: Any) -> bool:
-    found: Array = outputs["valid"]
-    return bool(found.reshape(-1)[0])
+    flag: Array = outputs["valid"]
+    return bool(flag.reshape(-1)[0])

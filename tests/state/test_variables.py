@@ -1,4 +1,4 @@
-"""Variables: what a run leaves for the next, against both runtimes and by the C interface."""
+"""Variables that persist between runs: comparison with both runtimes and the C interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = np.array([[1, -2, 3, 4]], np.int8)
 
 
 def running_sum_and_history() -> bytes:
-    """`sum` += x from FIRST on; `history` has the last three x; `a` and `b` change places."""
+    """Build a model: `sum` += x from FIRST, `history` of the last three x, `a` and `b` swapped."""
     file = ModelFile()
     main, once = file.graph("main"), file.graph("once")
     x = main.input("x", *KIND)
@@ -67,23 +67,23 @@ def compiled() -> Compilation:
     return compile_for(Model(load_module_bytes(data, "kept.tflite"), data), "host")
 
 
-def test_a_graph_keeps_what_is_assigned_and_begins_with_what_is_set_once(
+def test_assigned_variables_become_state_with_initial_values(
     compiled: Compilation,
 ) -> None:
     main = compiled.imported.entry
     assert isinstance(main, Function)
-    found = {state.value.name: state for state in main.state}
-    assert list(found) == ["sum", "history", "a", "b"]
+    states = {state.value.name: state for state in main.state}
+    assert list(states) == ["sum", "history", "a", "b"]
     constants = compiled.imported.constants
-    np.testing.assert_array_equal(constants[found["sum"].initial].array(), FIRST)
-    assert found["sum"].next.name == "total"
+    np.testing.assert_array_equal(constants[states["sum"].initial].array(), FIRST)
+    assert states["sum"].next.name == "total"
     assert {call.op for call in main.body} == {
         "add", "reshape", "strided_slice", "concatenation",
     }  # fmt: skip
     assert parse_module(print_module(compiled.imported)) == compiled.imported
 
 
-def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compilation) -> None:
+def test_state_updates_are_copied_only_if_needed(compiled: Compilation) -> None:
     module = compiled.module
     assert [state.buffer for state in module.io.state] == ["sum", "history", "a", "b"]
     assert module.plan is not None
@@ -98,15 +98,15 @@ def test_what_nobody_reads_afterwards_is_made_in_place(compiled: Compilation) ->
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-def test_samples_in_sequence_are_those_of_the_runtimes(numerics: str) -> None:
+def test_samples_in_sequence_match_the_runtimes(numerics: str) -> None:
     data = running_sum_and_history()
     model = Model(load_module_bytes(data, "kept.tflite"), data)
-    found = verify(
+    verification = verify(
         compile_for(model, "host", numerics=numerics), samples=5, find_first_divergence=True
     )
-    assert found.values == 5 * (4 + 12 + 4)
-    assert found.exact
-    assert found.layer is None
+    assert verification.values == 5 * (4 + 12 + 4)
+    assert verification.exact
+    assert verification.layer is None
 
 
 _MAIN = """
@@ -149,28 +149,26 @@ int main(void)
 
 
 @pytest.mark.host_c
-def test_state_is_saved_loaded_and_reset_through_the_c_interface(
-    compiled: Compilation, tmp_path: Path
-) -> None:
+def test_c_interface_saves_loads_and_resets_state(compiled: Compilation, tmp_path: Path) -> None:
     compiled.tree.write(tmp_path)
     (tmp_path / "main.c").write_text(_MAIN)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-I."]
     command = ["cc", *flags, "main.c", "model/kept.c", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
-    # Each run adds 5, which stands for 1: 2 steps of 0.5 beyond the zero point of 3.
+    # Each run adds a stored 5, the value 1: two steps of 0.5 above the zero point 3.
     assert done.stdout == "3 5 7 5 3 3"
 
 
 @pytest.mark.gcc
-def test_a_plan_with_state_is_watched_too(compiled: Compilation) -> None:
+def test_plan_with_state_passes_access_tracing(compiled: Compilation) -> None:
     from firmwright.flows.access_checking import open_checked_session
 
-    found = verify(compiled, samples=3, open_with=open_checked_session)
-    assert found.exact
+    verification = verify(compiled, samples=3, open_with=open_checked_session)
+    assert verification.exact
 
 
-def test_a_variable_of_two_shapes_is_named() -> None:
+def test_variable_with_two_shapes_is_reported() -> None:
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", *KIND)
@@ -200,7 +198,7 @@ def _checked(text: str) -> IRModule:
     return module
 
 
-def test_a_state_must_be_of_one_type_and_begin_as_a_constant() -> None:
+def test_state_needs_one_type_and_a_constant_initial_value() -> None:
     assert _checked(STATEFUL)
     with pytest.raises(ModelError, match=r"the state b has the unknown initial constant 'ones'"):
         _checked(STATEFUL.replace("%b: i8[4] = @zeros", "%b: i8[4] = @ones"))
@@ -210,6 +208,6 @@ def test_a_state_must_be_of_one_type_and_begin_as_a_constant() -> None:
         _checked(STATEFUL.replace("%b: i8[4]", "%b: i8[2]"))
 
 
-def test_a_state_that_becomes_what_another_was_wants_a_copy() -> None:
+def test_state_assigned_from_another_state_needs_a_copy() -> None:
     with pytest.raises(ModelError, match="the state b becomes what kept was"):
         compile_model(_checked(STATEFUL), Options())

@@ -1,4 +1,4 @@
-"""Streaming models whose buffers end a run early, against TFLM, which ends them with a status."""
+"""Streaming models with circular buffers that end a run early, compared with TFLM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def averaged(graph: GraphFile, name: str, x: int) -> int:
 
 
 def streaming() -> bytes:
-    """Every second run goes past the first buffer, every sixth past the second one."""
+    """Build a model that passes the first buffer every second run, the second every sixth."""
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", *KIND)
@@ -46,7 +46,7 @@ def streaming() -> bytes:
 
 
 @pytest.mark.host_c
-def test_what_follows_a_buffer_runs_as_often_as_it_says() -> None:
+def test_calls_after_a_buffer_run_once_per_cycle() -> None:
     data = streaming()
     compiled = compile_for(
         Model(load_module_bytes(data, "streaming"), data), "host", numerics="tflm"
@@ -54,16 +54,17 @@ def test_what_follows_a_buffer_runs_as_often_as_it_says() -> None:
     entry = compiled.imported.entry
     assert isinstance(entry, Function)
     assert [value.name for value in entry.results] == ["doubled", "first", "last", "mixed"]
-    found = verify(compiled, samples=13, find_first_divergence=True)
-    assert found.exact
-    assert found.values == 13 * 8
-    first = [outputs[1].ravel().tolist() for outputs in map(tuple, map(dict.values, found.outputs))]
-    assert first[0] == [3, 3]  # zero before the first whole run
+    verification = verify(compiled, samples=13, find_first_divergence=True)
+    assert verification.exact
+    assert verification.values == 13 * 8
+    samples = [tuple(outputs.values()) for outputs in verification.outputs]
+    first = [outputs[1].ravel().tolist() for outputs in samples]
+    assert first[0] == [3, 3]  # the zero point, before the first complete run
     assert first[5] != [3, 3]
     assert first[5] == first[10] != first[11]
 
 
-def test_a_buffer_inside_of_a_branch_is_refused() -> None:
+def test_buffer_inside_a_branch_is_rejected() -> None:
     file = ModelFile()
     main, then = file.graph("main"), file.graph("then")
     other = file.graph("else")
@@ -75,11 +76,11 @@ def test_a_buffer_inside_of_a_branch_is_refused() -> None:
     inner = then.input("inner", *KIND)
     then.outputs(averaged(then, "mean", buffered(then, "slots", inner, 4, cycles_max=2)))
     other.outputs(other.input("same", *KIND))
-    with pytest.raises(UnsupportedError, match="ends runs early, inside of a branch"):
+    with pytest.raises(UnsupportedError, match="ends runs early inside a branch"):
         load_module_bytes(file.data(), "branches")
 
 
-def test_a_buffer_that_tflm_counts_with_others_is_refused() -> None:
+def test_buffer_without_cycles_max_is_rejected() -> None:
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", "int8", (1, 1, 2, 96), 0.5, 3)
@@ -90,7 +91,7 @@ def test_a_buffer_that_tflm_counts_with_others_is_refused() -> None:
         load_module_bytes(file.data(), "counted")
 
 
-def test_the_counter_is_state_that_a_caller_may_reset() -> None:
+def test_run_counters_are_state() -> None:
     entry = load_module_bytes(streaming(), "streaming").entry
     assert isinstance(entry, Function)
     counters = [state for state in entry.state if state.value.name.endswith("/runs")]
