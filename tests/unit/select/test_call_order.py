@@ -257,7 +257,7 @@ def test_what_a_tensor_occupies_follows_the_options() -> None:
     assert sizes["pools"] == [256, 2048, 1536, 32, 24, 56]
     assert sizes["caller"] == [0, 2048, 1536, 32, 24, 0]
     kept = steps(replace(module, io=IoBinding(preserve_input=True)))
-    assert [tensor.kept for tensor in kept.tensors] == [True, *[False] * 4, True]
+    assert [tensor.lives_to_end for tensor in kept.tensors] == [True, *[False] * 4, True]
 
 
 def test_a_view_takes_no_memory_and_keeps_its_source_alive() -> None:
@@ -273,7 +273,7 @@ graph @main(%x: i8[4,4] quant(0.5, 0)) -> (%y) {
     assert found.tensors == (
         ScheduledTensor(16, -1, readers=0b001),
         ScheduledTensor(16, 0, readers=0b100),
-        ScheduledTensor(16, 2, kept=True),
+        ScheduledTensor(16, 2, lives_to_end=True),
     )
     assert found.before == (0, 0b001, 0b010)
     assert found.peak((0, 1, 2)) == PeakBytes(32, 16)

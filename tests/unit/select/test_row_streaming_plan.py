@@ -20,15 +20,17 @@ def _simulate(
     plan: RowStreamingPlan, stages: Sequence[RowStage], tensors: dict[str, StreamedTensor]
 ) -> list[int]:
     """Runs the plan on row numbers; returns how many rows each stage made, all of them right."""
-    kept: dict[str, list[int | None]] = {name: [None] * k.rows for name, k in plan.kept.items()}
+    kept: dict[str, list[int | None]] = {
+        name: [None] * k.rows for name, k in plan.row_buffers.items()
+    }
     made = [0] * len(stages)
 
     def take(name: str, index: int) -> None:
         """Band `index` comes in."""
         if name not in kept:
             return
-        band = plan.kept[name].band
-        if index < tensors[name].height // band + plan.kept[name].padding_bands:
+        band = plan.row_buffers[name].band
+        if index < tensors[name].height // band + plan.row_buffers[name].padding_bands:
             kept[name] = [*kept[name][band:], *range(index * band, (index + 1) * band)]
 
     for step in range(plan.steps):
@@ -134,7 +136,7 @@ def test_a_chain_keeps_as_many_rows_as_its_windows_reach() -> None:
     ]
     plan = plan_row_streaming("x", stages, tensors)
     assert plan is not None
-    assert {name: kept.rows for name, kept in plan.kept.items()} == {"x": 3, "a": 1, "b": 3}
+    assert {name: kept.rows for name, kept in plan.row_buffers.items()} == {"x": 3, "a": 1, "b": 3}
 
 
 def test_the_short_branch_of_a_residual_block_keeps_no_more_than_the_long_one() -> None:
@@ -148,7 +150,7 @@ def test_the_short_branch_of_a_residual_block_keeps_no_more_than_the_long_one() 
     ]
     plan = plan_row_streaming("x", stages, tensors)
     assert plan is not None
-    assert {name: kept.rows for name, kept in plan.kept.items()} == {"a": 3, "b": 3, "c": 1}
+    assert {name: kept.rows for name, kept in plan.row_buffers.items()} == {"a": 3, "b": 3, "c": 1}
 
 
 def test_padding_that_has_no_value_cannot_be_streamed() -> None:

@@ -290,7 +290,7 @@ def test_a_planner_may_be_given_itself_and_is_checked_like_any() -> None:
     module = module_of(copy_kernel("copy"))
     by_name, given = plan_memory(module, "greedy_by_size"), plan_memory(module, greedy_by_size)
     assert by_name.plan == given.plan
-    with pytest.raises(InternalError, match="planner zero made a wrong plan: x at 0 and a at 0"):
+    with pytest.raises(InternalError, match="planner zero made an invalid plan: x at 0 and a at 0"):
         plan_memory(module, everything_at_zero)
 
 

@@ -33,7 +33,7 @@ def complaint(
 ) -> str:
     with pytest.raises(InternalError) as caught:
         check_plan(plan, buffers, conflicts, POOLS)
-    return str(caught.value).removeprefix("planner test made a wrong plan: ")
+    return str(caught.value).removeprefix("planner test made an invalid plan: ")
 
 
 def test_a_right_plan_passes(buffers: tuple[BufferInfo, ...]) -> None:
@@ -48,7 +48,7 @@ def test_overlap_of_two_live_buffers_is_named(buffers: tuple[BufferInfo, ...]) -
 
 def test_a_broken_conflict_is_named(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 8, 24), buffers, *build_interference(buffers)) == (
-        "a at 0 and b at 8 of pool sram conflict: 8 lies in (-16, 16)."
+        "a at 0 and b at 8 of pool sram conflict: 8 is in (-16, 16)."
     )
 
 
@@ -78,7 +78,7 @@ def test_a_pool_of_the_board_that_is_none_of_the_buffers_is_named(
 ) -> None:
     pools = (PoolInfo("sram"), PoolInfo("fast"))
     plan = Plan("test", {"a": Placement("fast", 0)}, {"fast": 16}, 0)
-    with pytest.raises(InternalError, match="a may not lie in pool 'fast'"):
+    with pytest.raises(InternalError, match="a may not be in pool 'fast'"):
         check_plan(plan, (make_buffer("a", 16, (0, 2)),), (), pools)
 
 
@@ -98,14 +98,14 @@ def test_a_pool_that_is_too_small_read_only_or_foreign_is_named(
 ) -> None:
     assert complaint(plan_of(0, 56, 72), buffers) == "b ends at 72 in pool sram of 64 bytes."
     assert complaint(plan_of(0, 0, 16, pool="flash"), buffers) == (
-        "b lies in pool flash, which cannot be written."
+        "b is in pool flash, which cannot be written."
     )
-    assert complaint(plan_of(0, 0, 16, pool="ccm"), buffers) == "b may not lie in pool 'ccm'."
+    assert complaint(plan_of(0, 0, 16, pool="ccm"), buffers) == "b may not be in pool 'ccm'."
 
 
 def test_wrong_figures_are_named(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 16, 48), buffers) == (
-        "it says {'sram': 48} bytes, its placements take {'sram': 32}."
+        "it has {'sram': 48} bytes, its placements take {'sram': 32}."
     )
     assert complaint(plan_of(0, 16, 32, bound=40), buffers) == (
         "its 32 bytes are below its bound of 40."

@@ -103,7 +103,7 @@ def _counted_together(
 
 
 def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
-    """Return a lowered module whose main calls the kernel of each candidate, in order."""
+    """Return a lowered module that calls the kernel of each candidate, in order."""
     read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
     written = _buffers("y", [item.call.output for item in batch])
     calls = tuple(

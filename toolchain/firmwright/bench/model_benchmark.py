@@ -77,11 +77,11 @@ def find_models(folder: str) -> tuple[Path, ...]:
     """The model files of `folder`, by name; the bundled example where no folder is named."""
     if not folder:
         return (digits_dir() / "digits.tflite",)
-    found = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
-    if not found:
+    paths = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
+    if not paths:
         kinds = " or ".join(MODEL_SUFFIXES)
         raise UsageError(f"there is no {kinds} file.", where=folder, hint="--models DIR.")
-    return found
+    return paths
 
 
 def measure_models(

@@ -97,7 +97,7 @@ def _convolution_row(rng: np.random.Generator) -> OpCall:
 
 
 def _first(rng: np.random.Generator) -> OpCall:
-    """Return a typical first layer of a network: few channels and a stride."""
+    """Return a typical first layer: few channels and a stride."""
     window = ((3, 3), (5, 5), (10, 4), (4, 4))[int(rng.integers(4))]
     channels, outputs = _pick(rng, (1, 1, 3, 3, 2)), _pick(rng, (8, 16, 24, 32, 64))
     size = int(rng.integers(12, 25)), int(rng.integers(10, 25))

@@ -112,7 +112,7 @@ def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
         "log": path,
         "unit": result.unit,
         "measured": result.measured,
-        "known": result.known,
+        "known": result.from_log,
         "untuned": result.untuned,
         "layers": [
             {
@@ -153,7 +153,7 @@ def format_summary(result: TuningResult, path: str) -> str:
     bad = sum(layer.bad for layer in result.layers)
     lines: list[tuple[str, Cell]] = [
         ("board", result.board),
-        ("kernels measured", f"{result.measured:,}, and {result.known:,} known from the log"),
+        ("kernels measured", f"{result.measured:,}, and {result.from_log:,} known from the log"),
         ("wrong or failed", bad),
         ("calls without a choice", result.untuned),
         ("log", path),

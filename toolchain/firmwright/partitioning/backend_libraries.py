@@ -34,7 +34,7 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
         intrinsics |= {item.name: item for item in backend.intrinsics}
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
-            intrinsics |= _declared(function)
+            intrinsics |= _declared_intrinsics(function)
     return {**base, **intrinsics} if intrinsics else base
 
 
@@ -46,8 +46,7 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
             yield name, backend
 
 
-def _declared(kernel: tir.PrimFunc) -> dict[str, Intrinsic]:
-    """Return the C functions that a kernel declares by calling them."""
+def _declared_intrinsics(kernel: tir.PrimFunc) -> dict[str, Intrinsic]:
     names = kernel.attrs["extern"]
     extern_names = set(names) if isinstance(names, tuple) else {names}
     calls = [part.call for part in statements(kernel.body) if isinstance(part, tir.Evaluate)]

@@ -36,14 +36,12 @@ def partition_by_patterns(
         if isinstance(function, Function) and not target_of(function):
             groups = choose(function, module, active)
             if groups:
-                module = _Partition(module, function, active, groups).run()
+                module = _FunctionPartitioner(module, function, active, groups).run()
     return module
 
 
 @dataclass
-class _Partition:
-    """Partitioning of one graph function."""
-
+class _FunctionPartitioner:
     module: IRModule
     function: Function
     active: Sequence[ActiveBackend]
@@ -104,7 +102,6 @@ class _Partition:
     def _boundary(
         self, calls: Sequence[Call], covered: Sequence[int]
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Return the values that come from outside, and those defined inside and read outside."""
         defined = {value.name for call in calls for value in call.outputs}
         params = {v.name: v for call in calls for v in call.variables if v.name not in defined}
         inside = set(covered)

@@ -96,8 +96,6 @@ def search_partitions(
 
 @dataclass(frozen=True, slots=True)
 class _PartialProgram:
-    """A partial program as a linked list of regions."""
-
     count: int
     peak_bytes: int
     part: PartitionCandidate | None = None
@@ -158,7 +156,6 @@ class _PartitionSearch:
         labels: Sequence[_PartialProgram],
         waiting: list[dict[_Border, list[_PartialProgram]]],
     ) -> None:
-        """Extend partial programs by `candidate` unless it covers a call twice."""
         covered, owners = border[0], dict(border[1])
         bits = sum(1 << i for i in candidate.group.calls)
         if covered & bits:
@@ -229,7 +226,6 @@ def _first_zero(bits: int) -> int:
 
 
 def _add_unless_dominated(labels: list[_PartialProgram], new: _PartialProgram) -> None:
-    """Add a partial program unless another dominates it; remove those that it dominates."""
     if any(k.count <= new.count and k.peak_bytes <= new.peak_bytes for k in labels):
         return
     labels[:] = [k for k in labels if k.count < new.count or k.peak_bytes < new.peak_bytes]

@@ -90,5 +90,5 @@ class DeviceMap:
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
         """Return the pools in which `value` may be for `call`."""
-        scopes = {scope for given, scope in self.scopes(call) if given.name == value.name}
+        scopes = {scope for operand, scope in self.scopes(call) if operand.name == value.name}
         return self.of(call).visible_pools & scopes if scopes else self.of(call).visible_pools

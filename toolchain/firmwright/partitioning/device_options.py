@@ -69,7 +69,6 @@ def apply_device_options(
 def _assign_values(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> IRModule:
-    """Set the virtual devices of the assigned values."""
     entry = module.entry
     if not isinstance(entry, Function):
         raise UsageError(
@@ -143,7 +142,6 @@ def _check_names(devices: Sequence[str], board: Board) -> None:
 
 
 def _check_interface(module: IRModule) -> None:
-    """Raise UsageError for I/O options that other devices do not support."""
     wrong = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
@@ -152,10 +150,10 @@ def _check_interface(module: IRModule) -> None:
             pool.scope in ("port", "async") for pool in module.pools
         ),
     }
-    for what, is_so in wrong.items():
-        if is_so:
+    for option, is_set in wrong.items():
+        if is_set:
             raise UsageError(
-                f"{what} and further devices cannot be combined: "
+                f"{option} and further devices cannot be combined: "
                 "other devices can access only the pools.",
                 where=module.name,
                 hint="omit one of them.",

@@ -185,7 +185,7 @@ def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
         return tuple(_part(row) for row in data["parts"])
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"this is no result of a search for a partition: {error!r}.",
+            f"this is not a partition result: {error!r}.",
             where=where,
             hint="firmwright partition MODEL --partition collage --save-partition FILE writes one.",
         ) from error

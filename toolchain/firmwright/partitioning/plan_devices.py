@@ -61,7 +61,6 @@ class _DevicePlanner:
     scopes: dict[str, PlacementClaims] = field(default_factory=dict)
 
     def is_needed(self) -> bool:
-        """Return whether any value or call requires a device or scope."""
         values = (*self.entry.sources, *(v for call in self.entry.body for v in call.outputs))
         spoken = any(value.virtual_device != UNCONSTRAINED for value in values)
         return spoken or any(self._is_special(call) for call in self.entry.body)
@@ -78,14 +77,18 @@ class _DevicePlanner:
     def planned(self) -> IRModule:
         self._unite()
         self._claim()
-        devices = {name: self._one(name, claims) for name, claims in self.devices.items()}
+        devices = {
+            name: self._common_requirement(name, claims) for name, claims in self.devices.items()
+        }
         moves = _CopyPlanner(
-            self, devices, {r: self._one(r, claims) for r, claims in self.scopes.items()}
+            self,
+            devices,
+            {r: self._common_requirement(r, claims) for r, claims in self.scopes.items()},
         )
         for root in dict.fromkeys(self.root(value.name) for value in self._values()):
             moves.place(root)
         entry = moves.rebuilt()
-        return self._with_residents(_with_scopes(self.module.with_function(entry), entry))
+        return self._place_private_constants(_with_scopes(self.module.with_function(entry), entry))
 
     # ---- classes -------------------------------------------------------------------------------
 
@@ -150,19 +153,19 @@ class _DevicePlanner:
         places = self.module.attrs.get("device_assignments", ())
         return places if isinstance(places, tuple) else ()  # type: ignore[return-value]  # as written
 
-    def _one(self, root: str, claims: PlacementClaims) -> str:
+    def _common_requirement(self, root: str, claims: PlacementClaims) -> str:
         """Return the common requirement of a class; raise UsageError if two contradict."""
         for place, why in claims[1:]:
             if place != claims[0][0]:
                 raise UsageError(
-                    f"the tensor {root} has two contradictory assignments: {claims[0][1]} assigns it to "
-                    f"{claims[0][0]}, and {why} assigns it to {place}.",
+                    f"the tensor {root} has two contradictory assignments: {claims[0][1]} "
+                    f"assigns it to {claims[0][0]}, and {why} assigns it to {place}.",
                     where=self.module.name,
                     hint="omit one of the two.",
                 )
         return claims[0][0]
 
-    def _with_residents(self, module: IRModule) -> IRModule:
+    def _place_private_constants(self, module: IRModule) -> IRModule:
         """Assign constants of kernels that cannot access the program's memory to a pool."""
         for call in self.entry.body:
             callee = module.callee(call.op)
@@ -203,8 +206,6 @@ def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
 
 @dataclass
 class _CopyPlanner:
-    """Assigns pools to classes, and copies to readers that need another pool."""
-
     planner: _DevicePlanner
     devices: Mapping[str, str]
     scopes: Mapping[str, str]
@@ -282,7 +283,6 @@ class _CopyPlanner:
         return self.planner.root(value.name) == root
 
     def at(self, value: Value) -> Value:
-        """Return `value` with its device and, if it matters, its pool."""
         if value.constant is not None:
             return value
         device_value = with_device(
@@ -296,21 +296,20 @@ class _CopyPlanner:
         )
 
     def rebuilt(self) -> Function:
-        """Return the entry with placed values and with copies before their first reader."""
         body: list[Call] = []
         for number, call in enumerate(self.planner.entry.body):
             inputs: list[Value | None] = []
             for value in call.inputs:
                 pool = "" if value is None else self.reads.get((number, value.name), "")
                 if value is not None and pool:
-                    body += self._copied(value, pool, call.span)
+                    body += self._copy_to_pool(value, pool, call.span)
                     inputs.append(self.copies[value.name, pool])
                 else:
                     inputs.append(None if value is None else self.at(value))
             outputs = tuple(self.at(value) for value in call.outputs)
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         entry = self.planner.entry
-        seen = tuple(self._seen(value) for value in entry.results)
+        seen = tuple(self._make_readable(value) for value in entry.results)
         for value in dict.fromkeys(value for value in seen if value.name in self.unseen):
             body.append(Call(COPY_OP, (self.at(value),), (value,), {}, Span("", tensor=value.name)))
         return replace(
@@ -321,7 +320,7 @@ class _CopyPlanner:
             state=tuple(State(self.at(s.value), self.at(s.next), s.initial) for s in entry.state),
         )
 
-    def _seen(self, value: Value) -> Value:
+    def _make_readable(self, value: Value) -> Value:
         """Return a result in memory that the caller can read."""
         is_unseen = value.name in self.unseen
         return (
@@ -330,8 +329,7 @@ class _CopyPlanner:
             else self.at(value)
         )
 
-    def _copied(self, value: Value, pool: str, span: Span) -> list[Call]:
-        """Return the call that copies `value` to a pool, or nothing if there is a copy."""
+    def _copy_to_pool(self, value: Value, pool: str, span: Span) -> list[Call]:
         if (value.name, pool) in self.copies:
             return []
         source = self.at(value)

@@ -95,7 +95,7 @@ def _fewest_boundaries(
         return merged
     rest = [group for group in merged if not calls & set(group.calls)]
     best, least = inside, _boundaries(function, inside)
-    for way in _ways(together):
+    for way in _all_partitions(together):
         boundaries = _boundaries(function, way)
         if (
             boundaries < least
@@ -106,19 +106,17 @@ def _fewest_boundaries(
     return [*rest, *best]
 
 
-def _ways(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
-    """Yield every partition of the groups into regions."""
+def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
     if not groups:
         yield []
         return
-    for way in _ways(groups[1:]):
+    for way in _all_partitions(groups[1:]):
         yield [groups[0], *way]
         for index, region in enumerate(way):
             yield [*way[:index], groups[0].merged(region), *way[index + 1 :]]
 
 
 def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
-    """Return whether the calls of each region are connected by tensors."""
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     for region in regions:
         parts = [{index} for index in region.calls]
@@ -172,7 +170,6 @@ def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[
 
 
 def _followers(function: Function, groups: Sequence[CallGroup]) -> list[set[int]]:
-    """Return for each group the groups that read its outputs."""
     place = {call: i for i, group in enumerate(groups) for call in group.calls}
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     follows: list[set[int]] = [set() for _ in groups]
@@ -185,7 +182,6 @@ def _followers(function: Function, groups: Sequence[CallGroup]) -> list[set[int]
 
 
 def _has_other_path(a: int, b: int, follows: Sequence[set[int]]) -> bool:
-    """Return whether another path leads from `a` to its follower `b`."""
     queue = [group for group in follows[a] if group != b]
     seen = set(queue)
     while queue:

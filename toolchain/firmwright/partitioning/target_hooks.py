@@ -41,7 +41,7 @@ def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRM
                 check_only_modified(module, after, name, f"{what} ({step.name})")
                 module = after
         else:
-            module = _each_function(module, name, hook_impl, what)
+            module = _call_function_hook(module, name, hook_impl, what)
     return module
 
 
@@ -84,8 +84,7 @@ def _reachable(module: IRModule, roots: set[str]) -> set[str]:
 # ---- Function -> PrimFunc ------------------------------------------------------------------------
 
 
-def _each_function(module: IRModule, name: str, hook: FunctionHook, what: str) -> IRModule:
-    """Call `hook` for every graph function of the target that another function calls."""
+def _call_function_hook(module: IRModule, name: str, hook: FunctionHook, what: str) -> IRModule:
     target = module.targets[name]
     roots = {key for key, func in module.functions.items() if target_of(func) != name}
     called = {
@@ -102,14 +101,13 @@ def _each_function(module: IRModule, name: str, hook: FunctionHook, what: str) -
         key = structural_key(function, module)
         if key not in lowered:
             lowered[key] = hook(function, module, target)
-        module = _replaced(module, function, lowered[key], what)
+        module = _replace_by_kernel(module, function, lowered[key], what)
     return module
 
 
-def _replaced(
+def _replace_by_kernel(
     module: IRModule, function: Function, lowered: LoweredFunction, what: str
 ) -> IRModule:
-    """Return the module with the kernel instead of `function`."""
     _check_params(function, lowered.function, what)
     target = target_of(function)
     attrs = {**lowered.function.attrs, "target": target}
@@ -170,7 +168,7 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     def call(item: Call) -> Hashable:
         callee = module.callee(item.op)
         op = structural_key(callee, module) if isinstance(callee, Function) else item.op
-        attrs = tuple(sorted((name, repr(found)) for name, found in item.attrs.items()))
+        attrs = tuple(sorted((name, repr(value)) for name, value in item.attrs.items()))
         return op, attrs, tuple(map(value, item.inputs)), tuple(map(value, item.outputs))
 
     params = tuple(map(value, function.params))

@@ -108,9 +108,10 @@ def check_targets(module: IRModule, board: Board) -> None:
     """Raise UsageError if a function's target or a backend's pool is missing."""
     for function in module.functions.values():
         if target_of(function) and target_of(function) not in module.targets:
+            targets = format_targets(tuple(module.targets.values()))
             raise UsageError(
                 f"the function @{function.name} has the target {target_of(function)}, "
-                f"which is not among the targets ({format_targets(tuple(module.targets.values()))}).",
+                f"which is not among the targets ({targets}).",
                 where=module.name,
                 hint="omit --target, as the module names its own; or partition the model again.",
             )

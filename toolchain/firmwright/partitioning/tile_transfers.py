@@ -62,7 +62,6 @@ class _TileTransferBuilder:
         self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
 
     def tiled(self, call: Call) -> Sequence[Call]:
-        """Return the replacement of `call`."""
         engine, region = self._engine(call), self.module.callee(call.op)
         if engine is None or not isinstance(region, Function) or len(region.body) != 1:
             return [call]
@@ -94,7 +93,6 @@ class _TileTransferBuilder:
         return not any(self._engine(other) == engine for other in others)
 
     def _parts(self, inner: Call, call: Call, engine: _Engine) -> tuple[RowSlice, ...] | None:
-        """Return row slices of the region's operator on the values of the entry."""
         (x,), (y,) = call.inputs, call.outputs
         assert x is not None
         if inner.op not in self.ops or len(inner.variables) != 1:
@@ -108,7 +106,6 @@ class _TileTransferBuilder:
         return slice_rows(inner, rows, (engine.device,) * count, self.names)
 
     def _pipeline(self, call: Call, region: Function, parts: Sequence[RowSlice]) -> list[Call]:
-        """Return the copies in, calls, and copies out in the order of the pipeline."""
         copier = self.device_map.copy_device
         body: list[Call] = []
         late: list[Call] = []
@@ -127,7 +124,6 @@ class _TileTransferBuilder:
         return [*body, *late, concatenate_parts(call, seen, 1)]
 
     def _call_of(self, part: RowSlice, region: Function, inside: Value) -> Call:
-        """Return the call of a function like `region` that computes that slice."""
         name = self.functions.unique(region.name)
         x = replace(inside, virtual_device=UNCONSTRAINED)
         y = replace(part.output, virtual_device=UNCONSTRAINED)

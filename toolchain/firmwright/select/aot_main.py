@@ -58,19 +58,19 @@ class _AotMainBuilder:
 
     def build(self, chosen: ChosenCandidates) -> IRModule:
         self._check()
-        viewing = self._without_kernels(chosen)
+        viewing = self._alias_calls(chosen)
         placed = find_aliases(viewing)
         buffers = self._buffers(self._in_place(viewing), placed)
         inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
-        stmts, functions, constants = self._steps(chosen, buffers, inliner)
+        stmts, functions, constants = self._statements(chosen, buffers, inliner)
         stmts += self._copy_next_states(inliner, buffers)
         functions.update(inliner.kernels)
         body: tir.Stmt = tir.Seq(tuple(stmts))
-        for window in (*reversed(inliner.windows), *reversed(self._windows(placed, buffers))):
+        for window in (*reversed(inliner.windows), *reversed(self._views(placed, buffers))):
             body = tir.DeclBuffer(window.buffer, window.source, body)
         for temporary in reversed(inliner.temporaries):
             body = tir.Allocate(temporary, body, "activation")
-        body = self._allocated(body, buffers, set(placed))
+        body = self._allocate_around(body, buffers, set(placed))
         inputs, outputs = (
             self._io(self.entry.params, buffers),
             self._io(self.entry.results, buffers),
@@ -90,18 +90,17 @@ class _AotMainBuilder:
             attrs={**self.module.attrs, "entry": "run"},
         )
 
-    def _steps(
+    def _statements(
         self,
         chosen: ChosenCandidates,
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
     ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:
-        """Return the statements of each call or segment, with their functions and constants."""
         stmts: list[tir.Stmt] = []
         functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
         constants = dict(self.module.constants)
         begins = {segment.first: segment for segment in self.segments}
-        streamed = self._streamed()
+        streamed = self._streamed_calls()
         for index, (call, alternative) in enumerate(chosen):
             if index in begins:
                 segment = begins[index]
@@ -116,20 +115,18 @@ class _AotMainBuilder:
             elif alternative is not None:
                 functions[alternative.function.name] = alternative.function
                 constants.update(alternative.constants)
-                stmts.append(self._invoke(alternative.function, call, index, buffers))
+                stmts.append(self._call_kernel(alternative.function, call, index, buffers))
             elif call.op.startswith("@"):
-                stmts.append(self._invoke_named(call, index, buffers))
+                stmts.append(self._call_by_name(call, index, buffers))
             elif call.op in CONTROL_FLOW_OPS:
                 stmts.append(inliner.statement(call, buffers))
         return stmts, functions, constants
 
-    def _streamed(self) -> set[int]:
-        """Return the calls inside of segments."""
+    def _streamed_calls(self) -> set[int]:
         return {index for s in self.segments for index in range(s.first, s.end)}
 
-    def _without_kernels(self, chosen: ChosenCandidates) -> list[Call]:
-        """Return the calls that only define aliases."""
-        streamed = self._streamed()
+    def _alias_calls(self, chosen: ChosenCandidates) -> list[Call]:
+        streamed = self._streamed_calls()
         return [
             call
             for index, (call, candidate) in enumerate(chosen)
@@ -144,7 +141,6 @@ class _AotMainBuilder:
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
     ) -> Iterator[tir.Stmt]:
-        """Yield copies of next states that are not computed in the state's buffer."""
         for state in self.entry.state:
             state_buffer, source = buffers[state.value.name], buffers[state.next.name]
             if state_buffer != source:
@@ -164,7 +160,7 @@ class _AotMainBuilder:
         for state in self.entry.state:
             if state.next.name in state_names and state.next != state.value:
                 raise ModelError(
-                    f"the state {state.value.name} becomes what {state.next.name} was.",
+                    f"the next value of state {state.value.name} is the state {state.next.name}.",
                     where=self.module.name,
                     hint="a copy of it, made by a call.",
                 )
@@ -181,9 +177,9 @@ class _AotMainBuilder:
         for value in (*self.entry.params, *self.entry.results, *states):
             values.setdefault(value.name, value)
         for call in self.entry.body:
-            for used in (*call.inputs, *call.outputs):
-                if used is not None:
-                    values.setdefault(used.name, used)
+            for value_used in (*call.inputs, *call.outputs):
+                if value_used is not None:
+                    values.setdefault(value_used.name, value_used)
         for value in self.entry.sinks:
             values.setdefault(value.name, value)
         streamed = {name for segment in self.segments for name in segment.streamed}
@@ -211,7 +207,6 @@ class _AotMainBuilder:
         return {"pool_assignments": pins} if pins else {}
 
     def _constant_pools(self) -> dict[str, Attr]:
-        """Return the calls whose constants have a memory scope, and its pool."""
         pools_of_calls = tuple(
             (index, value.virtual_device.memory_scope)
             for index, call in enumerate(self.entry.body)
@@ -221,10 +216,9 @@ class _AotMainBuilder:
         )
         return {"resident": tuple(dict(pools_of_calls).items())} if pools_of_calls else {}
 
-    def _invoke(
+    def _call_kernel(
         self, kernel: tir.PrimFunc, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Call a kernel with its arguments in order: variable inputs, then outputs."""
         values = (*call.variables, *call.outputs)
         args = tuple(
             pointer(buffers[value.name], param.role)
@@ -232,7 +226,7 @@ class _AotMainBuilder:
         )
         return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
 
-    def _invoke_named(
+    def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
         """Call a PrimFunc of the module by name; every value is passed, constants too."""
@@ -248,7 +242,7 @@ class _AotMainBuilder:
         )
         return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
 
-    def _windows(
+    def _views(
         self, placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer]
     ) -> list[tir.DeclBuffer]:
         """Declare the views, wholes before parts; views of the caller's inputs are read-only."""
@@ -263,7 +257,7 @@ class _AotMainBuilder:
             views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
         return views
 
-    def _allocated(
+    def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
         """Allocate constants that are used by name and tensors that need memory around `body`."""

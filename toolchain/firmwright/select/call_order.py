@@ -54,10 +54,7 @@ def find_min_peak_order(
 def _search_exactly(
     steps: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
-    """Return an order with the least disjoint peak, then the least overlapped one.
-
-    The result is None if there is no order better than `peak`.
-    """
+    """Return an order with the least disjoint peak, then the least overlapped one, or None."""
     best, left = min_peak_order(steps, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
         peak = steps.peak(best)
@@ -87,7 +84,7 @@ def _rank(state: ScheduleState) -> tuple[PeakBytes, int, int]:
 
 
 def build_schedule_graph(module: IRModule, entry: Function, ops: OpTable) -> ScheduleGraph:
-    """Return the graph of what each call of `entry` reads and defines in planned memory."""
+    """Return the graph of the tensors that each call of `entry` reads and defines."""
     return _ScheduleGraphBuilder(module, entry, ops).steps()
 
 
@@ -101,9 +98,9 @@ class _ScheduleGraphBuilder:
         self.results = {value.name for value in entry.results}
         self.own = {value.name for value in entry.sinks}
         self.state = {state.value.name for state in entry.state}
-        self.kept = self.own | self.state
+        self.lives_to_end = self.own | self.state
         if module.io.preserve_input:
-            self.kept |= {value.name for value in entry.params}
+            self.lives_to_end |= {value.name for value in entry.params}
         self.number: dict[str, int] = {}
         self.tensors: list[ScheduledTensor] = []
         self.maker: dict[str, int] = {}
@@ -118,7 +115,7 @@ class _ScheduleGraphBuilder:
                 readers[tensor] |= 1 << index
         read = (replace(t, readers=r) for t, r in zip(self.tensors, readers, strict=True))
         return ScheduleGraph(
-            tuple(read), reads, tuple(self._makers(call) for call in self.entry.body)
+            tuple(read), reads, tuple(self._predecessors(call) for call in self.entry.body)
         )
 
     def _call(self, index: int, call: Call) -> tuple[int, ...]:
@@ -135,7 +132,6 @@ class _ScheduleGraphBuilder:
         return reads
 
     def _is_view(self, call: Call) -> bool:
-        """Return whether the call is a view, which lowering does not copy."""
         source = call.inputs[0] if call.inputs else None
         opdef = self.ops.get(call.op)
         is_view = opdef is not None and opdef.is_view and call.outputs[0].name not in self.own
@@ -147,10 +143,9 @@ class _ScheduleGraphBuilder:
             is_here = self.io.inputs_in_pools or value.name in self.state
         size_bytes = value.type.size_bytes if is_here else 0
         self.number[value.name] = len(self.tensors)
-        self.tensors.append(ScheduledTensor(size_bytes, maker, 0, value.name in self.kept))
+        self.tensors.append(ScheduledTensor(size_bytes, maker, 0, value.name in self.lives_to_end))
 
-    def _makers(self, call: Call) -> int:
-        """Return the calls that must precede it, as a mask."""
+    def _predecessors(self, call: Call) -> int:
         mask = 0
         for value in call.inputs:
             if value is not None and value.name in self.maker:

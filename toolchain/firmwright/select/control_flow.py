@@ -64,7 +64,8 @@ class ControlFlowInliner:
     ) -> tir.Stmt:
         condition, *function_args = arguments
         then, orelse = (
-            self._body(self._named(call, name), function_args, results) for name in ("then", "else")
+            self._inline(self._named(call, name), function_args, results)
+            for name in ("then", "else")
         )
         return tir.If(_flag(condition), then, orelse if orelse != tir.Seq(()) else None)
 
@@ -73,9 +74,9 @@ class ControlFlowInliner:
     ) -> tir.Stmt:
         condition, body = self._named(call, "cond"), self._named(call, "body")
         flag = self._buffer(condition.results[0])
-        test = self._body(condition, results, [flag])
+        test = self._inline(condition, results, [flag])
         new_values = [self._buffer(value) for value in body.results]
-        round_ = self._body(body, results, new_values)
+        round_ = self._inline(body, results, new_values)
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
         carry = [self.copy(a, b) for a, b in zip(new_values, results, strict=True)]
         loop = tir.While(_flag(flag), tir.Seq((round_, *carry, test)))
@@ -89,10 +90,9 @@ class ControlFlowInliner:
 
     # ---- a function ----------------------------------------------------------------------------
 
-    def _body(
+    def _inline(
         self, function: Function, given: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
     ) -> tir.Stmt:
-        """Return the calls of `function` with its results in `results`."""
         buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
         buffers.update({v.name: b for v, b in zip(function.results, results, strict=True)})
         stmts: list[tir.Stmt] = []
@@ -113,7 +113,7 @@ class ControlFlowInliner:
         kernel = self.module.functions[call.op[1:]]
         values = [value for value in (*call.inputs, *call.outputs) if value is not None]
         if not isinstance(kernel, tir.PrimFunc):
-            raise InternalError(f"{call.op} is no kernel")
+            raise InternalError(f"{call.op} is not a kernel")
         args: tuple[tir.Expr, ...] = tuple(
             pointer(buffers[value.name], param.role)
             for value, param in zip(values, kernel.params, strict=True)
@@ -138,5 +138,4 @@ class ControlFlowInliner:
 
 
 def _flag(buffer: tir.Buffer) -> tir.Expr:
-    """Return the only element of `buffer`."""
     return tir.BufferLoad(buffer, tuple(tir.IntImm(0, INDEX) for _ in buffer.shape))

@@ -147,7 +147,7 @@ def solve_knapsack(
     """Return the choices with the least total time within the budget, or None.
 
     States with nearly equal size are merged and the fastest is kept: the result always fits the
-    budget, but may miss what a two-thousandth of it would buy.
+    budget, but may miss an improvement of up to a two-thousandth of it.
     """
     least = [min(own) for own in sizes]
     states = [_KnapsackState(0, 0)]
@@ -164,15 +164,14 @@ def solve_knapsack(
 
 
 def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
-    """Drop states beaten by a smaller one, and keep one per step of sizes."""
-    states_kept: list[_KnapsackState] = []
+    front: list[_KnapsackState] = []
     for state in sorted(states, key=lambda item: (item.size, item.time)):
-        if states_kept and state.time >= states_kept[-1].time:
+        if front and state.time >= front[-1].time:
             continue
-        if len(states_kept) > 1 and state.size // step == states_kept[-1].size // step:
-            states_kept.pop()
-        states_kept.append(state)
-    return states_kept
+        if len(front) > 1 and state.size // step == front[-1].size // step:
+            front.pop()
+        front.append(state)
+    return front
 
 
 def _backtrack(state: _KnapsackState) -> list[int]:

@@ -56,7 +56,7 @@ class SegmentBuilder:
         needed_whole = {value.name for call, k in pairs for value in _whole_inputs(call, k.rows)}
         if needed_whole & (inside | {source} if feed else inside):
             return None
-        tensors = _tensors(calls, stages, inside, band)
+        tensors = _streamed_tensors(calls, stages, inside, band)
         if any(t.row_bytes % _WORD_BYTES for name, t in tensors.items() if name != source):
             return None
         plan = plan_row_streaming(source, stages, tensors, feed=feed)
@@ -80,7 +80,6 @@ class SegmentBuilder:
         return {}
 
     def _is_closed(self, first: int, end: int) -> bool:
-        """Return whether intermediate values are used only inside the segment."""
         return all(
             first <= user < end
             for call in self.entry.body[first : end - 1]
@@ -125,16 +124,14 @@ def _height(call: Call) -> int:
 
 
 def _whole_inputs(call: Call, rows: RowWindow | RowReduction) -> list[Value]:
-    """Return the inputs that every row reads completely."""
     indices = rows.whole_inputs if isinstance(rows, RowWindow) else ()
     values = [value for index, value in enumerate(call.inputs) if index in indices]
     return [value for value in values if value is not None]
 
 
-def _tensors(
+def _streamed_tensors(
     calls: Sequence[Call], stages: Sequence[RowStage], inside: set[str], band: int
 ) -> dict[str, StreamedTensor]:
-    """Return every 4-D tensor whose rows the calls read or write."""
     values = [
         value
         for call, stage in zip(calls, stages, strict=True)

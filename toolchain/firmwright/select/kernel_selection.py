@@ -66,19 +66,21 @@ def select_module(
     flash budget.
     """
     goal = str(module.attrs.get("optimize", "balanced"))
-    candidates_per_call = _within_flash(
+    candidates_per_call = _limit_by_flash(
         module, dedupe_code_cost(candidates_per_call, oracle.key), goal
     )
     is_free, fed = "ram_bytes" not in module.attrs, module.io.stream_input_rows
     whole_calls = (
-        (_whole(module, candidates_per_call, oracle, goal),) if is_free and not fed else ()
+        (_best_whole_calls(module, candidates_per_call, oracle, goal),)
+        if is_free and not fed
+        else ()
     )
     if whole_calls and goal != "ram" and oracle.fits(whole_calls[0].module):
         return whole_calls[0].module
     programs = _candidates(module, candidates_per_call, rows_of, oracle)
     if is_free and goal in policy.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
         best_time = max(min(item.time for item in programs), fastest_time(candidates_per_call))
-        smallest = _smallest(
+        smallest = _least_memory(
             (*whole_calls, *programs), policy.PROGRAM_PERCENT_MAX[goal] * best_time // 100
         )
         if oracle.fits(smallest.module):
@@ -100,16 +102,15 @@ def list_programs(
 ) -> tuple[ProgramCandidate, ...]:
     """Return the programs from the fastest to the one with the least memory."""
     goal = str(module.attrs.get("optimize", "balanced"))
-    candidates_per_call = _within_flash(
+    candidates_per_call = _limit_by_flash(
         module, dedupe_code_cost(candidates_per_call, oracle.key), goal
     )
     return _candidates(module, candidates_per_call, rows_of, oracle)
 
 
-def _within_flash(
+def _limit_by_flash(
     module: IRModule, candidates_per_call: CandidatesPerCall, goal: str
 ) -> CandidatesPerCall:
-    """Limit the candidates of each call by the flash budget."""
     if "flash_bytes" in module.attrs:
         return fit_flash_budget(candidates_per_call, int(str(module.attrs["flash_bytes"])))
     return (
@@ -126,7 +127,7 @@ def _candidates(
     oracle: SelectionOracle,
     call_percent: int = policy.CANDIDATE_PERCENT_MAX,
 ) -> tuple[ProgramCandidate, ...]:
-    ordered = _ordered(candidates_per_call, "speed", attrgetter("time"))
+    ordered = _sort_candidates(candidates_per_call, "speed", attrgetter("time"))
     programs = ProgramSearch(module, ordered, rows_of, oracle.estimate, call_percent).candidates()
     limit = module.attrs.get("flash_bytes")
     return (
@@ -140,8 +141,7 @@ def _first_fitting(
     return next((item for item in programs if oracle.fits(item.module)), None)
 
 
-def _smallest(programs: Sequence[ProgramCandidate], time_limit: int) -> ProgramCandidate:
-    """Return the program with the least memory among those within the time limit."""
+def _least_memory(programs: Sequence[ProgramCandidate], time_limit: int) -> ProgramCandidate:
     fast = [item for item in programs if item.time <= time_limit]
     return min(fast, key=lambda item: (item.workspace_bytes, item.time))
 
@@ -149,22 +149,23 @@ def _smallest(programs: Sequence[ProgramCandidate], time_limit: int) -> ProgramC
 # ---- every call as a whole ---------------------------------------------------------------------
 
 
-def _whole(
+def _best_whole_calls(
     module: IRModule, candidates_per_call: CandidatesPerCall, oracle: SelectionOracle, goal: str
 ) -> ProgramCandidate:
-    """Return the program of whole calls that suits the goal."""
     if goal not in policy.PROGRAM_PERCENT_MAX:
-        ordered = _ordered(candidates_per_call, goal, attrgetter("time"))
+        ordered = _sort_candidates(candidates_per_call, goal, attrgetter("time"))
         return whole_call_candidate(module, ordered, tuple(0 for _ in ordered), oracle.estimate)
-    cost_of = _weighed(candidates_per_call)
-    near = _ordered([(call, _near(search)) for call, search in candidates_per_call], goal, cost_of)
+    cost_of = _blend_time_and_flash(candidates_per_call)
+    near = _sort_candidates(
+        [(call, _nearly_fastest(search)) for call, search in candidates_per_call], goal, cost_of
+    )
     search = ProgramSearch(
         module, near, _no_rows, oracle.estimate, policy.NEAR_PERCENT_MAX, cost_of
     )
-    return min(search.candidates(), key=_worth)
+    return min(search.candidates(), key=_balanced_cost)
 
 
-def _weighed(candidates_per_call: CandidatesPerCall) -> CandidateCost:
+def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
     """Return a cost that weighs a percent of time like a percent of flash."""
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
@@ -172,25 +173,21 @@ def _weighed(candidates_per_call: CandidatesPerCall) -> CandidateCost:
     return lambda item: item.time + item.image_bytes * time // size
 
 
-def _near(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
-    """Return the candidates that are not much slower than the fastest."""
+def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
     limit = policy.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
     return tuple(item for item in candidates if 100 * item.time <= limit)
 
 
-def _worth(item: ProgramCandidate) -> int:
+def _balanced_cost(item: ProgramCandidate) -> int:
     return (item.time * item.image_bytes) ** 2 * item.workspace_bytes
 
 
-def _no_rows(index: int, band: int) -> None:
-    """Return no row kernels, for any call."""
+def _no_rows(index: int, band: int) -> None: ...
 
 
-def _ordered(
+def _sort_candidates(
     candidates_per_call: CandidatesPerCall, goal: str, cost_of: CandidateCost
 ) -> OrderedCandidates:
-    """Sort each call's candidates, the best for the goal first."""
-
     def key(item: LoweringCandidate) -> tuple[int, int]:
         if goal == "size":
             return item.image_bytes, item.time

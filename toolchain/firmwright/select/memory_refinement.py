@@ -86,7 +86,6 @@ class _ChoiceRefinement:
         needs: Sequence[Sequence[int]],
         binding: Sequence[int],
     ) -> CandidateIndices:
-        """Change one call at a time while that makes the plan smaller."""
         changed = True
         while changed and self.bytes(picks) > goal:
             changed = False
@@ -102,7 +101,6 @@ class _ChoiceRefinement:
 
 
 def _changes(picks: CandidateIndices, call: int, width: int) -> Iterator[CandidateIndices]:
-    """Yield `picks` with each other of the first `width` candidates for `call`."""
     for index in range(width):
         if index != picks[call]:
             yield (*picks[:call], index, *picks[call + 1 :])

@@ -18,7 +18,7 @@ a program of whole calls.
 NEAR_PERCENT_MAX = 104
 """Time of a call's candidate that the goal `balanced` considers."""
 CANDIDATE_PERCENT_MAX = 300
-"""Time of a call's candidate that the search considers; slower ones are used if nothing else fits."""
+"""Time of a call's candidate that the search considers unless nothing else fits."""
 VARIANT_PERCENT_MAX = 110
 """Time of a call's candidate that may replace its choice to suit the adjacent calls."""
 UNLIMITED_PERCENT = 1_000_000

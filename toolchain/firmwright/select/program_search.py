@@ -91,7 +91,6 @@ def build_selected_module(
 def _chosen_candidates(
     ordered: OrderedCandidates, picks: CandidateIndices, segments: Sequence[tuple[int, int]] = ()
 ) -> list[LoweringCandidate]:
-    """Return the chosen candidates of the calls outside of `segments`."""
     inside = {index for first, end in segments for index in range(first, end)}
     return [
         candidates[pick]
@@ -101,7 +100,6 @@ def _chosen_candidates(
 
 
 def _total_estimates(chosen: Sequence[LoweringCandidate]) -> tuple[int, int, int]:
-    """Return predicted time, predicted instructions, and bytes of flash."""
     return (
         sum(item.time for item in chosen),
         sum(item.instructions for item in chosen),
@@ -121,7 +119,7 @@ def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) 
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """Search of programs whose calls take at most `percent` of the time of their fastest candidate.
+    """Search of programs limited to candidates with `percent` of the fastest one's time.
 
     `ordered` has each call's candidates by ascending `cost_of`: time, or a blend of time and flash.
     """
@@ -210,7 +208,6 @@ class ProgramSearch:
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
-        """Build `program` with `picks` for the calls outside of its segments."""
         by_rows = [region for region in program if region.segment is not None]
         spans = tuple((region.first, region.end) for region in by_rows)
         segments = _segments(program)
@@ -234,7 +231,6 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
-    """Return the required bytes of regions whose price is too low, by the regions' ids."""
     more: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:

@@ -18,13 +18,13 @@ _UNROLLED = 4
 def shift_rows_kernel(
     dtype: DType, rows: int, row_elements: int, band: int, target: str
 ) -> tir.PrimFunc:
-    """Build a kernel that moves rows `band`.. of `kept` to rows 0..
+    """Build a kernel that moves rows `band`.. to rows 0..
 
     The contents of the last rows are undefined afterwards.
     """
     b = Builder(f"slide_{rows}x{row_elements}_{dtype.name}" + (f"_by_{band}" if band > 1 else ""))
-    kept = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
-    _move(b, kept, band * row_elements, kept, (rows - band) * row_elements)
+    buffer = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
+    _move(b, buffer, band * row_elements, buffer, (rows - band) * row_elements)
     return b.build(comment=f"Shift the rows to make room for {band} more.", target=target)
 
 

@@ -58,7 +58,7 @@ class FusedSegment:
     @property
     def streamed(self) -> frozenset[str]:
         """Return the tensors that are never in memory as a whole."""
-        return frozenset(self.plan.kept) - {self.plan.source}
+        return frozenset(self.plan.row_buffers) - {self.plan.source}
 
 
 def build_row_streaming_loop(
@@ -81,11 +81,14 @@ class _RowStreamingLoopBuilder:
     def statement(self) -> tir.Stmt:
         plan = self.segment.plan
         types = self._types()
-        self.rows = {name: self._kept(name, types[name], k) for name, k in plan.kept.items()}
+        self.rows = {
+            name: self._make_row_buffer(name, types[name], k)
+            for name, k in plan.row_buffers.items()
+        }
         before = [
             self._fill_with_padding(name)
-            for name, kept in plan.kept.items()
-            if not kept.is_transient
+            for name, row_buffer in plan.row_buffers.items()
+            if not row_buffer.is_transient
         ]
         sums = self._sums()
         if sums is not None:
@@ -101,8 +104,8 @@ class _RowStreamingLoopBuilder:
         body: tir.Stmt = tir.Seq(tuple(stmts))
         if sums is not None:
             body = tir.Allocate(sums, body, "ring")
-        for name, kept in reversed(list(plan.kept.items())):
-            if not kept.is_transient:
+        for name, row_buffer in reversed(list(plan.row_buffers.items())):
+            if not row_buffer.is_transient:
                 body = tir.Allocate(self.rows[name], body, "ring")
         return body
 
@@ -112,9 +115,9 @@ class _RowStreamingLoopBuilder:
             values += [*call.inputs, *call.outputs]
         return {value.name: value.type for value in values if value is not None}
 
-    def _kept(self, name: str, kind: TensorType, kept: RowBuffer) -> tir.Buffer:
+    def _make_row_buffer(self, name: str, kind: TensorType, row_buffer: RowBuffer) -> tir.Buffer:
         fresh = f"{name}_rows" if name == self.segment.plan.source else name
-        shape = (kept.rows, *kind.shape[2:])
+        shape = (row_buffer.rows, *kind.shape[2:])
         return tir.Buffer(self.names.unique(fresh), kind.dtype, shape, alignment=ROW_ALIGNMENT)
 
     def _sums(self) -> tir.Buffer | None:
@@ -145,11 +148,10 @@ class _RowStreamingLoopBuilder:
         return tir.Seq(tuple(body))
 
     def _transient_buffer(self, name: str) -> tir.Buffer | None:
-        kept = self.segment.plan.kept.get(name)
-        return self.rows[name] if kept is not None and kept.is_transient else None
+        row_buffer = self.segment.plan.row_buffers.get(name)
+        return self.rows[name] if row_buffer is not None and row_buffer.is_transient else None
 
     def _feed(self, step: tir.Var) -> tir.Stmt:
-        """Copy row `step` of the source."""
         name = self.segment.plan.source
         rows, source = self.rows[name], self.whole[name]
         size = rows.elements // rows.shape[0]
@@ -195,12 +197,14 @@ class _RowStreamingLoopBuilder:
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
     ) -> tir.Stmt:
         """Guard `stmts` by the tensor's range of bands; append its padding."""
-        kept = self.segment.plan.kept.get(name)
+        row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
-        if kept is not None and not kept.is_transient:
+        if row_buffer is not None and not row_buffer.is_transient:
             rows = self.rows[name]
-            size = rows.elements // kept.rows
-            kernel = shift_rows_kernel(rows.dtype, kept.rows, size, kept.band, self.target)
+            size = rows.elements // row_buffer.rows
+            kernel = shift_rows_kernel(
+                rows.dtype, row_buffer.rows, size, row_buffer.band, self.target
+            )
             shift = [self._call(kernel, (rows, "rw"))]
         conditions = [row >= 0] if lag > 0 else []
         if turns - lag > height:
@@ -209,9 +213,13 @@ class _RowStreamingLoopBuilder:
         if not conditions:
             return then
         padding: tir.Stmt | None = None
-        if kept is not None and kept.padding_bands:
-            tail = [*shift] if kept.fill is None else [*shift, self._padding(name, kept.fill)]
-            cond = logical_and(row >= height, row < height + kept.padding_bands)
+        if row_buffer is not None and row_buffer.padding_bands:
+            tail = (
+                [*shift]
+                if row_buffer.fill is None
+                else [*shift, self._padding(name, row_buffer.fill)]
+            )
+            cond = logical_and(row >= height, row < height + row_buffer.padding_bands)
             padding = tir.If(as_expr(cond, BOOL), tir.Seq(tuple(tail)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
 
@@ -220,7 +228,6 @@ class _RowStreamingLoopBuilder:
     def _window(
         self, name: str, start: int | None, stage: RowStage, row: ArithExpr
     ) -> tir.AccessPtr:
-        """Return a pointer to the source rows from which band `row` of the stage is computed."""
         if start is not None:
             rows = self.rows[name]
             size = rows.elements // rows.shape[0]
@@ -241,7 +248,7 @@ class _RowStreamingLoopBuilder:
 
     def _newest_band(self, name: str) -> tir.AccessPtr:
         rows = self.rows[name]
-        size = rows.elements // rows.shape[0] * self.segment.plan.kept[name].band
+        size = rows.elements // rows.shape[0] * self.segment.plan.row_buffers[name].band
         return tir.AccessPtr(rows, _int(rows.elements - size), size, "w")
 
     def _padding(self, name: str, value: float) -> tir.Stmt:
@@ -251,7 +258,7 @@ class _RowStreamingLoopBuilder:
 
     def _fill_with_padding(self, name: str) -> tir.Stmt:
         """Fill the row buffer with padding; without padding its initial contents do not matter."""
-        rows, value = self.rows[name], self.segment.plan.kept[name].fill
+        rows, value = self.rows[name], self.segment.plan.row_buffers[name].fill
         return self._call(
             fill_kernel(rows.dtype, rows.elements, value or 0, self.target), (rows, "w")
         )

@@ -89,7 +89,7 @@ class RowStreamingPlan:
 
     steps: int
     firings: tuple[StageTiming, ...]
-    kept: Mapping[str, RowBuffer]
+    row_buffers: Mapping[str, RowBuffer]
     source: str
     fed: bool
 
@@ -110,8 +110,6 @@ def plan_row_streaming(
 
 
 class _RowStreamingPlanner:
-    """Computes periods, then lags, then row buffers."""
-
     def __init__(
         self,
         source: str,
@@ -241,13 +239,12 @@ class _RowStreamingPlanner:
         self.lags[index] = previous
         return total
 
-    # ---- what is kept ------------------------------------------------------------------------
+    # ---- row buffers -------------------------------------------------------------------------
 
     def _has_row_buffer(self, name: str) -> bool:
         return any(name in s.sources and self._reads_row_buffer(s, name) for s in self.stages)
 
     def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
-        """Return whether `stage` reads its rows of that tensor from a row buffer."""
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)

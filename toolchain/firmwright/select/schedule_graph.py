@@ -22,15 +22,12 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTensor:
-    """A tensor; `maker` is the call that defines it, or -1 for an input.
-
-    Tensors that are `kept` live to the end.
-    """
+    """A tensor; `maker` is the call that defines it, or -1 for an input."""
 
     size_bytes: int
     maker: int
     readers: int = 0
-    kept: bool = False
+    lives_to_end: bool = False
 
 
 class ScheduleState(NamedTuple):
@@ -71,7 +68,9 @@ class ScheduleGraph:
     def start(self) -> ScheduleState:
         """Return the state before the first call, in which the inputs are live."""
         ready = sum(1 << call for call, mask in enumerate(self.before) if not mask)
-        live = sum(t.size_bytes for t in self.tensors if t.maker < 0 and (t.readers or t.kept))
+        live = sum(
+            t.size_bytes for t in self.tensors if t.maker < 0 and (t.readers or t.lives_to_end)
+        )
         return ScheduleState(0, ready, live, PeakBytes(live, live), -1)
 
     def ready(self, state: ScheduleState) -> Iterator[int]:
@@ -84,12 +83,12 @@ class ScheduleGraph:
         dying = 0
         for index in self.calls[call]:
             tensor = self.tensors[index]
-            if not tensor.kept and not tensor.readers & ~done:
+            if not tensor.lives_to_end and not tensor.readers & ~done:
                 dying += tensor.size_bytes
         defined_bytes = remaining_bytes = 0
         for tensor in self._made[call]:
             defined_bytes += tensor.size_bytes
-            if tensor.readers or tensor.kept:
+            if tensor.readers or tensor.lives_to_end:
                 remaining_bytes += tensor.size_bytes
         ready = state.ready & ~(1 << call)
         for follower in self._next[call]:
@@ -168,7 +167,6 @@ def _order_to(best: dict[int, tuple[int, ScheduleState, int]], goal: int) -> tup
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """Yield the indices of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

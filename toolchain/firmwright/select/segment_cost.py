@@ -45,11 +45,14 @@ def scratch_limits(segment: FusedSegment) -> tuple[int, ...]:
 def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
     """Return the live bytes at each stage, without the segment's ends and the scratch."""
     plan = segment.plan
-    size = {name: align_up(kept.rows * row_bytes(types[name])) for name, kept in plan.kept.items()}
+    size = {
+        name: align_up(row_buffer.rows * row_bytes(types[name]))
+        for name, row_buffer in plan.row_buffers.items()
+    }
     lasting = sum(
         size[name]
-        for name, kept in plan.kept.items()
-        if not kept.is_transient or name == plan.source
+        for name, row_buffer in plan.row_buffers.items()
+        if not row_buffer.is_transient or name == plan.source
     )
     rows = segment.kernels[-1].rows
     if isinstance(rows, RowReduction):
@@ -57,8 +60,8 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple
     live_bytes = [lasting] * len(segment.stages)
     last_user = {name: i for i, stage in enumerate(segment.stages) for name in stage.sources}
     for producer, stage in enumerate(segment.stages):
-        kept = plan.kept.get(stage.result)
-        if kept is not None and kept.is_transient:
+        row_buffer = plan.row_buffers.get(stage.result)
+        if row_buffer is not None and row_buffer.is_transient:
             for index in range(producer, last_user[stage.result] + 1):
                 live_bytes[index] += size[stage.result]
     return tuple(live_bytes)
@@ -71,26 +74,27 @@ def scratch_bytes(segment: FusedSegment) -> Iterator[int]:
 
 def segment_time(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     """Return the predicted time of the loop; code around the kernels counts in instructions."""
-    return _of_rows(segment, [pick.time for pick in segment.picks]) + _around(segment, types)
+    return _total_over_rows(
+        segment, [pick.time for pick in segment.picks]
+    ) + _overhead_instructions(segment, types)
 
 
 def segment_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     """Return the predicted instructions of the loop."""
     kernels = [pick.instructions for pick in segment.picks]
-    return _of_rows(segment, kernels) + _around(segment, types)
+    return _total_over_rows(segment, kernels) + _overhead_instructions(segment, types)
 
 
-def _of_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
+def _total_over_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
     return sum(s.height * cost for s, cost in zip(segment.stages, costs, strict=True))
 
 
-def _around(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Return the instructions outside of the kernels: calls, steps, and row moves."""
+def _overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
     calls = sum(stage.height for stage in segment.stages)
     moved = 0
-    for name, kept in segment.plan.kept.items():
+    for name, row_buffer in segment.plan.row_buffers.items():
         size_bytes = types[name].size_bytes
-        moved += (kept.rows - kept.band) * size_bytes // kept.band
+        moved += (row_buffer.rows - row_buffer.band) * size_bytes // row_buffer.band
         moved += size_bytes if name == segment.plan.source else 0
     return (
         moved * policy.MOVE_INSTRUCTIONS_PERCENT // 100

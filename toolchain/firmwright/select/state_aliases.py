@@ -41,7 +41,6 @@ def find_state_aliases(
 
 
 def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
-    """Return when the last call that reads each source of the graph, or a view of it, finishes."""
     root = {value.name: value.name for value in entry.sources}
     last: dict[str, int] = {}
     for index, call in enumerate(entry.body):

@@ -69,26 +69,24 @@ class SegmentCandidates:
         count = len(self.entry.body)
         regions: list[ProgramRegion] = []
         for first in range(count):
-            shortest = 1 if self._is_fed(first) else 2
+            shortest = 1 if self._streams_input(first) else 2
             for end in range(first + shortest, min(count, first + policy.SEGMENT_CALLS_MAX) + 1):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
-                regions += drop_dominated(list(self._banded(first, end)))
+                regions += drop_dominated(list(self._for_each_band(first, end)))
         return regions
 
-    def _banded(self, first: int, end: int) -> Iterator[ProgramRegion]:
-        """Yield the segment for each number of rows per band."""
+    def _for_each_band(self, first: int, end: int) -> Iterator[ProgramRegion]:
         for band in policy.BAND_ROWS:
-            segment = self.segments.segment(first, end, band, feed=self._is_fed(first))
+            segment = self.segments.segment(first, end, band, feed=self._streams_input(first))
             if segment is not None:
                 yield from self._priced(segment)
 
-    def _is_fed(self, first: int) -> bool:
-        """Return whether a segment that starts there takes the model's input row by row."""
+    def _streams_input(self, first: int) -> bool:
         return self.module.io.stream_input_rows and first == 0
 
     def _priced(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
-        ends_bytes = self._ends_bytes(segment)
+        ends_bytes = self._bytes_besides_row_buffers(segment)
         stages_bytes = stage_bytes(segment, self._types)
         for limit in scratch_limits(segment):
             lean = with_scratch_limit(segment, limit)
@@ -99,7 +97,7 @@ class SegmentCandidates:
             time = segment_time(lean, self._types)
             yield ProgramRegion(segment.first, segment.end, ends_bytes + most, time, segment=priced)
 
-    def _ends_bytes(self, segment: FusedSegment) -> int:
+    def _bytes_besides_row_buffers(self, segment: FusedSegment) -> int:
         """Return the bytes live during the segment besides its row buffers."""
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
         read = {v.name for call in segment.calls for v in call.inputs if v is not None}
@@ -118,12 +116,10 @@ class SegmentCandidates:
         return beside + align_up(overlapped_bytes(segment, source_value.type, result.type))
 
     def _bytes(self, value: Value) -> int:
-        """Return the bytes of the value in the pools."""
-        return 0 if value.name in self._outer else align_up(value.type.size_bytes)
+        return 0 if value.name in self._caller_values else align_up(value.type.size_bytes)
 
     @cached_property
-    def _outer(self) -> frozenset[str]:
-        """Values in the caller's memory."""
+    def _caller_values(self) -> frozenset[str]:
         io = self.module.io
         inputs = () if io.inputs_in_pools else self.entry.params
         outputs = () if io.outputs_in_pools else self.entry.results

@@ -87,7 +87,7 @@ def search_collage(
     cost_log: RegionCostLog,
 ) -> CollageResult:
     """Search a partition; raise UsageError without backends or for a partitioned module."""
-    module = _prepared(model, options)
+    module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
 
@@ -101,7 +101,7 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        modules = {"eager": self._divided(greedy_cover), "none": self._divided(_none)}
+        modules = {"eager": self._divided(greedy_cover), "none": self._divided(_core_only)}
         totals = {how: self._total(module) for how, module in modules.items()}
         searched = [self._searched(function) for function in self._functions()]
         parts: tuple[PartitionedRegion, ...] = ()
@@ -118,11 +118,11 @@ class _CollageSearch:
         is_annotated = any(_is_annotated(c.target) for f in self._functions() for c in f.body)
         best = min(
             ("collage", "eager", *(() if is_annotated else ("none",))),
-            key=lambda how: self._key(totals[how]),
+            key=lambda how: self._ranking_key(totals[how]),
         )
         if best != "collage":
             parts = self._parts(
-                searched, self._programs(searched, greedy_cover if best == "eager" else _none)
+                searched, self._programs(searched, greedy_cover if best == "eager" else _core_only)
             )
         result = PartitionResult(
             model=self.model.name,
@@ -176,7 +176,6 @@ class _CollageSearch:
     def _programs(
         self, searched: Sequence[_Searched], choose: PartitionStrategy
     ) -> dict[str, PartitionedProgram]:
-        """Return the program of each function under that strategy, with the known costs."""
         programs_by_name: dict[str, PartitionedProgram] = {}
         active = active_backends(self.module)
         for function, candidates, _ in searched:
@@ -201,8 +200,7 @@ class _CollageSearch:
 
     # ---- whole programs ------------------------------------------------------------------------
 
-    def _key(self, total: ProgramCost) -> tuple[float, ...]:
-        """Return the key to minimize."""
+    def _ranking_key(self, total: ProgramCost) -> tuple[float, ...]:
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
@@ -210,7 +208,6 @@ class _CollageSearch:
         return (total.count,)
 
     def _total(self, module: IRModule) -> ProgramCost:
-        """Return the cost of the whole program."""
         try:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:
@@ -262,7 +259,7 @@ def apply_partition(
     model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
 ) -> Model:
     """Partition `model` as a saved result specifies."""
-    module = _prepared(model, options)
+    module = _prepare_module(model, options)
     check_tensors(parts, module, where)
     return make_portable(
         model, run_partition(module, PassTimer(), make_strategy(parts, where)), options
@@ -288,8 +285,7 @@ def make_portable(model: Model, divided_module: IRModule, options: Options) -> M
     return replace(model, module=module)
 
 
-def _prepared(model: Model, options: Options) -> IRModule:
-    """Return the module in which regions are chosen; raise UsageError if there is no choice."""
+def _prepare_module(model: Model, options: Options) -> IRModule:
     if "stage" in model.module.attrs or model.module.attrs.get("partitioned"):
         raise UsageError(
             "the module's operators are already assigned to targets.",
@@ -310,10 +306,9 @@ _NO_ROOM = "it does not fit:"
 _Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 
 
-def _none(
+def _core_only(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> Sequence[CallGroup]:
-    """Assign everything to the core."""
     return ()
 
 

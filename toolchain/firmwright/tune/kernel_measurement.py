@@ -200,8 +200,8 @@ def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
     compiled = compile_model(comparison_module(layers, board, options), options)
     outputs, counts, unit = _measured(compiled, task.setup)
     return tuple(
-        KernelResult("wrong") if wrong else KernelResult("ok", taken, unit)
-        for wrong, taken in zip(outputs, counts, strict=True)
+        KernelResult("wrong") if wrong else KernelResult("ok", cost, unit)
+        for wrong, cost in zip(outputs, counts, strict=True)
     )
 
 
@@ -214,7 +214,6 @@ def _kernel_layer(
 
 
 def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int], list[int], str]:
-    """Return for every kernel the number of wrong values and its count, and the unit."""
     sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
     outputs: list[Mapping[str, Any]] = []
 

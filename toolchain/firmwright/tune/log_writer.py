@@ -49,7 +49,7 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Record a measurement whose turn may not have come."""
+        """Record a measurement that may precede others in the order."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
@@ -93,7 +93,6 @@ def _open(path: Path) -> TextIO:
 
 
 def _truncate_incomplete_line(path: Path) -> None:
-    """Remove an incomplete last line, left by a writer that was killed."""
     data = path.read_bytes()
     end = data.rfind(b"\n") + 1
     if end < len(data):

@@ -26,7 +26,7 @@ _CIRCUMSTANCES = tuple(field.name for field in fields(MeasurementContext))
 
 @dataclass(frozen=True, slots=True)
 class RegionCostRecord:
-    """Cost of one region; `what` describes it to readers."""
+    """Cost of one region, with a description for readers."""
 
     key: RegionCostKey
     what: str
@@ -93,7 +93,6 @@ def _record(data: Mapping[str, Any]) -> RegionCostRecord:
 
 
 def _check_cost(cost: RegionCost) -> None:
-    """Raise TypeError if a field has the wrong type."""
     texts = (cost.status, cost.how, cost.reason)
     numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
     if not all(isinstance(text, str) for text in texts):

@@ -159,7 +159,7 @@ class RegionCostEstimator:
         return [
             RegionCost(
                 "ok",
-                sum(taken for op, taken in counts.items() if part_of.get(op) == number),
+                sum(count for op, count in counts.items() if part_of.get(op) == number),
                 how,
                 scratch.get(number, {}),
                 constants.get(number, 0),
@@ -168,7 +168,6 @@ class RegionCostEstimator:
         ]
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
-        """Return the count of each operator."""
         if self.setup is None:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
@@ -272,8 +271,6 @@ def build_region_module(
 
 
 class _RegionModuleBuilder:
-    """Copies regions with unique names."""
-
     def __init__(self, function: Function) -> None:
         self.function = function
         self.params: dict[tuple[TensorType, int], Value] = {}
@@ -322,7 +319,6 @@ def _parts_by_operator(module: IRModule) -> dict[int, int]:
 
 
 def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
-    """Return the constant bytes of each region's kernels."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     bytes_by_region: dict[int, int] = {}

@@ -92,20 +92,18 @@ class LayerSearchResult:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Result of a search: kernels `measured` now, `known` from the log, and every layer."""
+    """Result of a search: numbers of kernels measured now and found in the log, and every layer."""
 
     board: str
     unit: str
     measured: int
-    known: int
+    from_log: int
     layers: tuple[LayerSearchResult, ...]
     untuned: int
 
 
 @dataclass
 class _LayerSearch:
-    """State of the search of one layer."""
-
     call: OpCall
     what: str
     digest: str
@@ -182,7 +180,7 @@ def tune(
         board=options.board,
         unit=run.unit,
         measured=run.measured,
-        known=run.known,
+        from_log=run.from_log,
         layers=tuple(_layer_result(layer) for layer in layers),
         untuned=untuned,
     )
@@ -252,8 +250,6 @@ _Proposal: TypeAlias = tuple[_LayerSearch, ConfiguredSchedule]
 
 @dataclass
 class _SearchRun:
-    """Shared state and totals of the rounds."""
-
     options: Options
     setup: MeasurementSetup
     log_writer: TuningLogWriter
@@ -262,7 +258,7 @@ class _SearchRun:
     total: int
     kernels_per_image: int
     measured: int = 0
-    known: int = 0
+    from_log: int = 0
     unit: str = ""
 
     def round(self, proposals: Sequence[_Proposal]) -> None:
@@ -272,9 +268,9 @@ class _SearchRun:
         for key, item in zip(keys, proposals, strict=True):
             order.setdefault(key, item)
         pending = [key for key in order if self.log_writer.find(key) is None]
-        self.known += len(order) - len(pending)
+        self.from_log += len(order) - len(pending)
         tasks = list(self._tasks([order[key] for key in pending]))
-        spans = _spans(tasks)
+        spans = _task_ranges(tasks)
         ready = iter(order)
         upcoming = self._write(ready, next(ready, None))
         for index, results in self.executor.run(tasks):
@@ -307,18 +303,17 @@ class _SearchRun:
         )
 
     def _say(self) -> None:
-        done = self.measured + self.known
+        done = self.measured + self.from_log
         filled = round(_BAR * done / max(self.total, done, 1))
         bar = "█" * filled + "░" * (_BAR - filled)
-        log.info("%s %d of %d kernels, %d from the log", bar, done, self.total, self.known)
+        log.info("%s %d of %d kernels, %d from the log", bar, done, self.total, self.from_log)
 
     def _tasks(self, proposals: Sequence[_Proposal]) -> Iterator[MeasurementTask]:
-        """Yield tasks of consecutive kernels that fit one image."""
         board = load_board(self.options.board, self.options.board_dirs)
         group: list[_Proposal] = []
         for item in proposals:
             full = len(group) == self.kernels_per_image
-            if group and (full or not _fit([*group, item], board)):
+            if group and (full or not _fits_one_image([*group, item], board)):
                 yield self._task(group)
                 group = []
             group.append(item)
@@ -330,14 +325,12 @@ class _SearchRun:
         return MeasurementTask(group_by_layer(kernels), self.options, self.setup)
 
 
-def _spans(tasks: Sequence[MeasurementTask]) -> list[slice]:
-    """Return the ranges of each task's kernels in the list of all."""
+def _task_ranges(tasks: Sequence[MeasurementTask]) -> list[slice]:
     ends = list(accumulate(task.size for task in tasks))
     return [slice(end - task.size, end) for end, task in zip(ends, tasks, strict=True)]
 
 
-def _fit(group: Sequence[_Proposal], board: Board) -> bool:
-    """Return whether these kernels fit one image, by estimates of memory, code and time."""
+def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
     layers = {id(layer): layer for layer, _ in group}.values()
     references = [layer.kernel((DEFAULT_SCHEDULE, ())) for layer in layers]
     kernels = [*references, *(layer.kernel(choice) for layer, choice in group)]

@@ -101,7 +101,6 @@ def propose_by_mutation(
 
 
 def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
-    """Return whether two choices have the same schedule and differ in one setting."""
     return a[0] == b[0] and len({name for name, _ in set(a[1]) ^ set(b[1])}) == 1
 
 

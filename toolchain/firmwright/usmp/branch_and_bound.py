@@ -45,8 +45,7 @@ def _exact(problem: PlanningProblem) -> Layout:
     )
 
 
-def _applies(problem: PlanningProblem) -> bool:
-    """Return whether there are few buffers and all have the same single pool."""
+def _is_supported(problem: PlanningProblem) -> bool:
     candidates = {buffer.pools for buffer in problem.buffers}
     return (
         len(problem.buffers) <= BUFFERS_MAX and len(candidates) == 1 and len(min(candidates)) == 1
@@ -55,7 +54,7 @@ def _applies(problem: PlanningProblem) -> bool:
 
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
     """Return the best layout, `start` if none is better, with the bound that was proven."""
-    if start.cost <= (0, problem.lower_bound_bytes) or not _applies(problem):
+    if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
     bracket.attempt(bracket.lower, work // 3)
@@ -98,12 +97,11 @@ class _Bracket:
         return True
 
     def _rounded(self, height_bytes: int) -> int:
-        """Round up: heights are multiples of what divides all sizes and alignments."""
+        """Round up to a height that the sizes and alignments permit."""
         return -(-height_bytes // self._step) * self._step
 
 
-class _OutOfWorkError(Exception):
-    """Raised when a search exceeds its work limit."""
+class _OutOfWorkError(Exception): ...
 
 
 class _Choice(NamedTuple):
@@ -116,8 +114,6 @@ class _Choice(NamedTuple):
 
 
 class _HeightSearch:
-    """Search for a layout of at most `height_bytes`."""
-
     def __init__(self, problem: PlanningProblem, height_bytes: int, work: int) -> None:
         self._problem = problem
         self._height_bytes = height_bytes
@@ -126,7 +122,6 @@ class _HeightSearch:
         self._found: Sequence[int] | None = None
 
     def run(self) -> Sequence[int] | None:
-        """Return offsets, or None if no such layout exists; may raise _OutOfWorkError."""
         bounds = self._bounds
         if not bounds.start() or not all(
             bounds.decide(number, 0, None) for number in _without_symmetry(bounds)
@@ -143,7 +138,7 @@ class _HeightSearch:
             raise _OutOfWorkError
         if self._first_fit_succeeds():
             return True
-        for part in _parts(bounds, numbers):
+        for part in _connected_groups(bounds, numbers):
             if bounds.is_violated_at_lowest(part).any():
                 if not self._branch(part, depth):
                     return False
@@ -198,12 +193,11 @@ def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
     number = int(part[bounds.is_violated_at_lowest(part).argmax()])
     constraint = bounds.constraints[number]
     at_lowest = int(bounds.low[constraint.b] - bounds.low[constraint.a])
-    below = constraint.greatest_allowed(at_lowest)
-    return _Choice(number, below, constraint.least_allowed(at_lowest), True)
+    greatest_below = constraint.greatest_allowed(at_lowest)
+    return _Choice(number, greatest_below, constraint.least_allowed(at_lowest), True)
 
 
-def _parts(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
-    """Return the constraints that can still be violated, grouped by connected buffers."""
+def _connected_groups(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
     group = list(range(len(bounds.sizes)))
 
     def find(index: int) -> int:
@@ -222,15 +216,17 @@ def _parts(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
 
 
 def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
-    """Return constraints whose b may be taken to be above a.
+    """Return constraints that may be decided as "b above a" without loss of generality.
 
     These are pairs of equal buffers, and one constraint to exclude mirror images.
     """
     constraints, sizes = bounds.constraints, bounds.sizes
     equal = [
-        n for n, constraint in enumerate(constraints) if _are_equal(bounds.problem, constraint)
+        n
+        for n, constraint in enumerate(constraints)
+        if _are_interchangeable(bounds.problem, constraint)
     ]
-    if not _has_mirror_image(bounds):
+    if not _is_mirror_symmetric(bounds):
         return equal
     alike = {index for n in equal for index in (constraints[n].a, constraints[n].b)}
     others = [n for n, c in enumerate(constraints) if alike.isdisjoint((c.a, c.b))]
@@ -241,8 +237,7 @@ def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
     return equal + ([max(others, key=weight)] if others else [])
 
 
-def _are_equal(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
-    """Return whether exchanging the constraint's two buffers changes nothing."""
+def _are_interchangeable(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
     a, b = problem.buffers[constraint.a], problem.buffers[constraint.b]
     of_a, of_b = problem.constraints[constraint.a], problem.constraints[constraint.b]
     between = [c for c in of_a if c.a == constraint.b]
@@ -255,8 +250,7 @@ def _are_equal(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> b
     )
 
 
-def _has_mirror_image(bounds: DifferenceBounds) -> bool:
-    """Return whether every layout turned upside down is a valid layout."""
+def _is_mirror_symmetric(bounds: DifferenceBounds) -> bool:
     sizes, alignments = bounds.sizes, {b.alignment for b in bounds.problem.buffers}
     return (
         len(alignments) == 1

@@ -51,13 +51,13 @@ class _Candidate:
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     """Return the module with requested and profitable constants in RAM."""
-    module = _with_placed(module)
+    module = _with_requested(module)
     program = program_memory(module)
     main = module.entry
     fast = [pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)]
     if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
-    candidates = _candidates(module, _by_constant(module, main), fast, program)
+    candidates = _candidates(module, _constant_traffic(module, main), fast, program)
     memory_plan = plan_memory(module, planner).plan if candidates else None
     if memory_plan is None:
         return module
@@ -70,10 +70,10 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
             chosen[one.constant] = one.pool
             left -= size_bytes
             spare[one.pool] -= size_bytes
-    return _resident(module, main, chosen) if chosen else module
+    return _copy_to_ram(module, main, chosen) if chosen else module
 
 
-def _with_placed(module: IRModule) -> IRModule:
+def _with_requested(module: IRModule) -> IRModule:
     """Move constants of calls that cannot access the program's memory or have a requested pool."""
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
@@ -86,7 +86,7 @@ def _with_placed(module: IRModule) -> IRModule:
         if isinstance(kernel, tir.PrimFunc):
             pool = pools.get(call.op) or str(kernel.attrs.get(CONSTANTS_POOL_ATTR, ""))
             chosen |= {node.constant: pool for node in linked_constants(kernel) if pool}
-    return _resident(module, main, chosen) if chosen else module
+    return _copy_to_ram(module, main, chosen) if chosen else module
 
 
 def program_memory(module: IRModule) -> PoolInfo | None:
@@ -115,7 +115,6 @@ def _budget_bytes(module: IRModule, memory_plan: Plan) -> float:
 
 
 def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, float]:
-    """Return the bytes that buffers leave free in each pool."""
     return {
         pool.name: math.inf
         if pool.size_bytes is None
@@ -131,7 +130,6 @@ def _candidates(
     pools: Sequence[PoolInfo],
     program: PoolInfo,
 ) -> list[_Candidate]:
-    """Return the candidates with a gain, largest gain per byte first."""
     candidates = [
         _Candidate(
             name,
@@ -147,10 +145,9 @@ def _candidates(
     return sorted(paying, key=lambda one: -one.gain / one.size_bytes)
 
 
-def _by_constant(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-    """Return the traffic of constants that kernels link, over all calls of a run."""
+def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
     traffic: dict[str, MemoryTraffic] = {}
-    hoisted = _hoisted(module, main, None)
+    hoisted = _externalized(module, main, None)
     entry = hoisted.functions[main.name]
     assert isinstance(entry, tir.PrimFunc)
     moved = count_traffic(entry, hoisted.functions)
@@ -161,8 +158,9 @@ def _by_constant(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffi
     return traffic
 
 
-def _hoisted(module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] | None) -> IRModule:
-    """Externalize those constants, or all of them, to the AOT main."""
+def _externalized(
+    module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] | None
+) -> IRModule:
     functions = dict(module.functions)
     calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
     for name, func in module.functions.items():
@@ -179,33 +177,32 @@ def _hoisted(module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] 
 # ---- in RAM -----------------------------------------------------------------------------------
 
 
-def _resident(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
-    """Copy the chosen constants to Allocates of the AOT main."""
-    module = _hoisted(module, main, chosen)
+def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
+    module = _externalized(module, main, chosen)
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
-    body = rewrite_stmt(hoisted.body, lambda node: _without(node, chosen))
+    body = rewrite_stmt(hoisted.body, lambda node: _drop_linked(node, chosen))
     names = UniqueNamer([b.name for b in _declared(hoisted)])
     functions = UniqueNamer(module.functions)
     copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
     for node in nodes:
         target = replace(node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global")
-        keep = _keep(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
-        copies.append((node, target, keep))
+        kernel = _copy_kernel(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
+        copies.append((node, target, kernel))
     body = substitute(body, {}, {node.buffer.name: target for node, target, _ in copies})
-    body = tir.Seq((*(_copy(keep, node.buffer, target) for node, target, keep in copies), body))
+    body = tir.Seq((*(_copy(kernel, node.buffer, target) for node, target, kernel in copies), body))
     for node, target, _ in reversed(copies):
         body = tir.AllocateConst(node.buffer, node.constant, tir.Allocate(target, body, "const"))
     pins = tuple((target.name, chosen[node.constant]) for node, target, _ in copies)
     attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*_pins(hoisted), *pins)}
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
-    for _, _, keep in copies:
-        module = module.with_function(keep)
+    for _, _, kernel in copies:
+        module = module.with_function(kernel)
     return module
 
 
-def _without(node: Node, chosen: Mapping[str, str]) -> Node | None:
+def _drop_linked(node: Node, chosen: Mapping[str, str]) -> Node | None:
     return node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
 
 
@@ -220,8 +217,7 @@ def _pins(main: tir.PrimFunc) -> tuple[Attr, ...]:
     return pins if isinstance(pins, tuple) else ()
 
 
-def _keep(name: str, like: tir.Buffer) -> tir.PrimFunc:
-    """Build a kernel that copies a constant as large as `like`."""
+def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
     b = Builder(name)
     source = b.buffer_param("source", like.dtype, like.shape, "const")
     target = b.buffer_param("target", like.dtype, like.shape, "out")

@@ -6,10 +6,10 @@ analysis), and at each node that accesses it.
 * Times number the nodes that access memory, in the order of the text; each call is one time.
 * A buffer live into a loop and read in it is live through it. The branches of an If have separate
   times, so a buffer may be live in one branch only.
-* A write does not end the previous value's life, because an access pointer does not say what is
-  overwritten. An Allocate does: contents are undefined each time it is entered.
-* The start and the wait of an asynchronous call each read and write everything that the call
-  accesses, so that it stays in memory between them.
+* A write does not end the life of the previous value, as it may be partial. An Allocate does:
+  contents are undefined each time it is entered.
+* The start and the wait of an asynchronous call each access all its buffers, which so stay in
+  memory.
 * A view (DeclBuffer) counts as its underlying buffer.
 """
 
@@ -24,7 +24,7 @@ from firmwright.ir.tir.plan import LiveRange
 from firmwright.ir.tir.traversal import walk
 
 DEFINED_AT_ENTRY = frozenset({"input", "state", "const"})
-"""Kinds of Allocate whose contents exist before the run."""
+"""Kinds of Allocate with contents from before the run."""
 
 _WRITING_ROLES = frozenset({"out", "inout", "scratch"})
 _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
@@ -74,7 +74,7 @@ class ControlFlowGraph:
 
 
 def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
-    """Build the graph of `main`, whose calls refer to `functions`."""
+    """Build the graph of `main`; `functions` are the callees."""
     tracer = _CfgBuilder(functions)
     entry = tracer.step([], CfgNode())
     exits = tracer.walk(main.body, [entry])
@@ -271,7 +271,6 @@ class _CfgBuilder:
         return self.time - 1
 
     def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the planned buffers that evaluating `exprs` may read, and may write."""
         accesses = [access for expr in exprs for access in _memory_accesses(expr)]
         planned = [(self.roots[name], access) for name, access in accesses if name in self.roots]
         reads = frozenset(name for name, access in planned if "r" in access)

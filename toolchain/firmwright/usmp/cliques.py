@@ -53,7 +53,6 @@ def _live_sets(problem: PlanningProblem, members: Sequence[int]) -> list[set[int
 
 
 def _maximal(cliques: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """Drop duplicates and subsets of other cliques."""
     containing: dict[int, list[frozenset[int]]] = {}
     for clique in dict.fromkeys(cliques):
         for index in clique:

@@ -69,12 +69,10 @@ class DifferenceBounds:
 
     @property
     def low(self) -> IntArray:
-        """Return the lowest offset of each buffer."""
         return self._least[self._origin, :-1]
 
     @property
     def high(self) -> IntArray:
-        """Return the highest offset of each buffer."""
         return -self._least[:-1, self._origin]
 
     def start(self) -> bool:
@@ -152,13 +150,13 @@ class DifferenceBounds:
         while True:
             if not self._leave_forbidden():
                 return False
-            ends = self._ends()
+            progress = self._progress()
             if not self._align() or not self._stack():
                 return False
-            if self._ends() == ends:
+            if self._progress() == progress:
                 return not self._is_any_overfull()
 
-    def _ends(self) -> int:
+    def _progress(self) -> int:
         """Return a number that grows whenever the bound of an offset does."""
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
@@ -187,7 +185,7 @@ class DifferenceBounds:
                     return False
 
     def _align(self) -> bool:
-        """Round the bounds of offsets to alignments; redundant if all buffers have one alignment."""
+        """Round the bounds of offsets to mixed alignments."""
         if not self._is_mixed:
             return True
         up = -(-self.low // self._alignments) * self._alignments
@@ -219,7 +217,6 @@ class DifferenceBounds:
         return True
 
     def _is_any_overfull(self) -> bool:
-        """Check the live sets in which a bound has changed since the last check."""
         low, high = self.low.copy(), self.high.copy()
         changed = set(np.flatnonzero((low != self._seen[0]) | (high != self._seen[1])).tolist())
         self._seen = low, high
@@ -230,7 +227,7 @@ class DifferenceBounds:
 
     def _is_overfull(self, live_set: LiveSet) -> bool:
         """Return whether the buffers confined between two heights need more than that."""
-        own_bytes, joint = self._taken(live_set)
+        own_bytes, joint = self._needed_bytes(live_set)
         step, low, high = live_set.step, self.low, self.high
         rows = sorted(
             (-(-(int(high[i]) + size) // step) * step, int(low[i]), -(-size // step) * step, i)
@@ -250,7 +247,7 @@ class DifferenceBounds:
                     return True
         return False
 
-    def _taken(self, live_set: LiveSet) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+    def _needed_bytes(self, live_set: LiveSet) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
         """Return the bytes of each member alone, and the joint bytes of overlapping pairs."""
         own_bytes = {index: int(self.sizes[index]) for index in live_set.members}
         undecided: list[tuple[int, int, int]] = []
@@ -283,14 +280,15 @@ def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int
             a, b = constraint.a, constraint.b
             if a < b:
                 step = math.gcd(problem.buffers[a].alignment, problem.buffers[b].alignment)
-                aligned = _on_steps(constraint, step)
+                aligned = _restrict_to_multiples(constraint, step)
                 if aligned is not None:
                     constraints.append(aligned)
     return tuple(constraints)
 
 
-def _on_steps(constraint: OffsetConstraint[int], step: int) -> OffsetConstraint[int] | None:
-    """Restrict a constraint to differences that are multiples of `step`; None if it is void."""
+def _restrict_to_multiples(
+    constraint: OffsetConstraint[int], step: int
+) -> OffsetConstraint[int] | None:
     lo, hi = constraint.lo // step * step, -(-constraint.hi // step) * step
     if hi - lo <= step:
         return None
@@ -338,7 +336,6 @@ def _larger(problem: PlanningProblem, a: int, b: int) -> int:
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
-    """Return the least bytes that each two constrained buffers cover together."""
     joint: dict[tuple[int, int], int] = {}
     for c in _aligned_constraints(problem):
         a, b = problem.buffers[c.a].size_bytes, problem.buffers[c.b].size_bytes

@@ -122,11 +122,7 @@ def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
 
 
 def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
-    """Yield orders worth a first fit; those that suit most networks come first.
-
-    Size suits most networks, memory pressure those whose peak must be packed first, and time
-    chains of operators.
-    """
+    """Yield orders worth a first fit; those that suit most networks come first."""
     yield size_order(problem)
     yield conflict_order(problem)
     numbers = range(len(problem.buffers))
@@ -140,7 +136,7 @@ def _ranks(problem: PlanningProblem) -> tuple[_Rank, ...]:
     first = [min(r.first for r in b.live) for b in buffers]
     end = [max(r.end for r in b.live) for b in buffers]
     length = [sum(r.end - r.first for r in b.live) for b in buffers]
-    pressure = _pressures(problem)
+    pressure = _peak_live_bytes(problem)
     neighbor_bytes = [sum(size[c.a] for c in own) for own in problem.constraints]
     return (
         lambda i: (-size[i], first[i]),
@@ -154,8 +150,7 @@ def _ranks(problem: PlanningProblem) -> tuple[_Rank, ...]:
     )
 
 
-def _pressures(problem: PlanningProblem) -> list[int]:
-    """Return for each buffer the most live bytes at any time in its live ranges."""
+def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
     bytes_at: dict[int, int] = {}
     for buffer in problem.buffers:
         for live in buffer.live:

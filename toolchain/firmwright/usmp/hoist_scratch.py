@@ -33,7 +33,7 @@ def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[
                 scratch[function.name] = buffers
                 module = module.with_function(_with_scratch_params(function, buffers))
     lifter = _ScratchHoister(scratch, main)
-    lifted = lifter.around(rewrite_func(main, lifter.rule))
+    lifted = lifter.wrap(rewrite_func(main, lifter.rule))
     return module.with_function(lifted), lifter.plan_names
 
 
@@ -61,16 +61,13 @@ def _with_scratch_params(kernel: tir.PrimFunc, buffers: tuple[tir.Buffer, ...]) 
 
 
 class _ScratchHoister:
-    """Rewrites main and remembers the names that it assigned."""
-
     def __init__(self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc) -> None:
         self.scratch = scratch
         self.supply = UniqueNamer(local_names(main))
         self.plan_names: dict[str, str] = {}
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
-    def around(self, main: tir.PrimFunc) -> tir.PrimFunc:
-        """Wrap `main` in the Allocates that do not belong to a single statement."""
+    def wrap(self, main: tir.PrimFunc) -> tir.PrimFunc:
         body = main.body
         for buffer in reversed([buffer for own in self.phased.values() for buffer in own]):
             body = tir.Allocate(buffer, body, "scratch")
@@ -79,7 +76,7 @@ class _ScratchHoister:
     def rule(self, part: Node) -> Node | None:
         if not isinstance(part, tir.PrimFuncCall) or part.callee not in self.scratch:
             return None
-        own = self._windows(part)
+        own = self._scratch_of_call(part)
         zero = tir.IntImm(0, INDEX)
         pointers = tuple(
             tir.AccessPtr(buffer, zero, footprint_bytes(buffer) // buffer.dtype.size_bytes, "rw")
@@ -90,17 +87,17 @@ class _ScratchHoister:
             body = tir.Allocate(buffer, body, "scratch")
         return body
 
-    def _windows(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
+    def _scratch_of_call(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
         """Return the scratch of a call; start and wait of an asynchronous call share it."""
         begun = without_phase(call)
         if call.phase != "call" and begun in self.phased:
             return self.phased[begun]
-        own = tuple(self._window(call.callee, buffer) for buffer in self.scratch[call.callee])
+        own = tuple(self._new_buffer(call.callee, buffer) for buffer in self.scratch[call.callee])
         if call.phase != "call":
             self.phased[begun] = own
         return own
 
-    def _window(self, kernel: str, buffer: tir.Buffer) -> tir.Buffer:
+    def _new_buffer(self, kernel: str, buffer: tir.Buffer) -> tir.Buffer:
         name = self.supply.unique(f"{kernel}_{buffer.name}")
         plan_name, count = f"{kernel}.{buffer.name}", 1
         while plan_name in self.plan_names.values():

@@ -19,12 +19,12 @@ def build_interference(
     """Return the offset constraints of all simultaneously live pairs."""
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
-    for i, j in _pairs_alive_together(buffers):
+    for i, j in _simultaneously_live_pairs(buffers):
         a, b = buffers[i], buffers[j]
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
-        if pair is not None and _meet_only_in(a, b, pair.live):
+        if pair is not None and _are_live_together_only_in(a, b, pair.live):
             constraints += pair.constraints
         else:
             a, b = buffers[i], buffers[j]
@@ -32,8 +32,7 @@ def build_interference(
     return tuple(constraints)
 
 
-def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]]:
-    """Return index pairs (i < j), sorted: a sweep over the starts of live ranges."""
+def _simultaneously_live_pairs(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]]:
     ranges = sorted(
         (live.first, live.end, index) for index, b in enumerate(buffers) for live in b.live
     )
@@ -46,8 +45,7 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]
     return sorted(pairs)
 
 
-def _meet_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
-    """Return whether both are live together during all of `live` and at no other time."""
+def _are_live_together_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:
     common = {
         (max(mine.first, other.first), min(mine.end, other.end))
         for mine in a.live

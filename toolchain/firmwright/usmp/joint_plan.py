@@ -50,12 +50,12 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
     Raises UsageError if they were planned for different pools, and DoesNotFitError.
     """
     pools = common_pools(modules)
-    _check_first_values(modules)
+    _check_shared_variables(modules)
     order = best_run_order([_plan_of(module) for module in modules])
-    buffers, constraints = _joined([modules[index] for index in order])
+    buffers, constraints = _join_timelines([modules[index] for index in order])
     plan = place_buffers(find_planner(planner), buffers, constraints, pools)
     check_plan(plan, buffers, constraints, pools)
-    moved = tuple(_moved(module, plan) for module in modules)
+    moved = tuple(_relocate(module, plan) for module in modules)
     return JointPlan(moved, order, plan)
 
 
@@ -83,8 +83,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
         )
 
 
-def _check_first_values(modules: Sequence[IRModule]) -> None:
-    """Raise UsageError if entry points of one file initialize a shared variable differently."""
+def _check_shared_variables(modules: Sequence[IRModule]) -> None:
     first: dict[str, tuple[str, bytes]] = {}
     for module in modules:
         joint = _joint_names(module)
@@ -137,14 +136,13 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 
 
 def _held_bytes(plan: Plan) -> tuple[int, int]:
-    """Return the bytes that a model holds before and after its run."""
     end = _end(plan)
     before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", *PERSISTENT_KINDS))
-    after = sum(b.size_bytes for b in plan.buffers if _stays(b, end))
+    after = sum(b.size_bytes for b in plan.buffers if _is_live_after_run(b, end))
     return before, after
 
 
-def _stays(buffer: BufferInfo, end: int) -> bool:
+def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
     """Return whether the buffer is read after its model's run.
 
     These are outputs, state, and preserved inputs.
@@ -167,10 +165,9 @@ def _plan_of(module: IRModule) -> Plan:
 # ---- the problem of all -----------------------------------------------------------------------
 
 
-def _joined(
+def _join_timelines(
     modules: Sequence[IRModule],
 ) -> tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]:
-    """Return the buffers of all models on a common timeline, and their constraints."""
     ends = [_end(_plan_of(module)) for module in modules]
     total = sum(ends)
     groups: list[tuple[BufferInfo, ...]] = []
@@ -179,10 +176,10 @@ def _joined(
     for module, end in zip(modules, ends, strict=True):
         plan = _plan_of(module)
         names = _joint_names(module)
-        groups.append(tuple(_shifted(names, b, begin, end, total) for b in plan.buffers))
+        groups.append(tuple(_shift_live_ranges(names, b, begin, end, total) for b in plan.buffers))
         constraints += [replace(c, a=names[c.a], b=names[c.b]) for c in plan.conflicts]
         begin += end
-    constraints += _between(groups)
+    constraints += _disjoint_across_models(groups)
     buffers = {buffer.name: buffer for group in groups for buffer in group}
     unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
     return tuple(buffers.values()), tuple(unique.values())
@@ -200,20 +197,21 @@ def _joint_names(module: IRModule) -> dict[str, str]:
     return names
 
 
-def _shifted(
+def _shift_live_ranges(
     names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
 ) -> BufferInfo:
     """Shift `buffer` to the start time of its model's run, of `end` out of `total` time steps."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if buffer.kind in ("input", *PERSISTENT_KINDS):
         live[0] = LiveRange(0, live[0].end)
-    if _stays(buffer, end):
+    if _is_live_after_run(buffer, end):
         live[-1] = LiveRange(live[-1].first, total)
     return replace(buffer, name=names[buffer.name], live=tuple(live))
 
 
-def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[OffsetConstraint[str]]:
-    """Yield disjointness constraints for simultaneously live buffers of different models."""
+def _disjoint_across_models(
+    groups: Sequence[Sequence[BufferInfo]],
+) -> Iterator[OffsetConstraint[str]]:
     for first, second in itertools.combinations(groups, 2):
         for a, b in itertools.product(first, second):
             if a.name != b.name and a.overlaps_in_time(b):
@@ -223,13 +221,12 @@ def _between(groups: Sequence[Sequence[BufferInfo]]) -> Iterator[OffsetConstrain
 # ---- back into the modules --------------------------------------------------------------------
 
 
-def _moved(module: IRModule, joint_plan: Plan) -> IRModule:
-    """Return `module` with its views at the offsets of the joint plan."""
+def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
     old, main = _plan_of(module), module.entry
     assert isinstance(main, tir.PrimFunc)
     joint = _joint_names(module)
     places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
-    tops = _tops(old, places, module.pools)
+    tops = _pool_tops(old, places, module.pools)
     plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)
@@ -249,8 +246,9 @@ def _moved(module: IRModule, joint_plan: Plan) -> IRModule:
     )
 
 
-def _tops(plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]) -> dict[str, int]:
-    """Return the highest byte of the model's own buffers in each pool."""
+def _pool_tops(
+    plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]
+) -> dict[str, int]:
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
         place = places[buffer.name]

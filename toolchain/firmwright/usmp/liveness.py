@@ -61,8 +61,8 @@ def collect_planning_input(
     held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
     at_exit = [name for name, kind in kinds.items() if kind in held]
     live = compute_live_ranges(flow, at_entry, at_exit)
-    users = _users(module, main, flow)
-    pins = _pins(main, flow, pools)
+    users = _accessing_targets(module, main, flow)
+    pins = _pinned_pools(main, flow, pools)
     buffers = []
     for name, allocate in flow.allocates.items():
         ranges = _with_fixed_times(live[name], kinds[name], name in at_exit, flow.end_time)
@@ -81,8 +81,8 @@ def collect_planning_input(
             )
         )
     ending = zip(flow.steps, find_last_reads(flow, at_exit), strict=True)
-    pairs = [pair for step, last in ending for pair in _overlaps(flow, step, last, analysis)]
-    pairs += [pair for loop in flow.loops for pair in _loop_overlaps(flow, loop, live, analysis)]
+    pairs = [pair for step, last in ending for pair in _pairs_in_call(flow, step, last, analysis)]
+    pairs += [pair for loop in flow.loops for pair in _pairs_in_loop(flow, loop, live, analysis)]
     named = tuple(pair.renamed(plan_names) for pair in pairs)
     return PlanningInput(tuple(buffers), named)
 
@@ -121,8 +121,9 @@ def _with_fixed_times(
     return tuple(joined)
 
 
-def _users(module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph) -> dict[str, set[str]]:
-    """Return the names of the targets whose code accesses each buffer."""
+def _accessing_targets(
+    module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph
+) -> dict[str, set[str]]:
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
@@ -137,7 +138,7 @@ def _users(module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph) -> dict
     return {name: targets or {own} for name, targets in users.items()}
 
 
-def _pins(
+def _pinned_pools(
     main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
 ) -> dict[str, tuple[PoolInfo, ...]]:
     """Return the only pool of each pinned buffer; pinning a view pins its underlying buffer."""
@@ -167,12 +168,12 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
         users = ", ".join(sorted(targets))
         raise UsageError(
             f"no pool may hold buffer {name}, which the code of {users} works on.",
-            hint="a writable pool whose targets are these, by --pool.",
+            hint="a writable pool for these targets, by --pool.",
         )
     return allowed
 
 
-def _overlaps(
+def _pairs_in_call(
     flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], analysis: InplaceAnalysis
 ) -> list[InplacePair]:
     """Return the pairs of this call's inputs and outputs that may overlap.
@@ -191,7 +192,7 @@ def _overlaps(
         if a not in last or b is None:
             continue
         alone = roots.count(a) == 1 and roots.count(b) == 1
-        if alone and _is_whole(flow, args[source]) and _is_whole(flow, args[result]):
+        if alone and _is_whole_buffer(flow, args[source]) and _is_whole_buffer(flow, args[result]):
             names = str(a), str(b)
             pair = analysis.pair_in_call(step.call, source, result, names, step.time)
             if pair is not None:
@@ -199,7 +200,7 @@ def _overlaps(
     return pairs
 
 
-def _loop_overlaps(
+def _pairs_in_loop(
     flow: ControlFlowGraph,
     loop: CfgLoop,
     live: Mapping[str, tuple[LiveRange, ...]],
@@ -236,8 +237,7 @@ def _loop_overlaps(
     return pairs
 
 
-def _is_whole(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    """Return whether the argument points to all of a planned buffer from its first byte."""
+def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
     if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer

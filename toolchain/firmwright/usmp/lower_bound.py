@@ -58,7 +58,6 @@ def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
 
 
 def _live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
-    """Yield the live buffers at each time at which a live range begins."""
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for index, buffer in enumerate(buffers):
@@ -76,7 +75,7 @@ def _live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]
 def _joint_bytes(
     buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> dict[tuple[str, str], int]:
-    """Return the least joint bytes of pairs whose constraints are all weaker than disjointness."""
+    """Return the least joint bytes of each pair that may overlap."""
     by_name = {buffer.name: buffer for buffer in buffers}
     joint: dict[tuple[str, str], int] = {}
     apart: set[tuple[str, str]] = set()
@@ -121,7 +120,6 @@ def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -
 
 
 def _merged(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
-    """Return one buffer that represents both."""
     pools = tuple(dict.fromkeys(a.pools + b.pools))
     alignment = math.gcd(a.alignment, b.alignment)
     return replace(a, size_bytes=size_bytes, alignment=alignment, pools=pools)

@@ -53,7 +53,7 @@ def plan_memory(
     main = _aot_main(module)
     planning_input = collect_planning_input(module, main, module.pools, plan_names, analysis)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
-    buffers = _in_better_pools(module, main, planning_input.buffers, constraints, plan_names)
+    buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
     plan = place_buffers(planner_function, buffers, constraints, module.pools)
     check_plan(plan, buffers, constraints, module.pools)
     _check_pool_names(plan, main)
@@ -80,14 +80,13 @@ def place_buffers(
     return planner(buffers, constraints, pools)
 
 
-def _in_better_pools(
+def _rank_pools_by_traffic(
     module: IRModule,
     main: tir.PrimFunc,
     buffers: Sequence[BufferInfo],
     constraints: Sequence[OffsetConstraint[str]],
     plan_names: Mapping[str, str],
 ) -> tuple[BufferInfo, ...]:
-    """Rank the pools of each buffer if their speeds are known."""
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)

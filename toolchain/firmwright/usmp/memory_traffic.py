@@ -58,19 +58,17 @@ class _TrafficCounter:
     """Traffic of functions, memoized because kernels may be called often."""
 
     functions: Mapping[str, AnyFunction]
-    known: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)
+    memo: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)
 
     def of(self, func: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-        if func.name not in self.known:
+        if func.name not in self.memo:
             visitor = _FunctionTraffic(self)
             visitor.visit(func.body, 1)
-            self.known[func.name] = visitor.moved
-        return self.known[func.name]
+            self.memo[func.name] = visitor.moved
+        return self.memo[func.name]
 
 
 class _FunctionTraffic:
-    """Visitor of one function's body."""
-
     def __init__(self, count: _TrafficCounter) -> None:
         self.count = count
         self.moved: dict[str, MemoryTraffic] = {}

@@ -25,29 +25,31 @@ def check_plan(
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)
     if placed != expected:
-        raise _bad(plan, f"it places {placed}, the buffers are {expected}")
+        raise _invalid_plan(plan, f"it places {placed}, the buffers are {expected}")
     by_pool = {pool.name: pool for pool in pools}
     for buffer in buffers:
         _check_place(plan, buffer, by_pool)
     _check_figures(plan, buffers)
     shared = _check_conflicts(plan, constraints)
-    _check_pairs(plan, buffers, shared)
+    _check_live_overlaps(plan, buffers, shared)
 
 
 def _check_place(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> None:
     place = plan.placements[buffer.name]
     end = place.offset + buffer.size_bytes
     if place.pool not in buffer.pools or place.pool not in pools:
-        raise _bad(plan, f"{buffer.name} may not lie in pool {place.pool!r}")
+        raise _invalid_plan(plan, f"{buffer.name} may not be in pool {place.pool!r}")
     limit = pools[place.pool].size_bytes
     if pools[place.pool].access != "rw":
-        raise _bad(plan, f"{buffer.name} lies in pool {place.pool}, which cannot be written")
+        raise _invalid_plan(plan, f"{buffer.name} is in pool {place.pool}, which cannot be written")
     if place.offset < 0 or place.offset % buffer.alignment != 0:
-        raise _bad(
+        raise _invalid_plan(
             plan, f"{buffer.name} at offset {place.offset} is not aligned to {buffer.alignment}"
         )
     if limit is not None and end > limit:
-        raise _bad(plan, f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes")
+        raise _invalid_plan(
+            plan, f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes"
+        )
 
 
 def _check_figures(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
@@ -58,10 +60,14 @@ def _check_figures(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
         if end > highest.get(place.pool, 0):
             highest[place.pool] = end
     if dict(plan.pool_bytes) != highest:
-        raise _bad(plan, f"it says {dict(plan.pool_bytes)} bytes, its placements take {highest}")
+        raise _invalid_plan(
+            plan, f"it has {dict(plan.pool_bytes)} bytes, its placements take {highest}"
+        )
     total = sum(highest.values())
     if plan.lower_bound_bytes > total:
-        raise _bad(plan, f"its {total} bytes are below its bound of {plan.lower_bound_bytes}")
+        raise _invalid_plan(
+            plan, f"its {total} bytes are below its bound of {plan.lower_bound_bytes}"
+        )
 
 
 def _check_conflicts(
@@ -79,16 +85,17 @@ def _check_conflicts(
         inside = conflict.lo < difference and difference < conflict.hi
         periodic = conflict.modulus > 1 and (difference - conflict.residue) % conflict.modulus == 0
         if inside and not periodic:
-            raise _bad(
+            raise _invalid_plan(
                 plan,
                 f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool {a.pool} "
-                f"conflict: {difference} lies in ({conflict.lo}, {conflict.hi})",
+                f"conflict: {difference} is in ({conflict.lo}, {conflict.hi})",
             )
     return pairs
 
 
-def _check_pairs(plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]) -> None:
-    """Check that live buffers that overlap are a pair in `related`."""
+def _check_live_overlaps(
+    plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]
+) -> None:
     for i in range(len(buffers)):
         a = buffers[i]
         a_place = plan.placements[a.name]
@@ -103,7 +110,7 @@ def _check_pairs(plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[s
                 continue
             if (a.name, b.name) in related or not _alive_together(a, b):
                 continue
-            raise _bad(
+            raise _invalid_plan(
                 plan,
                 f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
                 f"{a_place.pool} overlap and are alive at once",
@@ -118,5 +125,5 @@ def _alive_together(a: BufferInfo, b: BufferInfo) -> bool:
     return False
 
 
-def _bad(plan: Plan, what: str) -> InternalError:
-    return InternalError(f"planner {plan.planner} made a wrong plan: {what}.")
+def _invalid_plan(plan: Plan, defect: str) -> InternalError:
+    return InternalError(f"planner {plan.planner} made an invalid plan: {defect}.")

@@ -47,8 +47,8 @@ def find_planner(name: str) -> Planner:
         return BUILTIN_PLANNERS[name]
     entry_points_by_name = _installed()
     if name not in entry_points_by_name:
-        known = ", ".join(planner_names())
-        raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {known}.")
+        names = ", ".join(planner_names())
+        raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {names}.")
     return cast(Planner, entry_points_by_name[name].load())
 
 

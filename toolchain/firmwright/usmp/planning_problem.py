@@ -105,9 +105,9 @@ def solve_problem(
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
-    """Solve again with each buffer's last pool unlimited; return the layout if it fits after all.
+    """Solve with the last pool of each buffer unlimited; raise the error if that does not fit.
 
-    Otherwise raise the error: the pool sizes of that layout are the sizes that would be needed.
+    The pool sizes of that layout are the sizes that would be needed.
     """
     last_resorts = {buffer.pools[-1] for buffer in problem.buffers}
     limits = {name: None if name in last_resorts else n for name, n in problem.limits.items()}

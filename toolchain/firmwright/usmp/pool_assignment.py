@@ -43,8 +43,8 @@ def rank_pools(
 
 def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> bool:
     """Return whether there is a choice of pools and all their speeds are known."""
-    used = _candidates(buffers, pools)
-    return len(used) > 1 and all(has_known_speed(pool) for pool in used)
+    candidates = _candidates(buffers, pools)
+    return len(candidates) > 1 and all(has_known_speed(pool) for pool in candidates)
 
 
 def _candidates(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> list[PoolInfo]:
@@ -88,7 +88,7 @@ def _assign_to_pool(
 ) -> list[BufferInfo]:
     """Return the buffers that `pool` takes: all, or those that lose most by a move to `slower`."""
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
-    if slower is None or _fit(able, constraints, pool):
+    if slower is None or _has_room(able, constraints, pool):
         return able
 
     def gain(buffer: BufferInfo) -> float:
@@ -99,15 +99,14 @@ def _assign_to_pool(
 
     placed = [buffer for buffer in able if buffer.pools == (pool.name,)]
     for buffer in sorted(able, key=gain, reverse=True):
-        if buffer not in placed and _fit([*placed, buffer], constraints, pool):
+        if buffer not in placed and _has_room([*placed, buffer], constraints, pool):
             placed.append(buffer)
     return placed
 
 
-def _fit(
+def _has_room(
     buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]], pool: PoolInfo
 ) -> bool:
-    """Return whether one of several first fits has room for all of them."""
     if pool.size_bytes is None or not buffers:
         return True
     names = {buffer.name for buffer in buffers}

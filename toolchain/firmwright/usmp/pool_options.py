@@ -75,10 +75,12 @@ def resolve_buffer_pools(
         if pool.name not in reserved and (not pool.targets or set(pool.targets) & set(targets))
     }
     if not asked:
-        return _within(tuple(own.values()), ram_bytes)
+        return _limit_to_budget(tuple(own.values()), ram_bytes)
     if board.is_host:
-        return _within(tuple(asked), ram_bytes)
-    return _within(tuple(_narrowed(board, own, pool) for pool in asked), ram_bytes)
+        return _limit_to_budget(tuple(asked), ram_bytes)
+    return _limit_to_budget(
+        tuple(_restrict_board_pool(board, own, pool) for pool in asked), ram_bytes
+    )
 
 
 def resolve_constant_pools(
@@ -99,11 +101,13 @@ def resolve_constant_pools(
     if board.is_host:
         return tuple(asked)
     own = {pool.name: pool for pool in board.const_pools()}
-    return tuple(_reached(board, _narrowed(board, own, pool), pool.scope) for pool in asked)
+    return tuple(
+        _set_access_mode(board, _restrict_board_pool(board, own, pool), pool.scope)
+        for pool in asked
+    )
 
 
-def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
-    """Return a board's pool for constants with its access mode."""
+def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
     if scope == "global":
         return pool
     if not pool.section:
@@ -116,8 +120,7 @@ def _reached(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
     return replace(pool, scope=scope, section=section)
 
 
-def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
-    """Limit the writable pools to `ram_bytes` in all; earlier pools get their share first."""
+def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
     if ram_bytes is None:
         return pools
     if not any(pool.access == "rw" for pool in pools):
@@ -133,12 +136,11 @@ def _within(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInf
     return tuple(limited)
 
 
-def _narrowed(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
-    """Return the board's pool of that name, restricted to the requested size and speeds."""
+def _restrict_board_pool(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
     if asked.name not in own:
-        what = "pool" if asked.access == "rw" else "pool for constants"
+        kind = "pool" if asked.access == "rw" else "pool for constants"
         raise UsageError(
-            f"board {board.name} has no {what} {asked.name}.",
+            f"board {board.name} has no {kind} {asked.name}.",
             hint=f"one of {', '.join(own)}." if own else "another board.",
         )
     pool = own[asked.name]
