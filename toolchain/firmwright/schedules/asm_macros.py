@@ -39,3 +39,15 @@ def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
     """Return asm operands separated by commas, a few per line."""
     parts = [", ".join(operands[i : i + per_line]) for i in range(0, len(operands), per_line)]
     return [part + "," for part in parts[:-1]] + parts[-1:]
+
+
+def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
+    """Join the items in lines of up to 92 columns."""
+    lines, line = [], head
+    for index, item in enumerate(items):
+        part = item + ("," if index < len(items) - 1 else end)
+        if len(line) + len(part) > 92:
+            lines.append(line.rstrip())
+            line = " " * len(head)
+        line += part + " "
+    return [*lines, line.rstrip()]

@@ -95,15 +95,15 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
     """
     by_step = _by_step(flat, flat.shape[1] // steps)
     divisors = (n for n in range(steps, 1, -1) if steps % n == 0)
-    return next((piece for piece in divisors if _fits(by_step, piece)), 1)
+    return next((chunk for chunk in divisors if _fits(by_step, chunk)), 1)
 
 
 def longest_chunk(flat: Array, taps: int) -> int:
     """Return the longest chunk, in steps of `taps` values, with 32-bit sums."""
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
-    lengths = (-(-steps // pieces) for pieces in range(1, steps + 1))
-    return next((piece for piece in lengths if _fits(by_step, piece)), 1)
+    lengths = (-(-steps // chunks) for chunks in range(1, steps + 1))
+    return next((chunk for chunk in lengths if _fits(by_step, chunk)), 1)
 
 
 def _by_step(flat: Array, taps: int) -> Array:
@@ -113,7 +113,7 @@ def _by_step(flat: Array, taps: int) -> Array:
     return sums
 
 
-def _fits(by_step: Array, piece: int) -> bool:
-    padded = np.pad(by_step, ((0, 0), (0, -by_step.shape[1] % piece)))
-    reach = padded.reshape(len(by_step), -1, piece).sum(axis=2).max(initial=0)
+def _fits(by_step: Array, chunk: int) -> bool:
+    padded = np.pad(by_step, ((0, 0), (0, -by_step.shape[1] % chunk)))
+    reach = padded.reshape(len(by_step), -1, chunk).sum(axis=2).max(initial=0)
     return int(reach) * _INPUT_REACH <= INT32.max

@@ -117,7 +117,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _Int16GemmKernel:
-    """Constants and tile sizes of one layer; `piece` divides `steps`."""
+    """Constants and tile sizes of one layer; `chunk` divides `steps`."""
 
     block: Int16Microkernel
     weights: tir.Buffer
@@ -126,7 +126,7 @@ class _Int16GemmKernel:
     pixels: int
     rows: int
     steps: int
-    piece: int
+    chunk: int
 
     def products(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`."""
@@ -138,8 +138,8 @@ class _Int16GemmKernel:
             first = group * self.rows
             if self.outputs % self.rows:
                 first = minimum(first, self.outputs - self.rows)
-            if self.piece < self.steps:
-                self._in_pieces(b, columns, y, group, first)
+            if self.chunk < self.steps:
+                self._in_chunks(b, columns, y, group, first)
             else:
                 acc = b.reg("acc", INT32, self.pixels * self.rows)
                 for row in range(self.rows):
@@ -150,18 +150,18 @@ class _Int16GemmKernel:
                     with self.sums.channel(b, first + row) as finish:
                         self._store(b, y, acc, (first, row), finish)
 
-    def _in_pieces(
+    def _in_chunks(
         self, b: Kernel, columns: tir.Buffer, y: tir.Buffer, group: ArithExpr, first: ArithExpr
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
             with b.let("channel_bias", b.load(self.sums.bias, [first + row])) as start:
                 self._set(b, total, row, start)
-        with b.for_("piece", self.steps // self.piece) as piece:
+        with b.for_("chunk", self.steps // self.chunk) as chunk:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
                 self._set(b, acc, row, 0)
-            self._run(b, acc, columns, group, piece * self.piece)
+            self._run(b, acc, columns, group, chunk * self.chunk)
             for i in range(self.pixels * self.rows):
                 b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
         for row in range(self.rows):
@@ -194,8 +194,8 @@ class _Int16GemmKernel:
         start: ArithExpr | None = None,
     ) -> None:
         """Accumulate a chunk that begins at step `start`."""
-        unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.piece % n == 0)
-        with b.for_("i", self.piece // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
+        unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.chunk % n == 0)
+        with b.for_("i", self.chunk // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             step = i * unroll + u
             place = step if start is None else start + step
             self.block.add(b, acc, columns, self.weights, (group, place))

@@ -100,7 +100,7 @@ SMMLA = Intrinsic(
     INT32,
     _smmla,
     portable="""\
-#if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 /* no product of 64 bits */
+#if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 /* no 64-bit product */
 const int32_t x_low = x & 0xffff;
 const int32_t y_low = y & 0xffff;
 const uint32_t low = (uint32_t)x_low * (uint32_t)y_low;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -11,6 +11,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 # A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
 # l] + x[1, p] * w[1, l] + ..., in this order and rounded after every product and sum, so the bits
@@ -98,22 +99,11 @@ def _text(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> s
     return "\n".join([
         *counted,
         "__asm__ volatile(",
-        *(f'    "{line}\\n\\t"' for line in lines),
-        *_wrapped("    : ", outputs),
+        *string_lines(lines),
+        *wrap_assembly("    : ", outputs),
         "    :",
-        *_wrapped("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
+        *wrap_assembly("    : ", [*clobbers, '"cc"', '"memory"'], ");"),
     ])  # fmt: skip
-
-
-def _wrapped(head: str, items: Sequence[str], end: str = "") -> Iterator[str]:
-    line = head
-    for index, item in enumerate(items):
-        part = item + ("," if index < len(items) - 1 else end)
-        if len(line) + len(part) > 92:
-            yield line.rstrip()
-            line = " " * len(head)
-        line += part + " "
-    yield line.rstrip()
 
 
 _PORTABLE = """\

@@ -91,7 +91,7 @@ for (int32_t left = count; left > 0; left -= 4) {{
     a += 4;
     b += 4;
     y += 4;
-    /* Three pointers advance for free; one common index would not. */
+    /* Keep three pointers: post-increments are free, a common index is not. */
     __asm__("" : "+r"(a), "+r"(b), "+r"(y));
 }}"""
 

@@ -7,9 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-import numpy as np
-
-from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
@@ -20,7 +18,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, choose_loop, pad_tap_count
+from firmwright.schedules.helium.dot_product_loop import choose_loop, pack_weight_rows
 from firmwright.schedules.helium.im2col import (
     VectorIm2colPacker,
     allocate_row_band,
@@ -54,8 +52,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, flat)
     table = vector_requantize.parameter_rows(params, bias, starts)
     product = BlockGemm(
-        "mve_product",
-        b.constant("weights", pack_channel_blocks(flat, starts), INT8),
+        "mve_gemm_int8",
+        b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS), INT8),
         [b.constant("parameters", table, INT32)],
         channels,
         flat.shape[1],
@@ -259,16 +257,6 @@ def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
 def channel_block_starts(channels: int) -> list[int]:
     """Return the first channel of each block of four; the last block ends at the last channel."""
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
-
-
-def pack_channel_blocks(flat: Array, starts: list[int]) -> Array:
-    """Pack [channel, tap] int8 as [block, step, channel of four, sixteen], zero-padded."""
-    channels, taps = flat.shape
-    padded = np.zeros((max(channels, _CHANNELS), pad_tap_count(taps)), np.int8)
-    padded[:channels, :taps] = flat
-    blocks = np.stack([padded[start : start + _CHANNELS] for start in starts])
-    steps = blocks.reshape(len(starts), _CHANNELS, -1, BYTES_PER_STEP)
-    return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
 SCHEDULES = (helium_schedule("helium.conv2d.im2col", "conv2d", configs=_configs, build=_build),)

@@ -186,7 +186,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                 y_start = n * image + index
                 y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
                 b.evaluate(
-                    f"mve_window_{layout.groups}",
+                    f"mve_depthwise_plane_{layout.groups}",
                     [
                         b.pointer(plane, 0, size),
                         b.pointer(weights, index * weights.shape[1], weights.shape[1]),
@@ -206,7 +206,7 @@ def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: Ari
     extent = (outer.inside - 1) * inner.length + inner.inside
     reach = (outer.inside - 1) * outer.x_step + (inner.inside - 1) * inner.x_step + 1
     b.evaluate(
-        "mve_plane",
+        "mve_copy_plane",
         [
             b.pointer(plane, margin, extent, "rw"),
             b.pointer(b.input(0), source, reach),

@@ -12,13 +12,15 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
-# `mve_taps_RxK` computes one pixel of sixteen channels from R x K taps; `mve_taps_RxK_of_W` uses K
-# columns of a window of W; the other columns are outside the input. Products of int8 are added in
-# pairs of taps: VMULLB and VMULLT give int16 products of even and odd channels. The sum of a pair
-# must fit int16, which the caller proves (`pair_sums_fit_int16`). It is widened into four vectors
-# of int32: channels 0, 4, 8, 12, then those starting at 2, 1 and 3, as in the tables.
+# `mve_depthwise_16ch_RxK` computes one pixel of sixteen channels from R x K taps;
+# `mve_depthwise_16ch_RxK_of_W` uses K columns of a window of W; the other columns are outside the
+# input. Products of int8 are added in pairs of taps: VMULLB and VMULLT give int16 products of even
+# and odd channels. The sum of a pair must fit int16, which the caller proves
+# (`pair_sums_fit_int16`). It is widened into four vectors of int32: channels 0, 4, 8, 12, then
+# those starting at 2, 1 and 3, as in the tables.
 
 CHANNELS = 16
 MAX_ROWS = 5
@@ -126,7 +128,7 @@ class VisibleTaps:
     @property
     def name(self) -> str:
         rest = "" if self.columns == self.width else f"_of_{self.width}"
-        return f"mve_taps_{self.rows}x{self.columns}{rest}"
+        return f"mve_depthwise_16ch_{self.rows}x{self.columns}{rest}"
 
     @property
     def count(self) -> int:
@@ -159,7 +161,7 @@ def pair_sums_fit_int16(taps: Array) -> bool:
 
 
 def _text(taps: VisibleTaps) -> str:
-    body = "\n".join(f'    "{line}\\n\\t"' for line in taps.assembly())
+    body = "\n".join(string_lines(taps.assembly()))
     back = ("", " - x_column")[taps.columns > 1]
     if taps.columns > 2:
         back = f" - {taps.columns - 1} * x_column"

@@ -13,11 +13,11 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import int16_dot, vector_requantize
 
-# `mve_channels_PxK`, for int16 `mve_wide_channels_PxK`, computes P = 1 or 2 pixels of eight
-# channels from windows of K columns and any number of rows. VMULLB and VMULLT leave even and odd
-# channels in two vectors of int32. The tables have the same order: `bias` of the four even, then
-# the four odd channels; `q` their multipliers, then their shifts. VQMOVNB and VQMOVNT restore the
-# channel order. No scratch memory is needed, which suits single output rows.
+# `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, computes P = 1 or 2 pixels of
+# eight channels from windows of K columns and any number of rows. VMULLB and VMULLT leave even and
+# odd channels in two vectors of int32. The tables have the same order: `bias` of the four even,
+# then the four odd channels; `q` their multipliers, then their shifts. VQMOVNB and VQMOVNT restore
+# the channel order. No scratch memory is needed, which suits single output rows.
 
 CHANNELS = 8
 PIXEL_COUNTS = (1, 2)
@@ -99,7 +99,7 @@ if (lanes == 8) {{
 
 def microkernel_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
     """Return the name of the micro-kernel for `pixels` and window `columns` of int8 or int16."""
-    return f"mve_{'' if dtype == INT8 else 'wide_'}channels_{pixels}x{columns}"
+    return f"mve_depthwise_{'' if dtype == INT8 else 'int16_'}8ch_{pixels}x{columns}"
 
 
 def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:

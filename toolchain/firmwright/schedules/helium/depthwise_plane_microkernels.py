@@ -13,12 +13,12 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.schedules.helium import vector_requantize
 
-# `mve_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
-# `mve_window_G` computes every output of a filter. One gather of sixteen bytes holds the window of
-# 4 / G adjacent outputs, each with its own weight vector that is zero outside its window; G gathers
-# make four sums. `table` holds the offsets of the gather, then those of each weight vector, within
-# a filter that ends in a zero. Blocks of `b_out` x `b_in` outputs advance along the inner axis; the
-# last block overlaps its predecessor.
+# `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
+# `mve_depthwise_plane_G` computes every output of a filter. One gather of sixteen bytes holds the
+# window of 4 / G adjacent outputs, each with its own weight vector that is zero outside its window;
+# G gathers make four sums. `table` holds the offsets of the gather, then those of each weight
+# vector, within a filter that ends in a zero. Blocks of `b_out` x `b_in` outputs advance along the
+# inner axis; the last block overlaps its predecessor.
 
 LANES = 16
 GROUP_COUNTS = (1, 2, 4)
@@ -77,7 +77,7 @@ def _plane_meaning(plane: Any, x: Any, *rest: Any) -> Any:
 
 
 COPY_PLANE = Intrinsic(
-    name="mve_plane",
+    name="mve_copy_plane",
     operands=(
         Operand("plane", "ptr", INT8, "rw", 1),
         Operand("x", "ptr", INT8, "r", 1),
@@ -228,7 +228,7 @@ def _meaning(groups: int, *args: Any) -> Any:
 def _window(groups: int) -> Intrinsic:
     geometry = _GEOMETRY if groups == 1 else (*_GEOMETRY, "group")
     return Intrinsic(
-        name=f"mve_window_{groups}",
+        name=f"mve_depthwise_plane_{groups}",
         operands=(
             Operand("plane", "ptr", INT8, "r", 1),
             Operand("w", "ptr", INT8, "r", 1),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.schedules.asm_macros import string_lines
 
 # VMLADAV adds the products of a vector into an even core register; there are eight of those. `head`
 # steps are unrolled, a `deep` loop iterates over eight further steps, and `tail` is a predicated
@@ -102,7 +107,7 @@ class DotProductLoop:
         self, step: EmitStep, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
     ) -> str:
         """Return the C text that leaves the sums in the vectors `first` and `second`."""
-        body = "\n".join(f'    "{line}\\n\\t"' for line in self.lines(step, lanes))
+        body = "\n".join(string_lines(self.lines(step, lanes)))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
         outputs = [
@@ -157,3 +162,18 @@ def choose_loop(taps: int) -> DotProductLoop:
 def pad_tap_count(taps: int) -> int:
     """Return the values per channel in the weights, rounded up to whole steps."""
     return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP
+
+
+def pack_weight_rows(
+    matrix: Array, starts: Sequence[int], rows: int, width: int = BYTES_PER_STEP
+) -> Array:
+    """Pack [row, tap] int8 as [block, step, row of block, `width` taps], zero-padded.
+
+    A block has `rows` rows from its entry in `starts`.
+    """
+    count, taps = matrix.shape
+    padded = np.zeros((max(count, rows), -(-taps // width) * width), np.int8)
+    padded[:count, :taps] = matrix
+    blocks = np.stack([padded[start : start + rows] for start in starts])
+    steps = blocks.reshape(len(starts), rows, -1, width)
+    return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.schedule import Config
@@ -19,7 +19,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.helium import matvec_microkernels as blocks
-from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
+from firmwright.schedules.helium.dot_product_loop import pack_weight_rows, pad_tap_count
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _ROWS = blocks.ROWS
@@ -48,7 +48,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     assert settings is not None
     lanes = min(outputs, _ROWS)
     starts = [min(start, outputs - lanes) for start in range(0, outputs, _ROWS)]
-    packed = b.constant("weights", _pack(matrix, starts), INT8)
+    packed = b.constant("weights", pack_weight_rows(matrix, starts, _ROWS), INT8)
     folded_bias = fold_zero_point_into_bias(op, matrix)
     bias = np.stack([np.resize(folded_bias[start:], _ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
@@ -68,15 +68,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
                 *settings,
             ],
         )
-
-
-def _pack(matrix: Array, starts: list[int]) -> Array:
-    outputs, depth = matrix.shape
-    padded = np.zeros((max(outputs, _ROWS), pad_tap_count(depth)), np.int8)
-    padded[:outputs, :depth] = matrix
-    stacked = np.stack([padded[start : start + _ROWS] for start in starts])
-    steps = stacked.reshape(len(starts), _ROWS, -1, BYTES_PER_STEP)
-    return np.ascontiguousarray(steps.transpose(0, 2, 1, 3))
 
 
 SCHEDULES = (

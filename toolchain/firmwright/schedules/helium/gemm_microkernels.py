@@ -18,7 +18,7 @@ from firmwright.schedules.helium.dot_product_loop import (
     DotProductLoop,
 )
 
-# `mve_product_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
+# `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
 # weights of four channels, 14 instructions for 128 products. The sums are collected in two vectors
 # of four channels, requantized (vector_requantize.py) and stored.
 
@@ -86,7 +86,7 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
 def _product(shape: DotProductLoop) -> Intrinsic:
     column = Operand("x0", "ptr", INT8, "r", shape.least_taps)
     return Intrinsic(
-        name=f"mve_product_{shape.suffix}",
+        name=f"mve_gemm_int8_{shape.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * 4),
             column,

@@ -21,7 +21,11 @@ from firmwright.schedules.helium.conv2d import (
     channel_block_starts,
     convolve_two_pixels,
 )
-from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, choose_loop
+from firmwright.schedules.helium.dot_product_loop import (
+    BYTES_PER_STEP,
+    choose_loop,
+    pack_weight_rows,
+)
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     longest_chunk,
@@ -54,8 +58,8 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
     lanes = min(len(flat), _CHANNELS)
     product = BlockGemm(
-        "mve_halves",
-        b.constant("weights", int16_dot.pack_weight_rows(flat, starts, _CHANNELS), INT8),
+        "mve_gemm_int16",
+        b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8),
         [b.constant("parameters", table, INT32)],
         len(flat),
         2 * flat.shape[1],
@@ -72,14 +76,14 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
 class _Int16RowGemm:
     """Eight weight rows at a time with a scalar epilogue; `taps` counts bytes.
 
-    Sums of 64 bits are accumulated in chunks of `piece` steps.
+    Sums of 64 bits are accumulated in chunks of `chunk` steps.
     """
 
     packed: tir.Buffer
     sums: Int16Accumulation
     outputs: int
     taps: int
-    piece: int
+    chunk: int
 
     def with_taps(self, taps: int) -> _Int16RowGemm:
         return replace(self, taps=taps)
@@ -103,8 +107,8 @@ class _Int16RowGemm:
             b.let("row", minimum(block * int16_dot.ROWS, self.outputs - count)) as row,
             b.view("out", b.y, pixel * self.outputs + row, (count,), access="w") as y,
         ):
-            if self.sums.is_wide and self.piece < steps:
-                self._in_pieces(b, y, source, column, (block, row))
+            if self.sums.is_wide and self.chunk < steps:
+                self._in_chunks(b, y, source, column, (block, row))
                 return
             sums = b.reg("sum", INT32, int16_dot.ROWS)
             self._products(b, sums, source, column, (block * steps, self.taps))
@@ -115,7 +119,7 @@ class _Int16RowGemm:
                         total = total + b.load(self.sums.bias, [row + i])
                     b.store(y, [i], finish(total))
 
-    def _in_pieces(
+    def _in_chunks(
         self,
         b: Kernel,
         y: tir.Buffer,
@@ -124,22 +128,22 @@ class _Int16RowGemm:
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         block, row = at
-        steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.piece
+        steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.chunk
         total = b.reg("total", INT64, count)
         for i in range(count):
             b.store(total, [i], b.load(self.sums.bias, [row + i]))
         whole = self.taps // size
-        with b.for_("piece", whole) as piece:
-            first = block * steps + piece * self.piece
-            self._piece(b, total, source, column + piece * size, (first, size))
+        with b.for_("chunk", whole) as chunk:
+            first = block * steps + chunk * self.chunk
+            self._chunk(b, total, source, column + chunk * size, (first, size))
         if self.taps % size:
-            first = block * steps + whole * self.piece
-            self._piece(b, total, source, column + whole * size, (first, self.taps % size))
+            first = block * steps + whole * self.chunk
+            self._chunk(b, total, source, column + whole * size, (first, self.taps % size))
         for i in range(count):
             with self.sums.whole(b, row + i) as finish:
                 b.store(y, [i], finish(b.load(total, [i])))
 
-    def _piece(
+    def _chunk(
         self,
         b: Kernel,
         total: tir.Buffer,
@@ -165,7 +169,7 @@ class _Int16RowGemm:
         step = int16_dot.ROWS * int16_dot.WIDTH
         w = b.pointer(self.packed, first * step, -(-taps // BYTES_PER_STEP) * step)
         registers = [b.load(sums, [i]) for i in range(int16_dot.ROWS)]
-        name = f"mve_half_rows_{choose_loop(taps).suffix}"
+        name = f"mve_rows_int16_{choose_loop(taps).suffix}"
         b.evaluate(name, [w, b.pointer(source, column, taps), taps, *registers])
 
 
@@ -175,7 +179,9 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     outputs, depth = flat.shape
     count = min(outputs, int16_dot.ROWS)
     starts = [min(start, outputs - count) for start in range(0, outputs, int16_dot.ROWS)]
-    packed = b.constant("weights", int16_dot.pack_weight_rows(flat, starts, int16_dot.ROWS), INT8)
+    packed = b.constant(
+        "weights", pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH), INT8
+    )
     return _Int16RowGemm(
         packed,
         plan_int16_accumulation(b, op, kernel),

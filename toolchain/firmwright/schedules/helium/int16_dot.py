@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.requantize import Requantization
@@ -27,10 +27,10 @@ from firmwright.schedules.helium.dot_product_loop import (
     DotProductLoop,
 )
 
-# `mve_halves_LOOP`: four channels times two pixels, requantized to int16. `away` is 3 if
+# `mve_gemm_int16_LOOP`: four channels times two pixels, requantized to int16. `away` is 3 if
 # requantization rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
 # which is a single rounding of the product if a shift remains. Otherwise the epilogue is that of
-# vector_requantize.py. `mve_half_rows_LOOP`: raw sums of eight weight rows.
+# vector_requantize.py. `mve_rows_int16_LOOP`: raw sums of eight weight rows.
 #
 # Obligations: sums with bias fit 32 bits; zero points are 0; rounding once: every shift is at least
 # 2 to the right, one of which the multiplication performs; rounding twice: no left shift.
@@ -175,7 +175,7 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
 def _product(shape: DotProductLoop) -> Intrinsic:
     weights = (shape.head + shape.tail) * WIDTH * vector_requantize.CHANNELS
     return Intrinsic(
-        name=f"mve_halves_{shape.suffix}",
+        name=f"mve_gemm_int16_{shape.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", weights),
             Operand("x0", "ptr", INT8, "r", shape.least_taps),
@@ -223,7 +223,7 @@ def _rows_meaning(w: Any, x: Any, taps: Any, *_: Any) -> tuple[Any, ...]:
 
 def _rows(shape: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_half_rows_{shape.suffix}",
+        name=f"mve_rows_int16_{shape.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * WIDTH * ROWS),
             Operand("x", "ptr", INT8, "r", shape.least_taps),
@@ -267,13 +267,3 @@ def epilogue_settings(params: Requantization) -> list[int]:
         else vector_requantize.rounding_away_shift(params)
     )
     return [params.clamp_min, params.clamp_max, away]
-
-
-def pack_weight_rows(flat: Array, starts: Sequence[int], rows: int) -> Array:
-    """Pack [channel, tap] int8 as [block, step, row, eight], zero-padded."""
-    channels, taps = flat.shape
-    padded = np.zeros((max(channels, rows), -(-taps // WIDTH) * WIDTH), np.int8)
-    padded[:channels, :taps] = flat
-    steps = np.stack([padded[start : start + rows] for start in starts])
-    by_step = steps.reshape(len(starts), rows, -1, WIDTH).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(by_step)

@@ -20,9 +20,9 @@ from firmwright.schedules.helium.dot_product_loop import (
 )
 from firmwright.schedules.helium.gemm_microkernels import unpack_weights
 
-# `mve_rows_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and sixteen
-# weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form of
-# folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
+# `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and
+# sixteen weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form
+# of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
 # all weights share one scale.
 
 ROWS = 8
@@ -88,7 +88,7 @@ def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
 
 def matvec_microkernel_name(taps: int) -> str:
     """Return the name of the micro-kernel for columns of `taps` values."""
-    return f"mve_rows_{choose_loop(taps).suffix}"
+    return f"mve_matvec_int8_{choose_loop(taps).suffix}"
 
 
 def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
@@ -102,7 +102,7 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
 
 def _rows(shape: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_rows_{shape.suffix}",
+        name=f"mve_matvec_int8_{shape.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * ROWS),
             Operand("x", "ptr", INT8, "r", shape.least_taps),

@@ -18,6 +18,7 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind
 from firmwright.ops.kernel import Kernel
+from firmwright.schedules.asm_macros import string_lines
 
 VECTOR_BYTES = 16
 MAX_UNROLLED_VECTORS = 8
@@ -104,7 +105,7 @@ def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -
         return []
     return [
         "__asm__ volatile(",
-        *(f'    "{line}\\n\\t"' for line in lines * count),
+        *string_lines(lines * count),
         "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
         f"    : {rest});",
     ]

@@ -12,9 +12,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
-from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES, wrap_assembly
+from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 
 # `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K columns and any
 # number of rows. The weights of a row stay in registers. Each input vector is loaded once for all
@@ -130,7 +131,7 @@ def _text(strip: Strip) -> str:
         "const float *at_x = x;",
         f"float32x4_t {', '.join(names)};",
         "__asm__ volatile(",
-        *(f'    "{line}\\n\\t"' for line in lines),
+        *string_lines(lines),
         *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
         *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),

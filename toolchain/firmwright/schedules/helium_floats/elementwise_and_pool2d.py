@@ -46,7 +46,7 @@ for (int32_t i = 0; i < count / 4; ++i) {{
     at_a += 4;
     at_b += 4;
     to += 4;
-    /* Three pointers advance for free; one common index would not. */
+    /* Keep three pointers: post-increments are free, a common index is not. */
     __asm__("" : "+r"(at_a), "+r"(at_b), "+r"(to));
 }}
 if (count % 4 != 0) {{

@@ -22,12 +22,12 @@ from firmwright.schedules.helium.conv2d import (
     ConvolutionInput,
     channel_block_starts,
     convolve_two_pixels,
-    pack_channel_blocks,
 )
 from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
     DotProductLoop,
+    pack_weight_rows,
 )
 from firmwright.schedules.helium.gemm_microkernels import multiply_step, unpack_weights
 from firmwright.schedules.helium.vector_requantize import CHANNELS
@@ -35,9 +35,9 @@ from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PASSES
 
 # The input is quantized as the operator defines it (quantize_activations.py); packing and products
-# are those of helium/conv2d.py. Integer sums are exact in any order. `mve_scaled_LOOP` converts
-# sums to float: it subtracts the zero point's share, converts, scales and adds the bias, each
-# rounded as in the default loops. The zero point is known only at run time and also fills the
+# are those of helium/conv2d.py. Integer sums are exact in any order. `mve_gemm_hybrid_LOOP`
+# converts sums to float: it subtracts the zero point's share, converts, scales and adds the bias,
+# each rounded as in the default loops. The zero point is known only at run time and also fills the
 # padding, so its share is the zero point times the sum of the channel's weights.
 
 # ---- the micro-kernel ---------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple
 
 def _scaled(shape: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_scaled_{shape.suffix}",
+        name=f"mve_gemm_hybrid_{shape.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * CHANNELS),
             Operand("x0", "ptr", INT8, "r", shape.least_taps),
@@ -132,7 +132,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     flat = kernel.reshape(channels, -1)
     starts = channel_block_starts(channels)
-    packed = b.constant("weights", pack_channel_blocks(flat, starts), INT8)
+    packed = b.constant("weights", pack_weight_rows(flat, starts, CHANNELS), INT8)
     totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
@@ -141,7 +141,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         settings = [b.load(activations.scale, [0]), zero_point, activation, min(channels, CHANNELS)]
         product = BlockGemm(
-            "mve_scaled", packed, [totals, factors], channels, flat.shape[1], settings,
+            "mve_gemm_hybrid", packed, [totals, factors], channels, flat.shape[1], settings,
             n * (height * width),
         )  # fmt: skip
         source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)

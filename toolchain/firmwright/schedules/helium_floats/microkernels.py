@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
 
@@ -112,7 +113,7 @@ def _text(style: AccumulateStyle, form: VectorTile) -> str:
         "const float *at_x = x;",
         f"float32x4_t {', '.join(sums)};",
         "__asm__ volatile(",
-        *(f'    "{line}\\n\\t"' for line in lines),
+        *string_lines(lines),
         *wrap_assembly("    : ", outputs),
         f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
         *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
@@ -132,18 +133,6 @@ def _ending(form: VectorTile) -> list[str]:
             lines += accumulate_f32.vector_activation(name).splitlines()
             lines += accumulate_f32.store_assembly(name, f"y{pixel}", VECTOR_LANES * vector)
     return lines
-
-
-def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """Join the items in lines of up to 92 columns."""
-    lines, line = [], head
-    for index, item in enumerate(items):
-        part = item + ("," if index < len(items) - 1 else end)
-        if len(line) + len(part) > 92:
-            lines.append(line.rstrip())
-            line = " " * len(head)
-        line += part + " "
-    return [*lines, line.rstrip()]
 
 
 def _portable(style: AccumulateStyle, form: VectorTile) -> str:

@@ -1,6 +1,6 @@
 """Quantization of float activations to int8 for hybrid layers, four at a time.
 
-`mve_ends_f32` finds minimum and maximum by comparing bits, as the default loops do.
+`mve_min_max_f32` finds minimum and maximum by comparing bits, as the default loops do.
 `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
 """
 
@@ -61,7 +61,7 @@ def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
 
 
 MIN_MAX = Intrinsic(
-    name="mve_ends_f32",
+    name="mve_min_max_f32",
     operands=(
         Operand("x", "ptr", FLOAT32, "r", 1),
         Operand("count", "imm", INT32),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
     ScalarMicrokernel,
@@ -70,7 +71,7 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
 
 
 def _text(shape: ScalarMicrokernel) -> str:
-    body = [f'    "{line}\\n\\t"' for line in _step(shape)]
+    body = string_lines(_step(shape))
     has_pixels = shape.layout == "bytes" and shape.pixels > 1
     offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
     sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
@@ -83,7 +84,7 @@ def _text(shape: ScalarMicrokernel) -> str:
         ahead=shape.step,
         unused="" if has_pixels else "(void)pixel;\n",
         macro=" \\\n".join(["#define STEP(X, W)", *body]),
-        begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
+        begin="\n".join(string_lines(_begin(shape))),
         uses="    " + " ".join(places),
         x_bytes=size * shape.step * shape.unroll,
         w_bytes=size * shape.rows * shape.unroll,

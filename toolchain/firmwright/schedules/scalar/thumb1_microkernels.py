@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.schedules.asm_macros import string_lines
 
 # Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
 # high ones, which ADD can reach. MULS overwrites a factor, here the weight. Byte loads with an
@@ -78,7 +79,7 @@ def _step(step: int) -> list[str]:
 
 
 def _quoted(lines: list[str]) -> str:
-    return "\n".join(f'    "{line}\\n\\t"' for line in lines)
+    return "\n".join(string_lines(lines))
 
 
 def _text(unroll: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
     ScalarMicrokernel,
@@ -19,7 +20,7 @@ from firmwright.schedules.scalar.microkernels import (
 # instructions more per iteration.
 
 _FRAME = """\
-#if defined(__clang__) /* finds registers, and keeps one for itself: the count lies in memory */
+#if defined(__clang__) /* reserves a register, so the count is in memory */
 {narrow}
 #define FIXED(name)
 #define SECOND
@@ -116,7 +117,7 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
 
 
 def _macro(step: list[str]) -> str:
-    return " \\\n".join(["#define STEP", *(f'    "{line}\\n\\t"' for line in step)])
+    return " \\\n".join(["#define STEP", *string_lines(step)])
 
 
 def _text(shape: ScalarMicrokernel) -> str:
@@ -133,12 +134,12 @@ def _text(shape: ScalarMicrokernel) -> str:
         temporaries="\n".join(
             [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in temporaries]
             + unused
-            + (["(void)v; /* of gcc alone */"] if second else [])
+            + (["(void)v; /* used by gcc only */"] if second else [])
         ),
         narrow=_macro(narrow),
         wide=_macro(step),
         second=second,
-        begin="\n".join(f'    "{line}\\n\\t"' for line in _begin(shape)),
+        begin="\n".join(string_lines(_begin(shape))),
         uses="    " + " ".join(["STEP"] * shape.unroll),
         sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
         outputs="".join(
