@@ -76,7 +76,7 @@ def _whole(
     return compute_elements(lambda call, x: function(x), lambda call, b, x: value(x))
 
 
-_CELL = both_profiles(None, "exact", "elementwise")
+_NUMERICS = both_profiles(None, "exact", "elementwise")
 _ABS = both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized")
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -94,16 +94,16 @@ OPDEFS: tuple[OpDef, ...] = (
         "neg",
         dict.fromkeys((INT8, INT16), _whole(np.negative, _negative_narrow))
         | {INT32: _whole(np.negative, _negative), FLOAT32: compute_float32(np.negative, _negative)},
-        _CELL,
+        _NUMERICS,
     ),
     unary_op(
         "sign",
         {INT32: _whole(np.sign, _sign), FLOAT32: compute_float32(np.sign, _sign)},
-        {"litert": _CELL["litert"]},
+        {"litert": _NUMERICS["litert"]},
     ),
     unary_op(
         "square",
         {FLOAT32: compute_float32(np.square, lambda x: x * x)},
-        _CELL,
+        _NUMERICS,
     ),
 )

@@ -24,7 +24,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
 _DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8)
-_CELL = both_profiles(None, "exact", "Cast, LogicalNot")
+_NUMERICS = both_profiles(None, "exact", "Cast, LogicalNot")
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -57,7 +57,7 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=elementwise_row_window,
         imports={"tflite:CAST": import_tflite},
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=_CELL,
+        numerics=_NUMERICS,
     ),
     unary_op(
         "logical_not",
@@ -66,6 +66,6 @@ OPDEFS: tuple[OpDef, ...] = (
                 lambda call, x: np.logical_not(x), lambda call, b, x: logical_not(x)
             )
         },
-        _CELL,
+        _NUMERICS,
     ),
 )

@@ -28,7 +28,7 @@ from firmwright.ops.strided_copy import (
     require_inputs,
 )
 
-_CELL = both_profiles(None, "exact", "reference_ops")
+_NUMERICS = both_profiles(None, "exact", "reference_ops")
 _MOST_NUMBERS = 1 << 16
 
 
@@ -149,7 +149,7 @@ OPDEFS: tuple[OpDef, ...] = (
             "tflite:RANGE": _range_import,
         },
         dtypes=("int32", "int64", "float32"),
-        numerics=_CELL,
+        numerics=_NUMERICS,
     ),
     OpDef(
         name="fill",
@@ -158,6 +158,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_fill_lower,
         imports={"tflite:FILL": _fill_import, "tflite:ZEROS_LIKE": _zeros_import},
         dtypes=tuple(kind.name for kind in DTYPES),
-        numerics=_CELL,
+        numerics=_NUMERICS,
     ),
 )

@@ -45,8 +45,8 @@ from firmwright.ops.strided_copy import (
 
 _LEFT_SHIFT = 20
 _DTYPES = (INT8, INT32, FLOAT32)
-_NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
-_CELL = both_profiles(
+_CUMULATIVE_DTYPES = tuple(kind for kind in DTYPES if kind != BOOL)
+_NUMERICS = both_profiles(
     Rounding.TWICE, "int32, inputs << 20 (int8: in TFLM alone)", "reference_ops CumSum, AddN"
 )
 
@@ -61,12 +61,12 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype == INT8:
         if len({(tensor_quant(kind).scale, tensor_quant(kind).zero_point) for kind in kinds}) > 1:
             raise NotSupportedError(f"a {call.op} of inputs with different quantization")
-        if _output_step(call).shifts[0] > 0:
+        if _output_requantization(call).shifts[0] > 0:
             raise NotSupportedError("an output scale too far below the input scale")
     return (TensorType(x.shape, x.dtype, y.quantization),)
 
 
-def _output_step(call: OpCall) -> Requantization:
+def _output_requantization(call: OpCall) -> Requantization:
     twice = 2 * tensor_quant(call.input(0)).scale
     factor = twice / ((1 << _LEFT_SHIFT) * tensor_quant(call.output).scale)
     return make_requantization([factor], Rounding.TWICE, call.output, "none")
@@ -81,36 +81,38 @@ def _start(call: OpCall) -> int:
     return int(_term(call).apply(np.array(0)))
 
 
-def _scaled(call: OpCall, x: ArithExpr) -> ArithExpr:
+def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
     term = _term(call)
     shifted = (x.cast(INT32) - term.zero_point) * (1 << _LEFT_SHIFT)
     return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
-def _finished(call: OpCall, total: ArithExpr) -> ArithExpr:
-    step = _output_step(call)
+def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
+    step = _output_requantization(call)
     return requantize_value(total, step.multipliers[0], step.shifts[0], step, INT8)
 
 
-def _plus(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Add 32-bit values with wrap-around."""
     if a.expr.dtype != INT32:
         return a + b
     return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
 
 
-def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _multiply_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     if a.expr.dtype != INT32:
         return a * b
     return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
 
 
-def _finished_array(call: OpCall, total: Array) -> Array:
+def _to_output(call: OpCall, total: Array) -> Array:
     """Convert `total`, in a wide type, to the output."""
     if call.input(0).dtype == FLOAT32:
         return total.astype(np.float32)
     wrapped = total.astype(np.int32)
-    return wrapped if call.input(0).dtype == INT32 else _output_step(call).apply(wrapped, INT8)
+    if call.input(0).dtype == INT32:
+        return wrapped
+    return _output_requantization(call).apply(wrapped, INT8)
 
 
 def _is_quantized(call: OpCall) -> bool:
@@ -119,7 +121,7 @@ def _is_quantized(call: OpCall) -> bool:
 
 def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
     axis, x, step = call.int_attr("axis"), call.input(0), call.str_attr("step")
-    if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
+    if x.dtype not in _CUMULATIVE_DTYPES or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"cumulative of {x.dtype.name} along axis {axis}")
     if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
         raise NotSupportedError(f"cumulative of {x.dtype.name} by {step!r}")
@@ -138,7 +140,7 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
     total = (np.cumsum if is_sum else np.cumprod)(x, axis=axis, dtype=x.dtype)
     total = np.flip(total, axis) if reverse else total
     if quantized:
-        total = _finished_array(call, total + _start(call))
+        total = _to_output(call, total + _start(call))
     return (np.ascontiguousarray(total),)
 
 
@@ -146,7 +148,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
-    wide, join = INT32 if quantized else kind, _plus if is_sum else _times
+    wide, join = INT32 if quantized else kind, _add_wrapping if is_sum else _multiply_wrapping
     with (
         b.view("values", b.input(0), 0, (before, count, after)) as x,
         b.view("sums", b.y, 0, (before, count, after), access="w") as y,
@@ -159,10 +161,10 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
         with b.for_("k", count) as k:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
             item = b.load(x, at)
-            item = _scaled(call, item) if quantized else item
+            item = _lower_term(call, item) if quantized else item
             with b.let("total", join(b.load(acc, [0]), item)) as total:
                 result = b.load(acc, [0]) if call.int_attr("exclusive") else total
-                b.store(y, at, _finished(call, result) if quantized else result)
+                b.store(y, at, _lower_output(call, result) if quantized else result)
                 b.store(acc, [0], total)
 
 
@@ -184,21 +186,21 @@ def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     kind = call.input(0).dtype
     if kind == INT8:
         terms = [_term(call).apply(x) for x in arrays]
-        return (_finished_array(call, np.asarray(sum(terms) + _start(call))),)
+        return (_to_output(call, np.asarray(sum(terms) + _start(call))),)
     wide = np.float64 if kind == FLOAT32 else np.int64
-    return (_finished_array(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
+    return (_to_output(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
 
 
 def _add_n_lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype == INT8
     with loop_over_elements(call, b) as (values, store):
-        terms = [_scaled(call, x) for x in values] if quantized else list(values)
+        terms = [_lower_term(call, x) for x in values] if quantized else list(values)
         total, *others = terms
         if quantized and _start(call):
             others.append(ArithExpr(immediate(_start(call), INT32)))
         for term in others:
-            total = _plus(total, term)
-        store(_finished(call, total) if quantized else total)
+            total = _add_wrapping(total, term)
+        store(_lower_output(call, total) if quantized else total)
 
 
 def _add_n_import(context: ImportContext) -> ImportedCall:
@@ -213,8 +215,8 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_cumulative_reference,
         lower=_cumulative_lower,
         imports={"tflite:CUMSUM": _cumsum_import},
-        dtypes=tuple(kind.name for kind in _NUMBERS),
-        numerics=_CELL,
+        dtypes=tuple(kind.name for kind in _CUMULATIVE_DTYPES),
+        numerics=_NUMERICS,
     ),
     OpDef(
         name="add_n",
@@ -224,6 +226,6 @@ OPDEFS: tuple[OpDef, ...] = (
         row_access=elementwise_row_window,
         imports={"tflite:ADD_N": _add_n_import},
         dtypes=tuple(kind.name for kind in _DTYPES),
-        numerics=_CELL,
+        numerics=_NUMERICS,
     ),
 )

@@ -33,14 +33,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
+    count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
     corners = detection_postprocess.decode_corners(call, arrays[0][0], arrays[2])
     scores = arrays[1][0][:, -count:].astype(np.float32)
     selections: list[tuple[float, int, int]] = []
     for kind in range(count):
         boxes = _select_boxes(call, corners, scores[:, kind])
         selections += [(float(scores[box, kind]), kind, box) for box in boxes]
-        selections = sorted(selections, key=lambda selection: -selection[0])[:most]
+        selections = sorted(selections, key=lambda selection: -selection[0])[:limit]
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     for place, (score, kind, box) in enumerate(selections):
         results[0][0, place] = corners[box]
@@ -51,36 +51,36 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _select_boxes(call: OpCall, corners: Array, scores: Array) -> list[int]:
     is_open = scores >= np.float32(detection_postprocess.float_attr(call, "score_threshold"))
-    limit = np.float32(detection_postprocess.float_attr(call, "iou_threshold"))
+    iou_limit = np.float32(detection_postprocess.float_attr(call, "iou_threshold"))
     boxes: list[int] = []
     while len(boxes) < call.int_attr("detections_per_class") and is_open.any():
         box = int(np.argmax(np.where(is_open, scores, -np.inf)))
         boxes.append(box)
-        is_open &= detection_postprocess.intersection_over_union(corners[box], corners) <= limit
+        is_open &= detection_postprocess.intersection_over_union(corners[box], corners) <= iou_limit
         is_open[box] = False
     return boxes
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    count, most = call.input(0).shape[1], call.int_attr("max_detections")
+    count, limit = call.input(0).shape[1], call.int_attr("max_detections")
     lower_fill(b, b.outputs[0], 0)
     lower_fill(b, b.outputs[1], 0)
     with ExitStack() as stack:
         corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
         is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
-        boxes = stack.enter_context(b.allocate("boxes", INT32, (most,)))
+        boxes = stack.enter_context(b.allocate("boxes", INT32, (limit,)))
         with b.for_("i", count) as i:
             detection_postprocess.lower_box_decoding(call, b, corners, i)
-        with b.for_("d", most) as d:
+        with b.for_("d", limit) as d:
             b.store(boxes, [d], 0)
             b.store(b.outputs[2], [0, d], _LOWEST)
         box_count = b.reg("found", INT32)
         b.store(box_count, [0], 0)
-        _every_class(call, b, corners, is_open, boxes, box_count)
-        _write(call, b, corners, boxes, box_count)
+        _lower_classes(call, b, corners, is_open, boxes, box_count)
+        _lower_results(call, b, corners, boxes, box_count)
 
 
-def _every_class(
+def _lower_classes(
     call: OpCall,
     b: Kernel,
     corners: tir.Buffer,
@@ -88,13 +88,13 @@ def _every_class(
     boxes: tir.Buffer,
     box_count: tir.Buffer,
 ) -> None:
-    counted, every = call.int_attr("num_classes"), call.input(1).shape[2]
-    count, most = call.input(0).shape[1], call.int_attr("max_detections")
+    class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
+    count, limit = call.input(0).shape[1], call.int_attr("max_detections")
     chosen = b.reg("chosen", INT32)
-    with b.for_("c", counted) as c:
+    with b.for_("c", class_count) as c:
 
         def score(i: ArithExpr) -> ArithExpr:
-            return b.load(b.input(1), [0, i, c + (every - counted)])
+            return b.load(b.input(1), [0, i, c + (column_count - class_count)])
 
         with b.for_("i", count) as i:
             is_high = score(i) >= detection_postprocess.float_attr(call, "score_threshold")
@@ -107,21 +107,21 @@ def _every_class(
                 b.let("value", score(at)) as value,
             ):
                 detection_postprocess.lower_suppression(call, b, corners, is_open, at)
-                b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, most))
-                with b.if_(value > b.load(b.outputs[2], [0, most - 1])):
-                    _insert(b, boxes, (value, c, at), most)
+                b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, limit))
+                with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
+                    _lower_insertion(b, boxes, (value, c, at), limit)
 
 
-def _insert(
-    b: Kernel, boxes: tir.Buffer, found: tuple[ArithExpr, ArithExpr, ArithExpr], most: int
+def _lower_insertion(
+    b: Kernel, boxes: tir.Buffer, detection: tuple[ArithExpr, ArithExpr, ArithExpr], limit: int
 ) -> None:
     """Insert a detection that is better than the last one after its equals."""
     _, kinds, scores, _ = b.outputs
-    value, kind, at = found
+    value, kind, at = detection
     place = b.reg("place", INT32)
-    b.store(place, [0], most - 1)
-    with b.for_("k", most - 1) as k:
-        j = (most - 1) - k
+    b.store(place, [0], limit - 1)
+    with b.for_("k", limit - 1) as k:
+        j = (limit - 1) - k
         with (
             b.if_(binary_expr("eq", b.load(place, [0]), j.cast(INT32))),
             b.if_(value > b.load(scores, [0, j - 1])),
@@ -130,14 +130,14 @@ def _insert(
             b.store(kinds, [0, j], b.load(kinds, [0, j - 1]))
             b.store(boxes, [j], b.load(boxes, [j - 1]))
             b.store(place, [0], (j - 1).cast(INT32))
-    own = minimum(maximum(b.load(place, [0]), 0), most - 1).cast(INDEX)
-    with b.let("own", own) as here:
-        b.store(scores, [0, here], value)
-        b.store(kinds, [0, here], kind.cast(INT32).cast(FLOAT32))
-        b.store(boxes, [here], at.cast(INT32))
+    slot_index = minimum(maximum(b.load(place, [0]), 0), limit - 1).cast(INDEX)
+    with b.let("slot", slot_index) as slot:
+        b.store(scores, [0, slot], value)
+        b.store(kinds, [0, slot], kind.cast(INT32).cast(FLOAT32))
+        b.store(boxes, [slot], at.cast(INT32))
 
 
-def _write(
+def _lower_results(
     call: OpCall, b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
 ) -> None:
     count = call.input(0).shape[1]

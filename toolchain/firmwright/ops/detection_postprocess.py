@@ -48,8 +48,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}")
     if not 1 <= call.int_attr("num_classes") <= scores.shape[2]:
         raise NotSupportedError(f"{call.int_attr('num_classes')} of {scores.shape[2]} classes")
-    most = call.int_attr("max_detections")
-    shapes = ((1, most, 4), (1, most), (1, most), (1,))
+    limit = call.int_attr("max_detections")
+    shapes = ((1, limit, 4), (1, limit), (1, limit), (1,))
     return tuple(TensorType(shape, FLOAT32) for shape in shapes)
 
 
@@ -79,22 +79,23 @@ def intersection_over_union(box: Array, others: Array) -> Array:
     shared = np.maximum(high - low, 0).prod(axis=1)
     area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
     total = area + areas - shared
-    sound = (area > 0) & (areas > 0)
-    return np.asarray(np.where(sound, shared / np.where(sound, total, 1), 0), np.float32)
+    has_area = (area > 0) & (areas > 0)
+    return np.asarray(np.where(has_area, shared / np.where(has_area, total, 1), 0), np.float32)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    count, most = call.int_attr("num_classes"), call.int_attr("max_detections")
+    count, limit = call.int_attr("num_classes"), call.int_attr("max_detections")
     corners = decode_corners(call, arrays[0][0], arrays[2])
     scores = arrays[1][0][:, -count:]
-    best = scores.max(axis=1)
-    is_open = best >= np.float32(float_attr(call, "score_threshold"))
+    best_scores = scores.max(axis=1)
+    is_open = best_scores >= np.float32(float_attr(call, "score_threshold"))
     results = [np.zeros(kind.shape, np.float32) for kind in call.outputs]
     box_count = 0
-    while box_count < most and is_open.any():
-        chosen = int(np.argmax(np.where(is_open, best, -np.inf)))
+    while box_count < limit and is_open.any():
+        chosen = int(np.argmax(np.where(is_open, best_scores, -np.inf)))
         results[0][0, box_count] = corners[chosen]
-        results[1][0, box_count], results[2][0, box_count] = scores[chosen].argmax(), best[chosen]
+        results[1][0, box_count] = scores[chosen].argmax()
+        results[2][0, box_count] = best_scores[chosen]
         box_count += 1
         is_open &= intersection_over_union(corners[chosen], corners) <= np.float32(
             float_attr(call, "iou_threshold")
@@ -110,23 +111,23 @@ def lower(call: OpCall, b: Kernel) -> None:
         lower_fill(b, output, 0)
     with ExitStack() as stack:
         corners = stack.enter_context(b.allocate("corners", FLOAT32, (count, 4)))
-        best = stack.enter_context(b.allocate("best", FLOAT32, (count,)))
+        best_scores = stack.enter_context(b.allocate("best", FLOAT32, (count,)))
         classes = stack.enter_context(b.allocate("classes", INT32, (count,)))
         is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
         with b.for_("i", count) as i:
             lower_box_decoding(call, b, corners, i)
-            _classify(call, b, (best, classes, is_open), i)
+            _classify(call, b, (best_scores, classes, is_open), i)
         box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
         b.store(box_count, [0], 0)
         with b.for_("d", call.int_attr("max_detections")) as d:
-            lower_best_box(b, lambda i: b.load(best, [i]), is_open, chosen, count)
+            lower_best_box(b, lambda i: b.load(best_scores, [i]), is_open, chosen, count)
             with b.if_(b.load(chosen, [0]) >= 0):
                 place = minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)
                 with b.let("place", place) as at:
                     for k in range(4):
                         b.store(b.outputs[0], [0, d, k], b.load(corners, [at, k]))
                     b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
-                    b.store(b.outputs[2], [0, d], b.load(best, [at]))
+                    b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
                     b.store(box_count, [0], b.load(box_count, [0]) + 1)
                     lower_suppression(call, b, corners, is_open, at)
         b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
@@ -138,25 +139,25 @@ def lower_box_decoding(call: OpCall, b: Kernel, corners: tir.Buffer, i: ArithExp
         size = b.load(anchors, [i, axis + 2])
         center = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
         power = intrinsic("exp_f32", [b.load(boxes, [0, i, axis + 2]) / scales[axis + 2]], FLOAT32)
-        with b.let("centre", center) as middle, b.let("half", power * 0.5 * size) as half:
+        with b.let("center", center) as middle, b.let("half", power * 0.5 * size) as half:
             b.store(corners, [i, axis], middle - half)
             b.store(corners, [i, axis + 2], middle + half)
 
 
 def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr) -> None:
-    best, classes, is_open = into
-    counted, every = call.int_attr("num_classes"), call.input(1).shape[2]
+    best_scores, classes, is_open = into
+    class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
     score, kind = b.reg("score", FLOAT32), b.reg("kind", INT32)
-    b.store(score, [0], b.load(b.input(1), [0, i, every - counted]))
+    b.store(score, [0], b.load(b.input(1), [0, i, column_count - class_count]))
     b.store(kind, [0], 0)
     with (
-        b.for_("c", counted) as c,
-        b.let("item", b.load(b.input(1), [0, i, c + (every - counted)])) as item,
+        b.for_("c", class_count) as c,
+        b.let("item", b.load(b.input(1), [0, i, c + (column_count - class_count)])) as item,
         b.if_(item > b.load(score, [0])),
     ):
         b.store(score, [0], item)
         b.store(kind, [0], c.cast(INT32))
-    b.store(best, [i], b.load(score, [0]))
+    b.store(best_scores, [i], b.load(score, [0]))
     b.store(classes, [i], b.load(kind, [0]))
     is_high = b.load(score, [0]) >= float_attr(call, "score_threshold")
     b.store(is_open, [i], is_high.cast(UINT8))
@@ -186,14 +187,14 @@ def lower_suppression(
     """Emit the removal of box `at` and of every box that overlaps it too much."""
     b.store(is_open, [at], 0)
     with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
-        sides: list[ArithExpr] = []
-        for name, place in (("own", at), ("other", j)):
+        areas: list[ArithExpr] = []
+        for name, place in (("area", at), ("other_area", j)):
             height, width = (
                 b.load(corners, [place, axis + 2]) - b.load(corners, [place, axis])
                 for axis in (0, 1)
             )
-            sides.append(stack.enter_context(b.let(name, height * width)))
-        shared = [
+            areas.append(stack.enter_context(b.let(name, height * width)))
+        extents = [
             maximum(
                 minimum(b.load(corners, [at, axis + 2]), b.load(corners, [j, axis + 2]))
                 - maximum(b.load(corners, [at, axis]), b.load(corners, [j, axis])),
@@ -201,10 +202,10 @@ def lower_suppression(
             )
             for axis in (0, 1)
         ]
-        common = stack.enter_context(b.let("common", shared[0] * shared[1]))
-        sound = logical_and(sides[0] > 0.0, sides[1] > 0.0)
-        overlap = common / (sides[0] + sides[1] - common)
-        with b.if_(sound), b.if_(overlap > float_attr(call, "iou_threshold")):
+        intersection = stack.enter_context(b.let("intersection", extents[0] * extents[1]))
+        has_area = logical_and(areas[0] > 0.0, areas[1] > 0.0)
+        ratio = intersection / (areas[0] + areas[1] - intersection)
+        with b.if_(has_area), b.if_(ratio > float_attr(call, "iou_threshold")):
             b.store(is_open, [j], 0)
 
 

@@ -28,7 +28,7 @@ from firmwright.ops.strided_copy import (
 )
 
 _NAMES = tuple(kind.name for kind in DTYPES)
-_CELL = NumericsSpec(None, "copies", "reference_ops")
+_NUMERICS = NumericsSpec(None, "copies", "reference_ops")
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
@@ -140,7 +140,7 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_hot_lower,
         imports={"tflite:ONE_HOT": _hot_import},
         dtypes=_NAMES,
-        numerics={"litert": _CELL},
+        numerics={"litert": _NUMERICS},
     ),
     OpDef(
         name="reverse_sequence",
@@ -149,6 +149,6 @@ OPDEFS: tuple[OpDef, ...] = (
         lower=_sequence_lower,
         imports={"tflite:REVERSE_SEQUENCE": _sequence_import},
         dtypes=_NAMES,
-        numerics={"litert": _CELL},
+        numerics={"litert": _NUMERICS},
     ),
 )
