@@ -1,8 +1,6 @@
 """Count every kernel candidate of a layer: many kernels in one image, each called once.
 
-All candidates are counted, including those that selection would never choose. Kernels of one
-element type share two buffers with arbitrary contents, as counts hardly depend on data. Kernels do
-not share code.
+Kernels of one element type share two buffers, as counts hardly depend on data.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Benchmark every model on every board: instructions, memory, flash, and compile time.
-
-A model that does not fit a board or is not supported gives a row with the problem; other errors are
-raised.
-"""
+"""Benchmark every model on every board: instructions, memory, flash, and compile time."""
 
 from __future__ import annotations
 
@@ -35,8 +31,6 @@ MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INP
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """The peer's figures for the same model and core; None where there is none."""
-
     instructions: int | None
     workspace_bytes: int | None
     flash_bytes: int | None
@@ -44,10 +38,10 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow:
-    """One model on one board in one mode. If `problem` is set, nothing was measured.
+    """One model on one board in one mode; if `problem` is set, nothing was measured.
 
     `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
-    model's share.
+    model's.
     """
 
     model: str
@@ -66,7 +60,7 @@ class BenchmarkRow:
 
     @property
     def ratio(self) -> float | None:
-        """Our instructions over the rival's."""
+        """Return our instructions over the peer's."""
         theirs = self.peer.instructions
         if self.count is None or not theirs or self.unit != "instructions":
             return None
@@ -74,7 +68,7 @@ class BenchmarkRow:
 
 
 def find_models(folder: str) -> tuple[Path, ...]:
-    """The model files of `folder`, by name; the bundled example where no folder is named."""
+    """Return the model files of `folder` by name; by default the bundled example."""
     if not folder:
         return (digits_dir() / "digits.tflite",)
     paths = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))
@@ -90,7 +84,7 @@ def measure_models(
     figures: Sequence[PeerFigure],
     modes: Sequence[str] = (BALANCED,),
 ) -> Iterator[BenchmarkRow]:
-    """A row for each model on each board in each mode, in that order."""
+    """Yield a row for each model on each board in each mode, in that order."""
     for path, board, mode in product(models, boards, modes):
         core = load_board(board).core
         try:

@@ -1,7 +1,6 @@
 """Random layers, as small networks and row-streamed segments have them.
 
-The layers are independent of the benchmark models, so results fitted to those can be tested against
-them. Shapes are small enough that many layers with all their schedules fit one image.
+They are independent of the benchmark models, so results fitted to those can be tested against them.
 """
 
 from __future__ import annotations

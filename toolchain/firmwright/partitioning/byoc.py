@@ -1,9 +1,8 @@
 """BYOC partitioning: turn groups of calls into functions with the target of a backend.
 
-Each group becomes a function with the attributes `target` (a name in the module's table), `symbol`
-(a C name), and `composite` if it is a single entry of the backend's pattern table. Functions and
-calls that already carry a target are not changed. Names count the groups of one backend with equal
-operators, so they do not depend on other parts of the model.
+The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
+`composite` if they are a single entry of the backend's pattern table. Names do not depend on other
+parts of the model.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Collage: find the partition with the least cost, given the cost of each candidate region.
 
-The results are programs, each a cover of all calls, on the Pareto front of cost and memory,
-cheapest first. `partition_result` applies them.
-
 Method: a shortest path over sets of covered calls. Each step adds a region that covers the first
-uncovered call. A region may be computed in one piece at its last call (ir/graph/patterns.py), so
-any disjoint cover is a program. Two partial programs that cover the same calls with the same
-targets at the border are interchangeable. Memory is an estimate: live bytes at a region in the
-order of the file plus its workspace; the planner may do better.
+uncovered call. Two partial programs that cover the same calls with the same targets at the border
+are interchangeable. Memory is an estimate: live bytes at a region in the order of the file plus its
+workspace.
 """
 
 from __future__ import annotations
@@ -31,9 +27,8 @@ _BEGINNINGS_MAX = 2048
 class RegionCost:
     """Cost of one run of a region; the figures are valid only with the status ok.
 
-    `how` is the origin of `count`: measured, modelled (the backend's or the core's cost model), or
-    free (a view, or a part that no choice can change). `scratch` is workspace and inner tensors by
-    pool.
+    `how` is the origin of `count`: measured, modelled, or free (a view, or a part without a
+    choice). `scratch` is workspace and inner tensors by pool.
     """
 
     status: CostStatus

@@ -1,8 +1,6 @@
 """Custom operators: their registration, and the kernels that call the user's C functions.
 
-`lower_custom_ops` runs after partitioning, so backends take precedence. It turns each call of a
-registered custom operator into a call of a PrimFunc. The user's C sources are stored among the
-module's files, so that the module compiles elsewhere without them.
+The C sources are stored in the module, so that it compiles elsewhere without the user's files.
 """
 
 from __future__ import annotations

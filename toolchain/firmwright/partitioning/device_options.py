@@ -1,9 +1,4 @@
-"""Apply the user's device options to a module.
-
-Sets the module attributes `devices`, `fallback`, and `places`, and the virtual devices of assigned
-values. Raises UsageError for devices that the board does not have and for options that exclude
-further devices.
-"""
+"""Apply the user's device options to a module: its attributes and the devices of values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Pass `partition`: assign every operator to the target that executes it.
 
-Each part that a backend takes becomes a function; the attribute `partitioned` marks the result.
-Modules without backends or custom operators are returned unchanged. The passes that backends add
-before and after partitioning run here, in the order of the module's target table.
+Each part that a backend takes becomes a function; the attribute `partitioned` marks the result. The
+passes that backends add before and after partitioning run here.
 """
 
 from __future__ import annotations

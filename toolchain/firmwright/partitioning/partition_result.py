@@ -1,8 +1,7 @@
 """Partition of a model as a result: regions, their targets and costs, and the alternatives.
 
-A result comes from a search or from a JSON file that a user edited. Calls are identified by the
-tensors that they define, as a user sees them in the model. `make_strategy` applies a result; every
-region is matched again, so a target gets only regions that its pattern table covers.
+Calls are identified by the tensors that they define, so that users can edit the JSON form. Regions
+of a result are matched again when it is applied.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
 """PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
 
-Inputs are the devices and memory scopes of values (the user's options or the module's text), the
-backends of partitions, and the scopes of kernel parameters. In the result every value has its
-device, values that not every device can access have a pool, and `device_copy` is inserted where a
-reader cannot access the pool. The pass runs before lowering and again after backends made their
-kernels. A module without devices or scopes is returned unchanged.
-
-Method: values defined by one call share a device; values that share memory (a view and its source,
-parts and their whole, a state and its next value) share a scope. Requirements hold for all values
-of a class, and two contradictory ones are an error. Calls without a requirement run on the main
-core. A value goes to the pool that most of its users can access, and each other pool that users
-need gets one copy. A pool that both can access needs no copy, as waiting for a call makes its
-writes visible.
+Requirements are the devices and scopes of values, the backends of partitions, and the scopes of
+kernel parameters. Values defined by one call share a device; values that share memory share a
+scope. A value goes to the pool that most of its users can access, and each other pool that users
+need gets one `device_copy`. The pass runs before lowering and again after backends made their
+kernels. A module without requirements is returned unchanged.
 """
 
 from __future__ import annotations

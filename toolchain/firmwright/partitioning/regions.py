@@ -1,9 +1,8 @@
 """Merge groups of calls with the same target into convex regions.
 
-A group is convex if no path leads from it through an outside call back into it. All groups together
-stay convex too: some order executes each in one piece. Only groups connected by a tensor are
-merged, earliest pair first, until no merge is possible. If several small regions compete for a
-call, all ways to merge are tried and the one with the fewest parameters and results is used.
+A group is convex if no path leads from it through an outside call back into it. Only groups
+connected by a tensor are merged, earliest pair first. If several small regions compete for a call,
+all ways to merge are tried and the one with the fewest parameters and results is used.
 """
 
 from __future__ import annotations

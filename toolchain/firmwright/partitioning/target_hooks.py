@@ -1,9 +1,7 @@
 """Call the hooks of targets and validate their results.
 
-After a hook has run, each function of its target that another function calls is a PrimFunc of the
-same name; its constants and files are added to the module. Functions that are equal except for
-names are passed to a hook once. PrimFuncs and functions of other targets are not changed. Raises
-UsageError for invalid results.
+Functions that are equal except for names are passed to a hook once. PrimFuncs and functions of
+other targets are not changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run a pass once per target that opted in, and the passes that targets add around it.
 
-While a pass runs for one target, the functions of the others are replaced by stubs, so that it
-changes only that target's functions and its time is attributed per target. A module whose functions
-all belong to the core goes through the pass as a whole.
+While a pass runs for one target, the functions of the others are replaced by stubs, so it cannot
+change them and its time is attributed per target.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Resolve the targets of a compilation: the board's core, and the backends that the user lists.
 
-The module's target table has `cpu` first, which executes all calls that no backend takes, then the
-backends in the user's order of preference. They are named after their kinds (`npu1`, a second one
-`npu1_1`). Raises UsageError for a core that contradicts the board and for pools that a backend
-needs and the board lacks.
+The module's target table has `cpu` first, then the backends in the user's order of preference,
+named after their kinds (`npu1`, a second one `npu1_1`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Tile the calls of engines with private memory, so that transfers overlap with computation.
 
-This applies to calls of an engine (`Backend.tiles` above 1, a private pool) whose tensors come from
-and go to other memory. Each tile of rows has a copy of its input before it and a copy of its output
-after it. The calls are in the order of a double-buffered pipeline: a tile's result is copied after
-the start of the next tile. Calls are not tiled if the engine itself defines the input or reads the
-output, or if the user placed a tensor. Results are bit-identical.
+Each tile of rows has a copy of its input before it and a copy of its output after it, in the order
+of a double-buffered pipeline. Calls are not tiled if the engine itself defines the input or reads
+the output, or if the user placed a tensor. Results are bit-identical.
 """
 
 from __future__ import annotations

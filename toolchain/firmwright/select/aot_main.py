@@ -1,9 +1,7 @@
 """Build the AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels.
 
-Calls without a kernel become views. With I/O in the workspace the model's inputs and outputs are
-allocated like other tensors (kinds `input`, `output`); otherwise they are parameters. State is
-allocated as such. Its next value is computed in place if the state is not read afterwards, else it
-is copied at the end.
+Calls without a kernel become views. The next value of a state is computed in place if the state is
+not read afterwards, else it is copied at the end.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Pass `order`: reorder the calls of a graph if that reduces the peak of live bytes.
 
-Each step has two measures: with inputs and outputs disjoint, and with outputs in the place of
-inputs that die there. The plan is between the two, so an order is accepted only if neither peak
-rises and one of them falls. The result depends only on the graph, not on names or hashes; ties keep
-the file's order.
+The peak has two measures: with inputs and outputs disjoint, and with outputs in the place of inputs
+that die. An order is accepted only if neither rises and one falls. The result depends only on the
+graph, not on names or hashes.
 """
 
 from __future__ import annotations

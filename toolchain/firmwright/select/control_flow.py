@@ -1,9 +1,7 @@
-"""Translate `if` and `while` of a graph into statements of the AOT main.
+"""Translate `if` and `while` of a graph into statements of the AOT main by inlining.
 
-The lowered functions that such a call names are inlined. Parameters of a function are the caller's
-buffers, which it only reads. A branch writes its results to the buffers of the call's outputs. A
-loop carries its values there: they are copied in before it, and each iteration's results are copied
-over them at its end.
+A branch writes its results to the buffers of the call's outputs. A loop carries its values there:
+they are copied in before it, and each iteration's results are copied over them at its end.
 """
 
 from __future__ import annotations

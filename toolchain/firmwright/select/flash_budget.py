@@ -1,9 +1,4 @@
-"""Flash budget of the kernels: a knapsack over calls with constants and predicted code bytes.
-
-The result limits the candidates of each call so that the fastest ones form the fastest program
-within the budget, and every combination of the remaining candidates fits. Kernels that can be
-deduplicated share their code bytes.
-"""
+"""Flash budget of the kernels: a knapsack over calls with constants and predicted code bytes."""
 
 from __future__ import annotations
 
@@ -48,9 +43,9 @@ def apply_default_flash_budget(
 ) -> CandidatesPerCall:
     """Limit the candidates by the default budget, so that constants buy time within reason.
 
-    The budget is a percentage of the constants in the model file. If inexpensive kernels make a
-    faster program or nothing fits the budget, expensive ones are dropped instead. A call may exceed
-    its share by a few bytes, as its kernel in the other direction does.
+    If inexpensive kernels make a faster program or nothing fits the budget, expensive kernels are
+    dropped instead. A call may exceed its share by a few bytes, as its kernel in the other
+    direction does.
     """
     names = {
         value.constant

@@ -1,7 +1,7 @@
 """Fused segments: consecutive calls that can be computed row by row together.
 
-A segment has one input tensor and one output tensor. Tensors between them are not used elsewhere
-and are never in memory as a whole. Only the last call may be a row reduction (a mean of all rows).
+Tensors inside a segment are not used elsewhere and are never in memory as a whole. Only the last
+call may be a row reduction (a mean of all rows).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Memory need of each kernel candidate, and refinement of choices by trial plans.
 
-Needs come from a few trial plans in which all calls take their first, second, ... candidate. Then
-calls change their choice one at a time while the plan gets smaller, because adjacent calls must
-agree on a direction.
+Adjacent kernels must agree on a direction to share memory, which only a plan can tell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Search lowered programs on the time/memory Pareto front.
 
-Regions are first priced by arithmetic. Where the memory plan of a program shows that a region needs
-more, its price is corrected and the search is repeated.
+Regions are first priced by arithmetic; memory plans then correct the prices that are too low.
 """
 
 from __future__ import annotations

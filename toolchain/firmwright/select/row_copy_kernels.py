@@ -1,7 +1,6 @@
 """Kernels that shift, copy, and fill rows for row-streamed segments, and that copy state tensors.
 
-Each works on whole words where sizes permit. Kernel names contain all parameters, so segments share
-equal kernels.
+Their names contain all parameters, so segments share equal kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Calls and tensors as a graph, and the order of calls with the least peak memory.
 
-The search is exact, over sets of completed calls: live bytes after a set do not depend on the order
-in which it was completed, so each set is expanded once, least peak first. Sets are bit masks. The
-result is deterministic: ties go to the set with more calls, then to calls earlier in the file.
+The search is exact, over sets of completed calls (bit masks): live bytes after a set do not depend
+on the order in which it was completed. Ties go to the set with more calls, then to earlier calls.
 """
 
 from __future__ import annotations
@@ -111,10 +110,9 @@ class ScheduleGraph:
 def min_peak_order(
     steps: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """Return the order with the least peak by `figure` that keeps within both limits.
+    """Return the order with the least peak by `figure` within both limits, or None.
 
-    The order is None if there is none or it was not found within `states_max` states. The second
-    result is the number of unused states.
+    The second result is the number of unused states.
     """
     start = steps.start()
     goal = (1 << len(steps.calls)) - 1

@@ -1,8 +1,4 @@
-"""Cost of a row-streamed segment: live bytes while it runs, and instructions.
-
-This is arithmetic on sizes for the choice among many segments; the planner makes the plan of the
-chosen one. Bytes are rounded up to the alignment of tensors.
-"""
+"""Cost of a row-streamed segment: live bytes while it runs, and instructions."""
 
 from __future__ import annotations
 

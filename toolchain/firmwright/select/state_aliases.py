@@ -1,7 +1,6 @@
 """Find values that can be computed in the memory of the state that they update.
 
-This requires that every call that reads the state, or a view of it, has finished before the value
-is computed. No copy is needed then.
+All reads of the state must come before the value is computed; then no copy is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Candidate regions: single calls with each of their kernels, and row-streamed segments.
-
-Candidates that another one beats in both bytes and cost are dropped.
-"""
+"""Candidate regions: single calls with each of their kernels, and row-streamed segments."""
 
 from __future__ import annotations
 
@@ -58,8 +55,6 @@ def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
 
 @dataclass(frozen=True)
 class SegmentCandidates:
-    """Row-streamed segments of a module's entry function as candidate regions."""
-
     module: IRModule
     entry: Function
     segments: SegmentBuilder

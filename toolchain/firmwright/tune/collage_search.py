@@ -1,10 +1,9 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
-Regions are priced one by one, and the partition with the least sum is searched. A sum is not a
-program (neighbors share code, fuse, and overlap in memory), so whole programs are measured too: the
-best sum, the order of preference (`eager`), and the core alone (`none`). The best of them is
-chosen, so a measured Collage result is never worse than eager. With `--optimize ram` the least
-workspace counts first, then time. Programs that do not fit are replaced by others with less memory.
+Regions are priced one by one, and the partition with the least sum is searched. As a sum is not a
+program, whole programs are measured too: the best sum, the order of preference (`eager`), and the
+core alone (`none`). The best of them is chosen. Programs that do not fit are replaced by others
+with less memory.
 """
 
 from __future__ import annotations

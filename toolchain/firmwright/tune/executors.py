@@ -1,8 +1,4 @@
-"""Executors of measurement tasks: this process, local processes, or a Dask cluster.
-
-Executors yield results with the tasks' positions in the order of completion; the executor does not
-affect results. A worker whose parent has died terminates, and its emulator with it.
-"""
+"""Executors of measurement tasks: this process, local processes, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ class Executor(Protocol):
     def circumstances(self, options: Options, method: str) -> MeasurementContext:
         """Return the conditions that counts depend on, where tasks are executed."""
 
-    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
-        """Yield every task's position and results as they complete."""
+    def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]: ...
 
 
 class LocalExecutor:

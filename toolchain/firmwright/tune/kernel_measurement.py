@@ -1,9 +1,7 @@
 """Measure kernels: several kernels in one firmware image, run once, checked and counted.
 
-A task contains everything it needs, so any process on any machine can run it. Method `exact` counts
-every instruction in QEMU; method `timer` uses the board's counter around each kernel where QEMU has
-no plugins or a port leads to a board. A kernel is wrong if any value differs from those of the
-operator's reference loops, which run in the same image.
+Method `exact` counts every instruction in QEMU; method `timer` uses the board's counter around each
+kernel. A kernel is wrong if any value differs from the operator's reference loops.
 """
 
 from __future__ import annotations
@@ -74,7 +72,6 @@ class MeasurementTask:
 
     @property
     def size(self) -> int:
-        """Return the number of kernels."""
         return sum(len(choices) for _, choices in self.layers)
 
 

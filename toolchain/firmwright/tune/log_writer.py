@@ -1,8 +1,7 @@
 """Writer of the tuning log: one line per measurement, in the order of the search, flushed at once.
 
-Measurements that arrive before their turn are kept in a file next to the log (LOG.ahead), so that
-an interrupted search measures nothing twice. The file is removed when all measurements are in
-order. Only one process can write a log at a time.
+Measurements that arrive before their turn are kept in LOG.ahead, so that an interrupted search
+measures nothing twice. Only one process can write a log at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class TuningLogWriter(Closeable):
         self._file.close()
 
     def find(self, key: MeasurementKey) -> Measurement | None:
-        """Return the measurement of a kernel, whether or not its turn has come."""
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:

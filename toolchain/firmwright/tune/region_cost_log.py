@@ -1,8 +1,4 @@
-"""Log of a partition search: one JSON line per measured region or whole program.
-
-Costs are found by the region's structure, its target, the goal, and the measurement context, so
-nothing is measured twice. Lines of other schemas are ignored.
-"""
+"""Log of a partition search: one JSON line per measured region or whole program."""
 
 from __future__ import annotations
 

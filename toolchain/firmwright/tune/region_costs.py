@@ -1,10 +1,8 @@
 """Costs of the regions of a partition: many regions in one firmware image, each called once.
 
-The regions of a function are compiled side by side, with separate inputs and assigned to their
-targets; a region's cost is the count of its operators. A region that does not compile, build or run
-is found by halving and its error is recorded. If nothing can be measured, regions of the core are
-priced by the cost model and those of a backend by `Backend.cost`, which also takes precedence over
-measurements; other costs are unknown.
+A region that does not compile, build or run is found by halving and its error is recorded. If
+nothing can be measured, regions of the core are priced by the cost model. `Backend.cost` takes
+precedence over measurements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Search the fastest schedule of every layer of a model, in rounds of measurements.
 
-Equal layers are searched once. Search spaces no larger than the number of trials are measured
-completely. Proposals depend on the seed and on the search's own measurements, not on the log or the
-executor, so the log's content and order are reproducible.
+Proposals depend on the seed and on the search's own measurements, not on the log or the executor,
+so the log's content and order are reproducible.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Strategies that propose the next kernels of a layer to measure.
-
-A strategy receives the layer's search space, the counts measured so far, the number of proposals,
-and a random generator. It returns that many untried choices, or fewer if there are no more. Equal
-inputs give equal proposals, so an interrupted search continues identically.
-"""
+"""Strategies that propose the next kernels of a layer to measure, reproducibly."""
 
 from __future__ import annotations
 

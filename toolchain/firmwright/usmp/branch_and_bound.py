@@ -1,10 +1,9 @@
-"""Planner `exact`: branch and bound for few buffers; also the last step of planner `search`.
+"""Planner `exact`: branch and bound on the height of a pool.
 
-All buffers must have the same single pool; other problems keep their layout. A search decides
-whether a height suffices: it takes the pair of buffers with the least freedom, tries one above the
-other and then below, and propagates the decision (`difference_bounds`). Groups of buffers that no
-longer constrain each other are searched one by one. Equal buffers and mirror images are tried once.
-Work is counted, not timed, so the result is deterministic.
+It requires few buffers that all have the same single pool. A search decides whether a height
+suffices: it takes the pair of buffers with the least freedom, tries one above the other and then
+below, and propagates the decision. Groups of buffers that no longer constrain each other are
+searched one by one. Work is counted, not timed, so the result is deterministic.
 """
 
 from __future__ import annotations
@@ -175,10 +174,9 @@ class _HeightSearch:
 
 
 def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
-    """Return the undecided plain constraint with the least freedom, weighted by earlier failures.
+    """Return the plain constraint with the least freedom, weighted by earlier failures.
 
-    If none is undecided, return the first periodic constraint that the lowest offsets violate: most
-    offsets of a period are free, so these come last.
+    If all are decided, return the first periodic constraint that the lowest offsets violate.
     """
     least, greatest = bounds.differences()
     below, above = bounds.lo[part] - least[part], greatest[part] - bounds.hi[part]

@@ -1,8 +1,7 @@
 """Copy constants to RAM for speed: those with the largest gain per byte, as long as RAM is free.
 
-For each chosen constant the AOT main gets an Allocate of kind `const`, which is always live, and a
-leading call of a kernel with the attribute `keeps` that copies the constant; kernels receive
-pointers. Generated C makes the copies once, in NAME_init. RAM that buffers need is never used.
+For each chosen constant the AOT main gets an Allocate of kind `const` and a leading call of a
+kernel with the attribute `keeps` that copies it. Generated C makes the copies once, in NAME_init.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A buffer occupies memory where it may be defined (forward analysis) and may stil
 analysis), and at each node that accesses it.
 
 * Times number the nodes that access memory, in the order of the text; each call is one time.
-* A buffer live into a loop and read in it is live through it. The branches of an If have separate
-  times, so a buffer may be live in one branch only.
 * A write does not end the life of the previous value, as it may be partial. An Allocate does:
   contents are undefined each time it is entered.
 * The start and the wait of an asynchronous call each access all its buffers, which so stay in

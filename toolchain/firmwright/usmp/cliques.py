@@ -11,8 +11,7 @@ from firmwright.usmp.planning_problem import PlanningProblem
 def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the cliques among `members` in order of time, as sorted buffer numbers.
 
-    All buffers of a clique are live at one time and must be disjoint. Of buffers that may overlap,
-    the largest represents the others. No clique is a subset of another.
+    Of buffers that may overlap, the largest represents the others. No clique contains another.
     """
     partners = {index: _disjoint_partners(problem, index) for index in members}
     cliques: list[frozenset[int]] = []

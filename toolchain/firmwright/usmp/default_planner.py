@@ -1,9 +1,4 @@
-"""Planner `search`, the default: first fits, local search, and branch and bound.
-
-Local search starts where no fixed order meets the lower bound. If it does not converge soon and
-there are few buffers, branch and bound finds a better layout or proves that there is none;
-otherwise local search continues. The amount of work is bounded.
-"""
+"""Planner `search`, the default: first fits, then local search, then branch and bound."""
 
 from __future__ import annotations
 

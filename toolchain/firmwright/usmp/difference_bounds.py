@@ -1,9 +1,8 @@
 """Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-`DifferenceBounds` holds the least difference of the offsets of every two buffers, closed under
-addition. The origin at offset zero is an additional row, which holds the lowest offsets. Offset
-constraints, the bytes needed by simultaneously live buffers, and decisions of the search raise
-bounds. No layout within the height is ever excluded; relaxed and periodic constraints are exact.
+The matrix holds the least difference of the offsets of every two buffers, closed under addition;
+the origin at offset zero is an additional row. Offset constraints, the bytes of simultaneously live
+buffers, and decisions of the search raise bounds. No layout within the height is ever excluded.
 Work is counted in units of about ten microseconds.
 """
 
@@ -27,10 +26,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """Simultaneously live buffers.
-
-    `shared` has the pairs of them that may overlap, with their least joint bytes.
-    """
+    """Simultaneously live buffers; `shared` has the overlapping pairs and their joint bytes."""
 
     members: tuple[int, ...]
     step: int
@@ -84,11 +80,9 @@ class DifferenceBounds:
         )
 
     def mark(self) -> IntArray:
-        """Return a snapshot for `undo`."""
         return self._least.copy()
 
     def undo(self, mark: IntArray) -> None:
-        """Restore the bounds of a snapshot."""
         self._least = mark
         self._seen = (self.low.copy(), self.high.copy())
 

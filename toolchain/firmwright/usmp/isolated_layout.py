@@ -1,8 +1,7 @@
 """Isolated layout: a planned module with its buffers spread apart, for access tracing.
 
-Every buffer gets memory of its own with redzones around it, so that the address of an access
-identifies the buffer. The kernels do not change. Instrumented builds compare each access with the
-original plan (`build/access_trace/`).
+Redzones around every buffer make the address of an access identify the buffer, so an instrumented
+build can compare each access with the original plan.
 """
 
 from __future__ import annotations

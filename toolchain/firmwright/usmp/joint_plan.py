@@ -1,10 +1,8 @@
 """Joint memory plan for several planned models that run in sequence and share pools.
 
-All inputs are written before the first run and all outputs are read after the last. So an input is
-live from the start until its model has read it, an output from its model to the end, and state and
-constants in RAM always. Everything else shares memory across models. A variable that several entry
-points of one file use is one buffer. Buffers are named MODEL/BUFFER. Constraints between buffers of
-one model stay as planned for that model; the joint plan and each model's part of it are validated.
+An input is live from the start until its model has read it, an output from its model to the end,
+and state and constants in RAM always. A variable that several entry points of one file use is one
+buffer. Constraints between buffers of one model stay as planned for it.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ PERMUTED_MODELS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The replanned modules, their run order, and the plan of all of them.
-
-    `order` has positions in `modules`.
-    """
+    """The replanned modules, their run order (positions in `modules`), and the joint plan."""
 
     modules: tuple[IRModule, ...]
     order: tuple[int, ...]

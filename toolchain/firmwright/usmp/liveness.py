@@ -1,13 +1,8 @@
 """Collect the buffers that a planner must place.
 
-A buffer has live ranges, candidate pools, and pairs with which it may overlap. Live ranges come
-from `cfg`, extended as follows:
-
-* inputs are live from time 0 to their last read, with `keep_input` to the end;
-* outputs are live from their first write to the end; state and constants in RAM always;
-* scratch is live during its call only, as `hoist_scratch` put its Allocate around the call.
-
-Candidate pools are the writable pools that every target that accesses the buffer may use. The
+The control-flow graph gives their live ranges. Inputs are live from time 0 (with `preserve_input`
+to the end), outputs to the end, state and constants in RAM always, and scratch during its call.
+Candidate pools are the writable pools that every target that accesses the buffer may use; the
 attribute `pins` of the AOT main restricts a buffer to one pool.
 """
 
@@ -178,9 +173,9 @@ def _pairs_in_call(
 ) -> list[InplacePair]:
     """Return the pairs of this call's inputs and outputs that may overlap.
 
-    A pair counts only if the input is in `last` (read for the last time), both arguments are whole
-    buffers, and no other argument accesses either. A call on another device may run at any time
-    until its wait, so its buffers never overlap.
+    The input must be in `last` (read for the last time), and both arguments must be whole buffers
+    that no other argument accesses. A call on another device may run until its wait, so it has no
+    pairs.
     """
     if step.call is None or step.call.device:
         return []
@@ -208,9 +203,8 @@ def _pairs_in_loop(
 ) -> list[InplacePair]:
     """Return the pairs of read-only and written buffers of a loop that may overlap.
 
-    The loop is analyzed like one kernel. Only pairs that are live together in the loop and nowhere
-    else are considered. Buffers accessed through views are excluded, and so are loops with calls on
-    other devices.
+    Only pairs that are live together in the loop and nowhere else are considered. Buffers accessed
+    through views are excluded, and so are loops with calls on other devices.
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []

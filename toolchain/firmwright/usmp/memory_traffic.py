@@ -1,7 +1,7 @@
 """Memory traffic of a program by buffer: bytes and accesses.
 
-A loop with an unknown trip count counts as eight iterations and both branches of an If are counted.
-An access through a pointer moves words of four bytes. Registers do not count.
+Loops with an unknown trip count count as eight iterations, and both branches of an If count. An
+access through a pointer moves words of four bytes.
 """
 
 from __future__ import annotations

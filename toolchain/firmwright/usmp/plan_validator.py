@@ -1,10 +1,4 @@
-"""Independent validator of memory plans; it shares no code with the planners.
-
-It runs in every build. It checks that every buffer is placed exactly once in a permitted, writable
-pool, aligned and within the limit; that all offset constraints hold; that simultaneously live
-buffers are disjoint unless a constraint relates them; and that the plan's totals match its
-placements.
-"""
+"""Independent validator of memory plans, run in every build; shares no code with the planners."""
 
 from __future__ import annotations
 
@@ -21,7 +15,12 @@ def check_plan(
     constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
 ) -> None:
-    """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid."""
+    """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid.
+
+    Every buffer must be in a permitted, writable pool, aligned and within the limit; all
+    constraints must hold; live buffers must be disjoint unless a constraint relates them; and
+    totals must match.
+    """
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)
     if placed != expected:

@@ -1,8 +1,6 @@
 """Memory planners by name: built-in ones, then those that packages offer as entry points.
 
-An entry point of the group `firmwright.planners` is a function with the signature of
-`ir.tir.plan.Planner`. Its name must differ from the built-in ones; the first line of its docstring
-is its summary.
+The first line of a planner's docstring is its summary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The problem that planners solve, and the conversion of their layouts to plans or errors.
 
-Buffers are numbered in the order in which they are passed. The constraints of a buffer are listed
-from its own viewpoint: it is `b`, and `offset(b) - offset(a)` must avoid the interval.
+Buffers are numbered in the given order. A constraint of a buffer has that buffer as `b`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rank the candidate pools of each buffer by speed.
 
 The fastest pool takes the buffers that gain most cycles per byte as long as a first fit finds room
-for all of them; the next pool continues with the rest. Pools keep the order of the memory map if
-any speed is unknown.
+for all of them; the next pool continues with the rest.
 """
 
 from __future__ import annotations

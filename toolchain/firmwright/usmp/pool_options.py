@@ -1,7 +1,6 @@
 """Memory pools of a compilation: those of the board, restricted by the user's options.
 
-On a board with a memory map every pool must be one of the board's. No memory holds both buffers and
-constants. Raises UsageError for pools that the board does not have.
+Raises UsageError for pools that the board does not have or that would hold buffers and constants.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ def resolve_buffer_pools(
 ) -> tuple[PoolInfo, ...]:
     """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
-    Excluded are pools in `reserved` (used by constants) and pools of engines without a target in
-    `targets`.
+    Pools in `reserved` (for constants) and of engines without a target in `targets` are excluded.
     """
     own = {
         pool.name: pool
