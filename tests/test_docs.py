@@ -122,8 +122,8 @@ SIBLINGS = {
         "toolchain/firmwright/ir/tir/", "toolchain/firmwright/schedules/",
     ),
     "adding-a-board.md": ("runtime_c/",),
-    "0003-own-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
-    "0004-interpreter-with-lanes.md": ("toolchain/firmwright/ir/tir/",),
+    "0003-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
+    "0004-tir-interpreter.md": ("toolchain/firmwright/ir/tir/",),
     "CHANGELOG.md": ("runtime_c/",),
     "README.md": ("runtime_c/",),
 }  # fmt: skip

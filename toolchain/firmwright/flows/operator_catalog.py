@@ -34,7 +34,7 @@ limits is reported at once, with its place, when the model is read. See [numeric
 ## ONNX
 
 [ONNX models](onnx.md) are translated to calls of these operators
-([why](decisions/0029-onnx-becomes-our-operators.md)). These ONNX operators are supported directly:
+([why](decisions/0029-onnx-translation.md)). These ONNX operators are supported directly:
 
 {onnx}
 

@@ -87,7 +87,7 @@ PASSES = (
     PassEntry(
         "outline-common-kernels",
         "kernels that differ only in shapes share a C function (attribute `code`) and take the "
-        "shapes as parameters ([decision](decisions/0027-shapes-as-arguments.md))",
+        "shapes as parameters ([decision](decisions/0027-shape-parameters.md))",
     ),
     PassEntry(
         "dedupe-functions",
