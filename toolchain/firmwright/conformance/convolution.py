@@ -90,10 +90,10 @@ def _conv_case(builtin: str, row: tuple, index: int, dtype: str) -> ConformanceC
 
 def _conv2d_cases() -> Iterator[ConformanceCase]:
     yield from conv_cases("CONV_2D")
-    yield from _int16_cases()
+    yield from _wide_sum_cases()
 
 
-def _int16_cases() -> Iterator[ConformanceCase]:
+def _wide_sum_cases() -> Iterator[ConformanceCase]:
     """Generate sums beyond 32 bits and a 32-bit bias."""
     rng = np.random.Generator(np.random.PCG64(16))
     options = {
@@ -137,7 +137,7 @@ def _hybrid_cases() -> Iterator[ConformanceCase]:
             )
 
 
-_CASES = (
+_TRANSPOSE_CONV_GRID = (
     # name, (h, w), channels in and out, kernel, stride, padding, with bias
     ("2x2_stride2", (3, 4), (4, 3), (2, 2), (2, 2), "SAME", True),
     ("3x3_stride2", (4, 3), (3, 5), (3, 3), (2, 2), "SAME", False),
@@ -148,13 +148,13 @@ _CASES = (
 
 
 def _transpose_cases() -> Iterator[ConformanceCase]:
-    for index, row in enumerate(_CASES):
+    for index, row in enumerate(_TRANSPOSE_CONV_GRID):
         for dtype in ("int8", "int16", "float32"):
             if dtype != "int16" or index != 2:
-                yield _case(index, row, dtype)
+                yield _transpose_conv_case(index, row, dtype)
 
 
-def _case(index: int, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
+def _transpose_conv_case(index: int, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
     name, size, (inputs, outputs), kernel, stride, padding, with_bias = row
     rng = np.random.Generator(np.random.PCG64([index, 45]))
     valid = padding == "VALID"

@@ -148,7 +148,7 @@ def _mirror_cases() -> Iterator[ConformanceCase]:
     )
 
 
-def _nearest_cases() -> Iterator[ConformanceCase]:
+def _resize_nearest_cases() -> Iterator[ConformanceCase]:
     for name, corners, centers, y in (
         ("up", False, False, (1, 5, 7, 2)),
         ("corners", True, False, (1, 5, 6, 2)),
@@ -166,7 +166,7 @@ def _nearest_cases() -> Iterator[ConformanceCase]:
         )
 
 
-def _cases(
+def _space_batch_cases(
     builtin: str, rows: Sequence[tuple[str, Sequence[int], Sequence[int], tuple[int, ...], Array]]
 ) -> Callable[[], Iterator[ConformanceCase]]:
     def cases() -> Iterator[ConformanceCase]:
@@ -178,20 +178,20 @@ def _cases(
     return cases
 
 
-def _pairs(*rows: Sequence[int]) -> Array:
+def _int_pairs(*rows: Sequence[int]) -> Array:
     return np.array(rows, np.int32)
 
 
 _TO_BATCH = (
-    ("even", (2, 4, 6, 3), (8, 2, 3, 3), (2, 2), _pairs((0, 0), (0, 0))),
-    ("margins", (1, 3, 4, 2), (6, 2, 3, 2), (2, 3), _pairs((1, 0), (2, 3))),
-    ("rows", (1, 5, 3), (3, 2, 3), (3,), _pairs((0, 1))),
+    ("even", (2, 4, 6, 3), (8, 2, 3, 3), (2, 2), _int_pairs((0, 0), (0, 0))),
+    ("margins", (1, 3, 4, 2), (6, 2, 3, 2), (2, 3), _int_pairs((1, 0), (2, 3))),
+    ("rows", (1, 5, 3), (3, 2, 3), (3,), _int_pairs((0, 1))),
 )
 
 _TO_SPACE = (
-    ("even", (8, 2, 3, 3), (2, 4, 6, 3), (2, 2), _pairs((0, 0), (0, 0))),
-    ("crops", (6, 2, 3, 2), (1, 3, 4, 2), (2, 3), _pairs((1, 0), (2, 3))),
-    ("rows", (3, 2, 3), (1, 5, 3), (3,), _pairs((0, 1))),
+    ("even", (8, 2, 3, 3), (2, 4, 6, 3), (2, 2), _int_pairs((0, 0), (0, 0))),
+    ("crops", (6, 2, 3, 2), (1, 3, 4, 2), (2, 3), _int_pairs((1, 0), (2, 3))),
+    ("rows", (3, 2, 3), (1, 5, 3), (3,), _int_pairs((0, 1))),
 )
 
 
@@ -301,9 +301,9 @@ CASES: CaseTable = {
     "depth_to_space": lambda: data_movement_cases(
         "DEPTH_TO_SPACE", "blocks", (1, 2, 3, 12), (1, 4, 6, 3), options={"block_size": 2}
     ),
-    "resize_nearest": _nearest_cases,
-    "batch_to_space_nd": _cases("BATCH_TO_SPACE_ND", _TO_SPACE),
-    "space_to_batch_nd": _cases("SPACE_TO_BATCH_ND", _TO_BATCH),
+    "resize_nearest": _resize_nearest_cases,
+    "batch_to_space_nd": _space_batch_cases("BATCH_TO_SPACE_ND", _TO_SPACE),
+    "space_to_batch_nd": _space_batch_cases("SPACE_TO_BATCH_ND", _TO_BATCH),
     "pad": _pad_cases,
     "reshape": _reshape_cases,
     "concatenation": _concatenation_cases,

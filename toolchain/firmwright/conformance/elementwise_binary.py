@@ -19,7 +19,7 @@ from firmwright.conformance.case import (
 from firmwright.ir.graph.opdef import NumericsProfile
 from firmwright.ops.elementwise import broadcast_shape
 
-_CASES = (
+_ARITHMETIC_GRID = (
     # name, shapes, scales and zero points (a, b, y), activation, b constant
     ("same_scales", (1, 4, 3), (1, 4, 3), (0.05, 0.05, 0.1), (-3, 5, 2), "NONE", False),
     ("tail", (1, 37), (1, 37), (0.031, 0.0071, 0.04), (-128, -128, -128), "RELU", False),
@@ -36,7 +36,7 @@ def binary_cases(
     builtin: str, y_scale: Callable[[float, float, float], float]
 ) -> Iterator[ConformanceCase]:
     """Generate the grid for all dtypes; `y_scale` computes the output scale of a row."""
-    for index, row in enumerate(_CASES):
+    for index, row in enumerate(_ARITHMETIC_GRID):
         name, a_shape, b_shape, scales, zero_points, activation, constant = row
         rng = np.random.Generator(np.random.PCG64([index, 7]))
         options = {"fused_activation_function": activation}
@@ -60,10 +60,12 @@ def binary_cases(
         yield ConformanceCase(f"{name}_float32", builtin, (a, b), (y,), options)
         if name in ("same_scales", "columns"):
             a, b, y = (CaseTensor(tensor.shape, "int32") for tensor in (a, b, y))
-            yield ConformanceCase(f"{name}_int32", builtin, (a, b), (y,), {**options, **_PLAIN})
+            yield ConformanceCase(
+                f"{name}_int32", builtin, (a, b), (y,), {**options, **_NO_ACTIVATION}
+            )
 
 
-_PLAIN: dict[str, object] = {"fused_activation_function": "NONE"}
+_NO_ACTIVATION: dict[str, object] = {"fused_activation_function": "NONE"}
 
 
 def _int16_case(builtin: str, row: tuple, scales: Sequence[float]) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
@@ -100,14 +102,18 @@ def _elementwise_binary_cases(
         for dtype in dtypes if index == 0 else dtypes[:1]:
             kinds = zip((a_shape, b_shape, a_shape), (dtype, dtype, result or dtype), strict=True)
             a, b, y = (
-                _tensor(shape, kind, quant if kind == "int8" or int16_oracles else None)
+                _optional_quant_tensor(
+                    shape, kind, quant if kind == "int8" or int16_oracles else None
+                )
                 for (shape, kind), quant in zip(kinds, quants, strict=True)
             )
             oracles = int16_oracles if dtype == "int16" and int16_oracles else BOTH_PROFILES
             yield ConformanceCase(f"{name}_{dtype}", builtin, (a, b), (y,), oracles=oracles)
 
 
-def _tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int] | None) -> CaseTensor:
+def _optional_quant_tensor(
+    shape: tuple[int, ...], dtype: str, quant: tuple[float, int] | None
+) -> CaseTensor:
     if quant is None or dtype not in ("int8", "int16"):
         return CaseTensor(shape, dtype)
     scale, zero = quant if dtype == "int8" else (quant[0] / 100, 0)

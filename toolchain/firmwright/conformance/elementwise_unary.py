@@ -89,7 +89,7 @@ def _sign_cases(builtin: str) -> Iterator[ConformanceCase]:
         yield quantized_case(builtin, "mid", "int16", (0.001, 0), (0.0013, 0))
 
 
-_QUANTS = (
+_QUANTIZATIONS = (
     ("mid", (0.05, 3), (0.04, -9)),
     ("low", (0.02, -128), (0.011, 4)),
     ("high", (0.3, 127), (0.2, -3)),
@@ -98,7 +98,7 @@ _QUANTS = (
 
 def _elu_cases() -> Iterator[ConformanceCase]:
     yield float_case("ELU", ("tflm",))
-    for name, x, y in _QUANTS:
+    for name, x, y in _QUANTIZATIONS:
         yield quantized_case("ELU", name, "int8", x, y, ("tflm",))
 
 
@@ -106,7 +106,7 @@ def _gelu_cases() -> Iterator[ConformanceCase]:
     for approximate in (False, True):
         options, tail = {"approximate": approximate}, "_tanh" if approximate else ""
         yield float_case("GELU", ("litert",), options, tail)
-        for name, x, y in _QUANTS[: 2 - approximate]:
+        for name, x, y in _QUANTIZATIONS[: 2 - approximate]:
             yield quantized_case("GELU", name + tail, "int8", x, y, ("litert",), options)
     yield quantized_case(
         "GELU", "mid", "int16", (0.0002, 0), (0.0002, 0), ("litert",), {"approximate": False}
@@ -115,14 +115,14 @@ def _gelu_cases() -> Iterator[ConformanceCase]:
 
 def _hard_swish_cases() -> Iterator[ConformanceCase]:
     yield float_case("HARD_SWISH")
-    for name, x, y in (*_QUANTS, ("coarse", (2.0, 0), (0.05, 0))):
+    for name, x, y in (*_QUANTIZATIONS, ("coarse", (2.0, 0), (0.05, 0))):
         yield quantized_case("HARD_SWISH", name, "int8", x, y)
 
 
 def _leaky_cases() -> Iterator[ConformanceCase]:
     options = {"alpha": float(np.float32(0.1))}
     yield float_case("LEAKY_RELU", BOTH_PROFILES, options)
-    for name, x, y in _QUANTS:
+    for name, x, y in _QUANTIZATIONS:
         yield quantized_case("LEAKY_RELU", name, "int8", x, y, BOTH_PROFILES, options)
     yield quantized_case(
         "LEAKY_RELU", "mid", "int16", (0.001, 0), (0.0013, 0), BOTH_PROFILES, options
@@ -175,7 +175,7 @@ def _cast_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"{before}_{after}", "CAST", (x,), (y,))
 
 
-_CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
+_QUANTIZE_GRID: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ...] = (
     ("image", FLOAT32, (0.0, 0), INT8, (0.0078125, -1)),
     ("coarse", FLOAT32, (0.0, 0), INT8, (0.3, 127)),
     ("bytes", FLOAT32, (0.0, 0), UINT8, (0.02, 128)),
@@ -195,7 +195,7 @@ _CASES: tuple[tuple[str, DType, tuple[float, int], DType, tuple[float, int]], ..
 
 
 def _quantize_cases() -> Iterator[ConformanceCase]:
-    for name, before, (x_scale, x_zero), after, (y_scale, y_zero) in _CASES:
+    for name, before, (x_scale, x_zero), after, (y_scale, y_zero) in _QUANTIZE_GRID:
         x = CaseTensor((2, 3, 7), "float32")
         if before != FLOAT32:
             x = CaseTensor((2, 3, 7), before.name, (float(np.float32(x_scale)),), (x_zero,))

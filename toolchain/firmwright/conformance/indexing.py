@@ -40,7 +40,7 @@ def _gather_cases() -> Iterator[ConformanceCase]:
         )
 
 
-def _nd_cases() -> Iterator[ConformanceCase]:
+def _gather_nd_cases() -> Iterator[ConformanceCase]:
     for name, x, indices, y in (
         ("slices", (3, 3, 4), (5, 2), (5, 4)),
         ("all", (3, 3), (2, 2, 2), (2, 2)),
@@ -51,9 +51,9 @@ def _nd_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "GATHER_ND", inputs, (data_tensor(y, dtype),))
 
 
-def _read_cases() -> Iterator[ConformanceCase]:
+def _dynamic_gather_cases() -> Iterator[ConformanceCase]:
     yield from _gather_cases()
-    yield from _nd_cases()
+    yield from _gather_nd_cases()
 
 
 def _update_cases() -> Iterator[ConformanceCase]:
@@ -84,7 +84,7 @@ def _scatter_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "SCATTER_ND", inputs, outputs, {}, LITERT)
 
 
-def _hot_cases() -> Iterator[ConformanceCase]:
+def _one_hot_cases() -> Iterator[ConformanceCase]:
     def scalar(value: float, dtype: str) -> CaseTensor:
         return CaseTensor((), dtype, data=np.array(value, dtype))
 
@@ -103,7 +103,7 @@ def _hot_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(f"{name}_{dtype}", "ONE_HOT", inputs, out, {"axis": axis}, LITERT)
 
 
-def _sequence_cases() -> Iterator[ConformanceCase]:
+def _reverse_sequence_cases() -> Iterator[ConformanceCase]:
     for name, seq, batch in (("rows", 1, 0), ("columns", 0, 2)):
         shape = (3, 4, 2)
         inputs = (
@@ -151,11 +151,11 @@ def _fill_cases() -> Iterator[ConformanceCase]:
 
 
 CASES: CaseTable = {
-    "dynamic_gather": _read_cases,
+    "dynamic_gather": _dynamic_gather_cases,
     "dynamic_update_slice": _update_cases,
     "scatter_nd": _scatter_cases,
-    "one_hot": _hot_cases,
-    "reverse_sequence": _sequence_cases,
+    "one_hot": _one_hot_cases,
+    "reverse_sequence": _reverse_sequence_cases,
     "select": _select_cases,
     "constant": _constant_cases,
     "fill": _fill_cases,

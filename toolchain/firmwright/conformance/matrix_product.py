@@ -23,8 +23,8 @@ _FULLY_CONNECTED_CASES = (
 def _fully_connected_cases() -> Iterator[ConformanceCase]:
     for index, row in enumerate(_FULLY_CONNECTED_CASES):
         for kind in ("int8", "int8_channels", "float32"):
-            yield _case(row, index, kind)
-    yield with_int4_weights(_case(_FULLY_CONNECTED_CASES[0], 0, "int8"))
+            yield _fully_connected_case(row, index, kind)
+    yield with_int4_weights(_fully_connected_case(_FULLY_CONNECTED_CASES[0], 0, "int8"))
     yield from _int16_cases()
     yield _tie_case(1)
     yield _tie_case(2)
@@ -110,7 +110,7 @@ def _huge_case() -> ConformanceCase:
     return ConformanceCase("huge_sums", "FULLY_CONNECTED", tensors, (y,), options)
 
 
-def _case(
+def _fully_connected_case(
     row: tuple[str, tuple[int, ...], int, str, bool], index: int, kind: str
 ) -> ConformanceCase:
     name, x_shape, outputs, activation, keep = row
@@ -152,7 +152,7 @@ _BATCH_MATMUL_CASES = (
     ("shared", (4, 3, 5), (1, 2, 5), (4, 3, 2), False, True, False),
 )
 
-_QUANTS = {
+_QUANTIZATIONS = {
     "int8": ((0.05, 3), (0.02, -9), (0.03, 7)),
     "int16": ((0.0005, 0), (0.0002, 0), (0.0003, 0)),
 }
@@ -164,7 +164,7 @@ def _batch_matmul_cases() -> Iterator[ConformanceCase]:
         for dtype in ("int8", "int16", "float32"):
             if dtype == "int16" and name in ("left", "shared"):
                 continue
-            quants = _QUANTS.get(dtype, (None,) * 3)
+            quants = _QUANTIZATIONS.get(dtype, (None,) * 3)
             x, y, z = (
                 CaseTensor(shape, dtype)
                 if quant is None

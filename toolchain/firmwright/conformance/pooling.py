@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.conformance.case import CaseTable, CaseTensor, ConformanceCase
 from firmwright.ops.pooling import DTYPES
 
-_CASES = (
+_POOL_GRID = (
     # name, (n, h, w, c), size, stride, padding, activation, zero point
     ("2x2", (1, 4, 6, 3), (2, 2), (2, 2), "VALID", "NONE", -128),
     ("global", (1, 5, 7, 4), (5, 7), (5, 7), "VALID", "NONE", 3),
@@ -22,12 +22,12 @@ _CASES = (
 
 
 def pool_cases(builtin: str) -> Iterator[ConformanceCase]:
-    for index, row in enumerate(_CASES):
+    for index, row in enumerate(_POOL_GRID):
         for dtype in DTYPES if index % 2 else ("int8", "float32"):
-            yield _case(builtin, row, dtype)
+            yield _pool_case(builtin, row, dtype)
 
 
-def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
+def _pool_case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ignore[type-arg]  # a table row
     name, x_shape, size, stride, padding, activation, zero_point = row
     rows, cols = (
         -(-length // step) if padding == "SAME" else (length - reach) // step + 1
@@ -49,7 +49,7 @@ def _case(builtin: str, row: tuple, dtype: str) -> ConformanceCase:  # type: ign
     return ConformanceCase(f"{name}_{dtype}", builtin, (x,), (y,), options)
 
 
-def _cases() -> Iterator[ConformanceCase]:
+def _l2_normalization_cases() -> Iterator[ConformanceCase]:
     options = {"fused_activation_function": "NONE"}
     for name, shape, scale, zero_point in (
         ("row", (1, 12), 0.05, 3),
@@ -65,13 +65,13 @@ def _cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_float32", "L2_NORMALIZATION", (real,), (real,), options)
 
 
-def _pool_cases() -> Iterator[ConformanceCase]:
+def _l2_pool_cases() -> Iterator[ConformanceCase]:
     return (case for case in pool_cases("L2_POOL_2D") if case.name.endswith("_float32"))
 
 
 CASES: CaseTable = {
     "average_pool2d": partial(pool_cases, "AVERAGE_POOL_2D"),
     "max_pool2d": partial(pool_cases, "MAX_POOL_2D"),
-    "l2_normalization": _cases,
-    "l2_pool2d": _pool_cases,
+    "l2_normalization": _l2_normalization_cases,
+    "l2_pool2d": _l2_pool_cases,
 }

@@ -127,7 +127,7 @@ def _svdf_cases() -> Iterator[ConformanceCase]:
     yield _svdf_case("narrow_int8", ("int8", "int8", "int8", "int8"), 2, 3, 9)
 
 
-def _ring_cases() -> Iterator[ConformanceCase]:
+def _circular_buffer_cases() -> Iterator[ConformanceCase]:
     for name, slots, options in (("told", 3, {"cycles_max": 1}), ("known", 5, {})):
         x = CaseTensor((1, 1, 2, 3), "int8", (0.5,), (-7,))
         y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), is_state=True)
@@ -137,5 +137,5 @@ def _ring_cases() -> Iterator[ConformanceCase]:
 CASES: CaseTable = {
     "lstm": _lstm_cases,
     "svdf": _svdf_cases,
-    "circular_buffer": _ring_cases,
+    "circular_buffer": _circular_buffer_cases,
 }

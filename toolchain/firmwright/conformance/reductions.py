@@ -19,9 +19,9 @@ from firmwright.conformance.case import (
 from firmwright.conformance.data_movement import data_tensor, int_vector
 from firmwright.conformance.tensors import constant_tensor
 from firmwright.ir.graph.opdef import NumericsProfile
-from firmwright.ops.reduce_min_max_any_all import reduced_shape
+from firmwright.ops.axis_reduction import reduced_shape
 
-_CASES = (
+_MEAN_GRID = (
     # name, shape, axes, keep_dims, (input scale, zero point), (output scale, zero point)
     ("spatial", (1, 5, 3, 4), (1, 2), False, (0.02, -128), (0.02, -128)),
     ("spatial_kept", (2, 4, 4, 3), (1, 2), True, (0.05, 4), (0.031, -7)),
@@ -44,7 +44,7 @@ def _mean_tensor(shape: tuple[int, ...], dtype: str, quant: tuple[float, int]) -
 
 
 def _mean_cases(builtin: str) -> Iterator[ConformanceCase]:
-    for index, (name, shape, axes, keep, x_quant, y_quant) in enumerate(_CASES):
+    for index, (name, shape, axes, keep, x_quant, y_quant) in enumerate(_MEAN_GRID):
         reduced = {axis % len(shape) for axis in axes}
         y_shape = tuple(
             1 if axis in reduced else length
@@ -114,7 +114,7 @@ def _reduce_prod_cases() -> Iterator[ConformanceCase]:
         )
 
 
-def _arg_cases() -> Iterator[ConformanceCase]:
+def _arg_min_max_cases() -> Iterator[ConformanceCase]:
     for builtin in ("ARG_MAX", "ARG_MIN"):
         for kind, result in (
             ("int8", "int32"), ("float32", "int32"), ("int32", "int32"), ("float32", "int64")
@@ -122,7 +122,7 @@ def _arg_cases() -> Iterator[ConformanceCase]:
             for title, axis, y in (("last", -1, (4, 3)), ("middle", 1, (4, 7))):
                 tensors = data_tensor((4, 3, 7), kind), int_vector(axis)
                 options = {"output_type": 2 if result == "int32" else 4}
-                oracles = BOTH_PROFILES if (kind, result) in _ARGS_OF_TFLM else LITERT
+                oracles = BOTH_PROFILES if (kind, result) in _TFLM_ARG_TYPES else LITERT
                 tail = "_int64" if result == "int64" else ""
                 name = f"{builtin.lower()}_{title}_{kind}{tail}"
                 yield ConformanceCase(
@@ -130,7 +130,7 @@ def _arg_cases() -> Iterator[ConformanceCase]:
                 )
 
 
-def _top_cases() -> Iterator[ConformanceCase]:
+def _top_k_cases() -> Iterator[ConformanceCase]:
     for name, shape, k in (("three", (2, 9), 3), ("all", (2, 2, 5), 5), ("one", (11,), 1)):
         for dtype in ("int8", "int16", "int32", "float32"):
             if name != "three" and dtype not in ("int8", "float32"):
@@ -144,10 +144,10 @@ def _top_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "TOPK_V2", inputs, outputs, {}, LITERT)
 
 
-_ARGS_OF_TFLM = (("int8", "int32"), ("float32", "int32"))
+_TFLM_ARG_TYPES = (("int8", "int32"), ("float32", "int32"))
 
 
-def _cumulative_sum_tensor(
+def _optional_quant_tensor(
     shape: Sequence[int], dtype: str, quant: tuple[float, int]
 ) -> CaseTensor:
     if dtype != "int8":
@@ -155,7 +155,7 @@ def _cumulative_sum_tensor(
     return CaseTensor(tuple(shape), dtype, (float(np.float32(quant[0])),), (quant[1],))
 
 
-def _cumulative_sum_oracles(dtype: str) -> tuple[NumericsProfile, ...]:
+def _cumulative_oracles(dtype: str) -> tuple[NumericsProfile, ...]:
     return {"int8": TFLM, "int32": LITERT}.get(dtype, BOTH_PROFILES)
 
 
@@ -167,8 +167,8 @@ def _cumsum_cases() -> Iterator[ConformanceCase]:
         ("both", -2, True, True),
     ):
         for dtype in ("int8", "int32", "float32"):
-            x = _cumulative_sum_tensor((3, 4, 5), dtype, (0.05, 3))
-            y = _cumulative_sum_tensor((3, 4, 5), dtype, (0.13, -7))
+            x = _optional_quant_tensor((3, 4, 5), dtype, (0.05, 3))
+            y = _optional_quant_tensor((3, 4, 5), dtype, (0.13, -7))
             where = CaseTensor((), "int32", data=np.array(axis, np.int32))
             options = {"exclusive": exclusive, "reverse": reverse}
             yield ConformanceCase(
@@ -177,16 +177,16 @@ def _cumsum_cases() -> Iterator[ConformanceCase]:
                 (x, where),
                 (y,),
                 options,
-                _cumulative_sum_oracles(dtype),
+                _cumulative_oracles(dtype),
             )
 
 
 def _add_n_cases() -> Iterator[ConformanceCase]:
     for dtype, count in (("int8", 2), ("int8", 5), ("int32", 3), ("float32", 3)):
-        inputs = tuple(_cumulative_sum_tensor((2, 7), dtype, (0.05, 3)) for _ in range(count))
-        outputs = (_cumulative_sum_tensor((2, 7), dtype, (0.13, -7)),)
+        inputs = tuple(_optional_quant_tensor((2, 7), dtype, (0.05, 3)) for _ in range(count))
+        outputs = (_optional_quant_tensor((2, 7), dtype, (0.13, -7)),)
         yield ConformanceCase(
-            f"{count}_{dtype}", "ADD_N", inputs, outputs, {}, _cumulative_sum_oracles(dtype)
+            f"{count}_{dtype}", "ADD_N", inputs, outputs, {}, _cumulative_oracles(dtype)
         )
 
 
@@ -198,8 +198,8 @@ CASES: CaseTable = {
     "reduce_any": partial(reduction_cases, "reduce_any", (BOOL,), ()),
     "reduce_all": partial(reduction_cases, "reduce_all", (BOOL,), (BOOL,)),
     "reduce_prod": _reduce_prod_cases,
-    "arg_min_max": _arg_cases,
-    "top_k": _top_cases,
+    "arg_min_max": _arg_min_max_cases,
+    "top_k": _top_k_cases,
     "cumulative": _cumsum_cases,
     "add_n": _add_n_cases,
 }

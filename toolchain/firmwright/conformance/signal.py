@@ -34,7 +34,7 @@ def _irfft_cases() -> Iterator[ConformanceCase]:
     yield ConformanceCase("float32_64", "custom:SignalIrfft", (x,), (y,), options, TFLM)
 
 
-def _bank_cases() -> Iterator[ConformanceCase]:
+def _filter_bank_cases() -> Iterator[ConformanceCase]:
     widths = np.array([3, 4, 0, 5, 6], np.int16)
     bins = np.array([1, 4, 8, 8, 13], np.int16)
     places = np.array([0, 4, 8, 8, 16], np.int16)
@@ -150,7 +150,7 @@ def _window_cases() -> Iterator[ConformanceCase]:
         )
 
 
-def _scale_cases() -> Iterator[ConformanceCase]:
+def _auto_scale_cases() -> Iterator[ConformanceCase]:
     for name, limits in (("whole_range", None), ("quiet", (-37, 36)), ("silence", (0, 0))):
         x = CaseTensor((33,), "int16", value_range=limits)
         y = CaseTensor((33,), "int16")
@@ -167,7 +167,7 @@ def _energy_cases() -> Iterator[ConformanceCase]:
 CASES: CaseTable = {
     "rfft": _rfft_cases,
     "irfft": _irfft_cases,
-    "filter_bank": _bank_cases,
+    "filter_bank": _filter_bank_cases,
     "filter_bank_square_root": _root_cases,
     "spectral_subtraction": _subtraction_cases,
     "pcan": _pcan_cases,
@@ -177,6 +177,6 @@ CASES: CaseTable = {
     "delay": _delay_cases,
     "overlap_add": _overlap_cases,
     "window": _window_cases,
-    "fft_auto_scale": _scale_cases,
+    "fft_auto_scale": _auto_scale_cases,
     "spectrum_energy": _energy_cases,
 }
