@@ -76,36 +76,36 @@ def test_a_condition_on_a_linear_form_bounds_a_multiple_of_it() -> None:
     known = Bounds({"y": (0, 4), "k": (0, 2)})
     index = (row * 64 + P).expr
     known = known.with_range("p", 0, 63)
-    assert not known.within(index, 0, 10 * 64 - 1)
+    assert not known.proves_within(index, 0, 10 * 64 - 1)
     guarded = known.assume((row >= 0).expr).assume((row < 9).expr)
-    assert guarded.within(index, 0, 9 * 64 - 1)
-    assert not guarded.within(index, 0, 9 * 64 - 2)
+    assert guarded.proves_within(index, 0, 9 * 64 - 1)
+    assert not guarded.proves_within(index, 0, 9 * 64 - 2)
 
 
 def test_the_failed_branch_of_a_condition_is_known_too() -> None:
     known = Bounds({"y": (0, 9)}).assume((Y < 4).expr, False)
-    assert known.of(Y.expr) == (4, 9)
+    assert known.interval_of(Y.expr) == (4, 9)
 
 
 def test_a_tail_loop_stays_inside_through_its_extent() -> None:
     i = tir.Var("i", INT64)
     known = Bounds({"y": (0, 2)}).with_loop(i, tir.IntImm(0, INT64), minimum(4, 10 - Y * 4).expr)
-    assert known.within((Y * 4 + ArithExpr(i)).expr, 0, 9)
-    assert not known.within((Y * 4 + ArithExpr(i)).expr, 0, 8)
+    assert known.proves_within((Y * 4 + ArithExpr(i)).expr, 0, 9)
+    assert not known.proves_within((Y * 4 + ArithExpr(i)).expr, 0, 8)
 
 
 def test_a_let_variable_has_the_bounds_of_its_definition() -> None:
     row = tir.Var("row", INT64)
     known = Bounds({"y": (0, 4), "k": (0, 2)}).with_let(row, (Y * 2 + K - 1).expr)
-    assert known.of(row) == (-1, 9)
-    assert known.assume((ArithExpr(row) >= 0).expr).within((Y * 2 + K - 1).expr, 0, 9)
-    assert known.assume((Y * 2 + K >= 1).expr).within(row, 0, 9)
+    assert known.interval_of(row) == (-1, 9)
+    assert known.assume((ArithExpr(row) >= 0).expr).proves_within((Y * 2 + K - 1).expr, 0, 9)
+    assert known.assume((Y * 2 + K >= 1).expr).proves_within(row, 0, 9)
 
 
 def test_contradicting_assumptions_prove_everything() -> None:
     dead = Bounds({"y": (0, 3)}).assume((Y > 7).expr)
     assert dead.dead
-    assert dead.within((Y * 1000).expr, 0, 1)
+    assert dead.proves_within((Y * 1000).expr, 0, 1)
 
 
 def random_expr(rng: random.Random, depth: int) -> ArithExpr:
@@ -147,6 +147,6 @@ def test_intervals_hold_for_every_value_of_random_expressions_under_conditions()
             if known.dead:
                 assert not values
                 continue
-            for found in (known.of(index), known.tight(index)):
+            for found in (known.interval_of(index), known.tight_interval_of(index)):
                 assert found is not None
                 assert not values or (found[0] <= min(values) and max(values) <= found[1])

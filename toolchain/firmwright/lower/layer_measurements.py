@@ -29,7 +29,7 @@ class LayerMeasurements:
     measured: Mapping[ConfiguredSchedule, tuple[Measurement, ...]]
 
     @staticmethod
-    def of(measurements: Sequence[Measurement]) -> LayerMeasurements:
+    def from_measurements(measurements: Sequence[Measurement]) -> LayerMeasurements:
         by_choice: dict[ConfiguredSchedule, tuple[Measurement, ...]] = {}
         for item in measurements:
             by_choice[item.choice] = (*by_choice.get(item.choice, ()), item)
@@ -53,7 +53,7 @@ class LayerMeasurements:
         )
         return own + tuple(more)
 
-    def priced(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
+    def with_measured_costs(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
         """Return the candidates with measured costs, without those measured as wrong or failed.
 
         Unmeasured candidates keep their prediction, corrected by the prediction error of the best
@@ -61,7 +61,7 @@ class LayerMeasurements:
         which keeps the costs of all layers comparable. Nearly equal costs become equal, so that the
         original order decides.
         """
-        known = [(item, self._of(item)) for item in offered]
+        known = [(item, self._measurement_of(item)) for item in offered]
         kept = [(item, found) for item, found in known if found is None or found.status == "ok"]
         counted = [(found.count, item.instructions, found.unit) for item, found in kept if found]
         if not counted:
@@ -72,9 +72,12 @@ class LayerMeasurements:
         prices = _equalize_similar(
             [f.count * scale if f else item.instructions * correction for item, f in kept]
         )
-        return [item.priced(round(price)) for (item, _), price in zip(kept, prices, strict=True)]
+        return [
+            item.with_instructions(round(price))
+            for (item, _), price in zip(kept, prices, strict=True)
+        ]
 
-    def stale(
+    def count_stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
         """Count the measurements whose kernels are no longer built."""
@@ -86,10 +89,11 @@ class LayerMeasurements:
         return sum(
             len(items)
             for choice, items in self.measured.items()
-            if (choice in built and self._of(built[choice]) is None) or choice not in possible
+            if (choice in built and self._measurement_of(built[choice]) is None)
+            or choice not in possible
         )
 
-    def _of(self, item: LoweringCandidate) -> Measurement | None:
+    def _measurement_of(self, item: LoweringCandidate) -> Measurement | None:
         """Return the measurement of this kernel, preferring one with an error status."""
         items = self.measured.get(configured_schedule(item.rule, item.config), ())
         if not items:

@@ -167,7 +167,7 @@ class Lowering:
             for config in tuned.configs(rule, described)
         ]
         offered.append(self._default(name, call, described, whole))
-        return tuple(sorted(tuned.priced(offered), key=lambda item: item.instructions))
+        return tuple(sorted(tuned.with_measured_costs(offered), key=lambda item: item.instructions))
 
     def _default(self, name: str, call: Call, described: OpCall, whole: Call) -> LoweringCandidate:
         kernel = Kernel(name, described, call.span)
@@ -180,14 +180,14 @@ class Lowering:
             return LayerMeasurements({})
         layer = layer_digest(make_op_call(call, self.module), target)
         board = str(self.module.attrs.get("board", ""))
-        return LayerMeasurements.of(self.tuning.measurements_for_layer(layer, board))
+        return LayerMeasurements.from_measurements(self.tuning.measurements_for_layer(layer, board))
 
     def _stale(self, item: LoweredCall) -> int:
         tuned = self._tuned(item.call) if item.candidates else LayerMeasurements({})
         if not tuned.measured:
             return 0
         rules = self._available(item.call)
-        return tuned.stale(item.candidates, rules, make_op_call(item.call, self.module))
+        return tuned.count_stale(item.candidates, rules, make_op_call(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
         """Build the kernel that accumulates a band of rows, by a schedule or the default loops."""

@@ -44,7 +44,7 @@ def is_registered(domain: str, name: str) -> bool:
 
 
 def _matches_op(part: OpPattern, domain: str, name: str) -> bool:
-    return part.op == "custom" and part.takes({"domain": domain, "name": name})
+    return part.op == "custom" and part.accepts({"domain": domain, "name": name})
 
 
 def load_custom_ops(path: Path) -> None:

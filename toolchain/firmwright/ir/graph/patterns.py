@@ -61,7 +61,7 @@ class OpPattern(Pattern):
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
-    def takes(self, attrs: Attrs) -> bool:
+    def accepts(self, attrs: Attrs) -> bool:
         """Return whether `attrs` satisfies every attribute constraint of the pattern."""
         return all(
             _attr_matches(attrs[name], test) for name, test in self.attrs.items() if name in attrs
@@ -237,7 +237,7 @@ def _match_call(
     call = graph.function.body[index]
     if (
         call.op != pattern.op
-        or not pattern.takes(call.attrs)
+        or not pattern.accepts(call.attrs)
         or pattern.attrs.keys() - call.attrs.keys()
     ):
         return

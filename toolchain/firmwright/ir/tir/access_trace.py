@@ -46,7 +46,7 @@ class AccessLog:
     end: Ints
     write: Bools
 
-    def picked(self, index: Ints) -> AccessLog:
+    def select(self, index: Ints) -> AccessLog:
         return AccessLog(self.time[index], self.start[index], self.end[index], self.write[index])
 
 
@@ -62,7 +62,7 @@ class _ProgramPoint:
     values: Mapping[str, _Value]
     places: Mapping[str, _Value]
 
-    def picked(self, index: Ints, names: frozenset[str]) -> _ProgramPoint:
+    def select(self, index: Ints, names: frozenset[str]) -> _ProgramPoint:
         def pick(values: Mapping[str, _Value]) -> dict[str, _Value]:
             return {
                 name: value[index] if isinstance(value, np.ndarray) else value
@@ -78,17 +78,17 @@ class _ProgramPoint:
 
 @dataclass
 class AccessTracer:
-    """One traversal of a kernel body. With `shortened` off, every iteration is enumerated."""
+    """One traversal of a kernel body. With `reduce_loops` off, every iteration is enumerated."""
 
     source: str
     result: str
     body: tir.Stmt
-    shortened: bool = True
+    reduce_loops: bool = True
     _is_output: dict[str, bool] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
     _kinds: dict[int, frozenset[str]] = field(default_factory=dict)
     _names: dict[int, frozenset[str]] = field(default_factory=dict)
-    _found: list[tuple[Ints, _Value, int, bool]] = field(default_factory=list)
+    _events: list[tuple[Ints, _Value, int, bool]] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -104,8 +104,8 @@ class AccessTracer:
         self._stmt(self.body, start)
         empty = np.zeros(0, np.int64)
         times, starts, ends, writes = [empty], [empty], [empty], [empty != 0]
-        for when, at, size, write in self._found:
-            place = np.broadcast_to(np.asarray(at, np.int64), when.shape)
+        for when, point, size, write in self._events:
+            place = np.broadcast_to(np.asarray(point, np.int64), when.shape)
             times.append(when)
             starts.append(place)
             ends.append(place + size)
@@ -113,9 +113,9 @@ class AccessTracer:
         time, first, end = (np.concatenate(part) for part in (times, starts, ends))
         return AccessLog(time, first, end, np.concatenate(writes))
 
-    def most_events(self) -> int:
+    def max_events(self) -> int:
         """Return an upper bound of the accesses that `run` enumerates without shortening loops."""
-        return self._most(self.body, Bounds())
+        return self._max_events(self.body, Bounds())
 
     # ---- what is known before the walk -------------------------------------------------------
 
@@ -163,16 +163,18 @@ class AccessTracer:
             below = self._names[id(node)] = frozenset(names)
         return below
 
-    def _most(self, node: tir.Stmt | tir.Expr, bounds: Bounds) -> int:
+    def _max_events(self, node: tir.Stmt | tir.Expr, bounds: Bounds) -> int:
         match node:
             case tir.For(var, start, extent, body):
-                trips = bounds.tight(extent)
+                trips = bounds.tight_interval_of(extent)
                 inner = bounds.with_loop(var, start, extent)
-                return EVENTS_MAX + 1 if trips is None else trips[1] * self._most(body, inner)
+                return EVENTS_MAX + 1 if trips is None else trips[1] * self._max_events(body, inner)
             case tir.Let(var, value, body):
-                return self._most(value, bounds) + self._most(body, bounds.with_let(var, value))
+                return self._max_events(value, bounds) + self._max_events(
+                    body, bounds.with_let(var, value)
+                )
             case _:
-                parts = sum(self._most(part, bounds) for part in children(node))
+                parts = sum(self._max_events(part, bounds) for part in children(node))
                 return len(self._own_kinds(node)) + parts
 
     def _duration(self, node: tir.Stmt, bounds: Bounds) -> int:
@@ -181,7 +183,7 @@ class AccessTracer:
             case _ if not self._kinds_below(node):
                 total = 2
             case tir.For(var, start, extent, body):
-                trips = bounds.tight(extent)
+                trips = bounds.tight_interval_of(extent)
                 if trips is None:
                     raise UnknownAccessError
                 inner = bounds.with_loop(var, start, extent)
@@ -205,60 +207,63 @@ class AccessTracer:
 
     # ---- statements --------------------------------------------------------------------------
 
-    def _stmt(self, node: tir.Stmt, at: _ProgramPoint) -> None:
+    def _stmt(self, node: tir.Stmt, point: _ProgramPoint) -> None:
         """Record the accesses of `node`, which takes two time slots before its children."""
-        if not at.lanes or not self._kinds_below(node):
+        if not point.lanes or not self._kinds_below(node):
             return
         match node:
             case tir.Seq(stmts):
                 for stmt in stmts:
-                    self._stmt(stmt, at)
-                    at = at.after(self._slots[id(stmt)])
+                    self._stmt(stmt, point)
+                    point = point.after(self._slots[id(stmt)])
             case tir.For(_, start, extent, _):
-                self._reads(at, start, extent)
-                self._loop(node, at.after(2))
+                self._reads(point, start, extent)
+                self._loop(node, point.after(2))
             case tir.Let(var, value, body):
-                self._reads(at, value)
-                values = {**at.values, var.name: evaluate_lanes(value, at.values)}
-                self._stmt(body, replace(at.after(2), values=values))
+                self._reads(point, value)
+                values = {**point.values, var.name: evaluate_lanes(value, point.values)}
+                self._stmt(body, replace(point.after(2), values=values))
             case tir.If():
-                self._branches(node, at)
+                self._branches(node, point)
             case tir.Allocate(body=body) | tir.AllocateConst(body=body):
-                self._stmt(body, at.after(2))
+                self._stmt(body, point.after(2))
             case tir.DeclBuffer(buffer, source, body):
-                self._reads(at, source.offset)
-                self._stmt(body, self._with_window(buffer, source, at.after(2)))
+                self._reads(point, source.offset)
+                self._stmt(body, self._with_view(buffer, source, point.after(2)))
             case tir.BufferStore(buffer, indices, value):
-                self._reads(at, *indices, value)
+                self._reads(point, *indices, value)
                 if buffer.name in self._is_output:
-                    self._element(buffer, indices, at.after(1), write=True)
+                    self._element(buffer, indices, point.after(1), write=True)
             case tir.Evaluate(call=tir.IntrinsicCall(args=args) as call) | (
                 tir.PrimFuncCall(args=args) as call
             ):
-                # What it writes may come before what it reads.
-                self._reads(at.after(1), *args)
-                self._written_through(call, at)
+                # Its writes may precede its reads.
+                self._reads(point.after(1), *args)
+                self._written_through(call, point)
 
-    def _branches(self, node: tir.If, at: _ProgramPoint) -> None:
-        self._reads(at, node.cond)
-        holds = evaluate_lanes(node.cond, at.values)
-        later = at.after(2)
+    def _branches(self, node: tir.If, point: _ProgramPoint) -> None:
+        self._reads(point, node.cond)
+        holds = evaluate_lanes(node.cond, point.values)
+        later = point.after(2)
         for body, taken_if in ((node.then, True), (node.orelse, False)):
             if body is None:
                 continue
             if isinstance(holds, np.ndarray):
                 index = np.flatnonzero((holds != 0) == taken_if)
-                self._stmt(body, later.picked(index, self._names_below(body)))
+                self._stmt(body, later.select(index, self._names_below(body)))
             elif holds is None or bool(holds) == taken_if:
                 self._stmt(body, later)
             later = later.after(self._slots[id(body)])
 
-    def _loop(self, node: tir.For, at: _ProgramPoint) -> None:
-        first, trips = evaluate_lanes(node.start, at.values), evaluate_lanes(node.extent, at.values)
+    def _loop(self, node: tir.For, point: _ProgramPoint) -> None:
+        first, trips = (
+            evaluate_lanes(node.start, point.values),
+            evaluate_lanes(node.extent, point.values),
+        )
         if first is None or trips is None:
             raise UnknownAccessError
-        counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (at.lanes,)), 0)
-        ends_only = self.shortened and self._is_linear(node)
+        counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0)
+        ends_only = self.reduce_loops and self._is_linear(node)
         if ends_only:
             steps_taken = np.minimum(counts, 2)
         else:
@@ -266,68 +271,78 @@ class AccessTracer:
         total = int(steps_taken.sum())
         if total > EVENTS_MAX:
             raise UnknownAccessError
-        index = np.repeat(np.arange(at.lanes), steps_taken)
+        index = np.repeat(np.arange(point.lanes), steps_taken)
         step = np.arange(total) - (np.cumsum(steps_taken) - steps_taken)[index]
         if ends_only:
             step = step * np.maximum(counts - 1, 0)[index]
         names = self._names_below(node.body)
-        inner = at.picked(index, names)
+        inner = point.select(index, names)
         start = first[index] if isinstance(first, np.ndarray) else first
         values = {**inner.values, node.var.name: start + step}
         time = inner.time + step * self._slots[id(node.body)]
         self._stmt(node.body, replace(inner, time=time, values=values))
 
-    def _with_window(
-        self, buffer: tir.Buffer, source: tir.AccessPtr, at: _ProgramPoint
+    def _with_view(
+        self, buffer: tir.Buffer, source: tir.AccessPtr, point: _ProgramPoint
     ) -> _ProgramPoint:
         if buffer.name not in self._is_output:
-            return at
-        offset = evaluate_lanes(source.offset, at.values)
-        place = _add_scaled(at.places[source.buffer.name], offset, source.buffer.dtype.size_bytes)
-        return replace(at, places={**at.places, buffer.name: place})
+            return point
+        offset = evaluate_lanes(source.offset, point.values)
+        place = _add_scaled(
+            point.places[source.buffer.name], offset, source.buffer.dtype.size_bytes
+        )
+        return replace(point, places={**point.places, buffer.name: place})
 
     # ---- accesses ----------------------------------------------------------------------------
 
-    def _reads(self, at: _ProgramPoint, *nodes: tir.Expr) -> None:
+    def _reads(self, point: _ProgramPoint, *nodes: tir.Expr) -> None:
         for part in (part for node in nodes for part in walk(node)):
             match part:
                 case tir.BufferLoad(buffer, indices) if self._is_output.get(buffer.name) is False:
-                    self._element(buffer, indices, at, write=False)
+                    self._element(buffer, indices, point, write=False)
                 case tir.AccessPtr(buffer) if self._is_output.get(buffer.name) is False:
-                    self._pointer(part, at, write=False)
+                    self._pointer(part, point, write=False)
 
     def _written_through(
-        self, call: tir.IntrinsicCall | tir.PrimFuncCall, at: _ProgramPoint
+        self, call: tir.IntrinsicCall | tir.PrimFuncCall, point: _ProgramPoint
     ) -> None:
         for part in walk(call):
             match part:
                 case tir.AccessPtr(buffer) if self._is_output.get(buffer.name):
-                    self._pointer(part, at, write=True)
+                    self._pointer(part, point, write=True)
                 case tir.BufferLoad(buffer, indices) if self._is_output.get(buffer.name):
-                    self._element(buffer, indices, at, write=True)
+                    self._element(buffer, indices, point, write=True)
 
-    def _pointer(self, part: tir.AccessPtr, at: _ProgramPoint, *, write: bool) -> None:
+    def _pointer(self, part: tir.AccessPtr, point: _ProgramPoint, *, write: bool) -> None:
         size = part.buffer.dtype.size_bytes
-        offset = evaluate_lanes(part.offset, at.values)
-        self._mark(
-            at, _add_scaled(at.places[part.buffer.name], offset, size), part.extent * size, write
+        offset = evaluate_lanes(part.offset, point.values)
+        self._record(
+            point,
+            _add_scaled(point.places[part.buffer.name], offset, size),
+            part.extent * size,
+            write,
         )
 
     def _element(
-        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], at: _ProgramPoint, *, write: bool
+        self,
+        buffer: tir.Buffer,
+        indices: tuple[tir.Expr, ...],
+        point: _ProgramPoint,
+        *,
+        write: bool,
     ) -> None:
-        place, size = at.places[buffer.name], buffer.dtype.size_bytes
+        place, size = point.places[buffer.name], buffer.dtype.size_bytes
         for index, stride in zip(indices, buffer.element_strides, strict=True):
-            place = _add_scaled(place, evaluate_lanes(index, at.values), stride * size)
-        self._mark(at, place, size, write)
+            place = _add_scaled(place, evaluate_lanes(index, point.values), stride * size)
+        self._record(point, place, size, write)
 
-    def _mark(self, at: _ProgramPoint, place: _Value, size: int, write: bool) -> None:
-        self._count += at.lanes
+    def _record(self, point: _ProgramPoint, place: _Value, size: int, write: bool) -> None:
+        self._count += point.lanes
         if place is None or self._count > EVENTS_MAX:
             raise UnknownAccessError
-        self._found.append((at.time, place, size, write))
+        self._events.append((point.time, place, size, write))
 
-    # ---- which loops may be shortened --------------------------------------------------------
+    # ---- which loops may be reduced --------------------------------------------------------
 
     def _is_linear(self, loop: tir.For) -> bool:
         """Return whether the first and last iteration enclose the accesses of all others."""

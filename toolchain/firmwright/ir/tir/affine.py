@@ -65,7 +65,7 @@ def interval(expr: tir.Expr, ranges: Mapping[str, Interval]) -> Interval | None:
 
     `ranges` gives the range of Vars by name; others have the range of their dtype.
     """
-    return Bounds(ranges=ranges).of(expr)
+    return Bounds(ranges=ranges).interval_of(expr)
 
 
 def _add(terms: _Terms, atom: tir.Expr, coefficient: int) -> None:
@@ -137,7 +137,7 @@ class Bounds:
 
     # ---- questions ---------------------------------------------------------------------------
 
-    def of(self, expr: tir.Expr) -> Interval | None:
+    def interval_of(self, expr: tir.Expr) -> Interval | None:
         """Return the range of `expr` by interval arithmetic on its linear form."""
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
@@ -145,8 +145,8 @@ class Bounds:
             return None
         return self._form(linearize(expr, opaque=True))
 
-    def tight(self, expr: tir.Expr) -> Interval | None:
-        """Return a tighter range than `of`, using facts and let definitions; slower."""
+    def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
+        """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
         form = linearize(expr, opaque=True)
         plain = self._form(form)
         if plain is None or form is None:
@@ -162,13 +162,13 @@ class Bounds:
             else _intersect(best, self._search(expanded, _SEARCH_DEPTH, there))
         )
 
-    def within(self, expr: tir.Expr, low: int, high: int) -> bool:
+    def proves_within(self, expr: tir.Expr, low: int, high: int) -> bool:
         """Return whether `expr` is proven to be in low..high (inclusive)."""
         if self.dead:
             return True
-        limits = self.of(expr)
+        limits = self.interval_of(expr)
         if limits is not None and not (low <= limits[0] and limits[1] <= high):
-            limits = self.tight(expr)
+            limits = self.tight_interval_of(expr)
         return limits is not None and low <= limits[0] and limits[1] <= high
 
     # ---- assumptions -------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Bounds:
         return replace(self, ranges={**self.ranges, name: (low, high)}, dead=dead)
 
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
-        limits = self.tight(value)
+        limits = self.tight_interval_of(value)
         result = self if limits is None else self.with_range(var.name, *limits)
         form = linearize(value, opaque=True) if value.dtype.is_int else None
         if form is None or any(has_load(atom) for atom in form.terms):
@@ -187,7 +187,7 @@ class Bounds:
 
     def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
         """Return the bounds inside `for var in start .. start + extent`."""
-        first, count = self.tight(start), self.tight(extent)
+        first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
         if first is None or count is None:
             return self
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
@@ -339,14 +339,16 @@ class Bounds:
                 return self._cast(dtype, value)
             case tir.Select(cond, a, b):
                 if _has_select(cond):  # refining by it could take exponential time
-                    return _union(self.of(a), self.of(b))
-                return _union(self.assume(cond).of(a), self.assume(cond, False).of(b))
+                    return _union(self.interval_of(a), self.interval_of(b))
+                return _union(
+                    self.assume(cond).interval_of(a), self.assume(cond, False).interval_of(b)
+                )
             case _:
                 return dtype_range(atom.dtype)
 
     def _cast(self, dtype: DType, value: tir.Expr) -> Interval | None:
         whole = dtype_range(dtype)
-        source_range = self.of(value)
+        source_range = self.interval_of(value)
         if whole is None or source_range is None:
             return whole
         return (
@@ -356,7 +358,7 @@ class Bounds:
     def _binary(self, op: str, a: tir.Expr, b: tir.Expr) -> Interval | None:
         if op in _NEGATED:
             return 0, 1
-        x, y = self.of(a), self.of(b)
+        x, y = self.interval_of(a), self.interval_of(b)
         if x is None or y is None:
             return dtype_range(a.dtype)
         return _binary_interval(op, x, y) or dtype_range(a.dtype)

@@ -45,58 +45,64 @@ def _format_call(call: tir.PrimFuncCall) -> str:
 
 @dataclass
 class _AsyncCallVerifier:
-    touched: MemoryEffectAnalysis
+    analysis: MemoryEffectAnalysis
     problems: list[str] = field(default_factory=list)
 
     def problem(self, what: str) -> None:
         if what not in self.problems:
             self.problems.append(what)
 
-    def walk(self, stmt: tir.Stmt, flying: CallsInFlight) -> CallsInFlight:
+    def walk(self, stmt: tir.Stmt, in_flight: CallsInFlight) -> CallsInFlight:
         """Return the calls in flight after `stmt`."""
         match stmt:
             case tir.Seq(stmts):
                 for part in stmts:
-                    flying = self.walk(part, flying)
-                return flying
+                    in_flight = self.walk(part, in_flight)
+                return in_flight
             case tir.PrimFuncCall():
-                return self._call(stmt, flying)
+                return self._call(stmt, in_flight)
             case tir.If(_, then, orelse):
-                self._others(self.touched.own(stmt), flying, "a condition")
-                after = self.walk(then, flying)
-                other = self.walk(orelse, flying) if orelse is not None else flying
-                self._same(after, other, "in only one branch")
+                self._check_conflicts(self.analysis.own_effects_of(stmt), in_flight, "a condition")
+                after = self.walk(then, in_flight)
+                other = self.walk(orelse, in_flight) if orelse is not None else in_flight
+                self._check_same(after, other, "in only one branch")
                 return tuple(call for call in after if call in other)
             case tir.For() | tir.While():
-                self._others(self.touched.own(stmt), flying, "a loop's head")
-                self._same(self.walk(stmt.body, flying), flying, "by only one loop iteration")
-                return flying
+                self._check_conflicts(
+                    self.analysis.own_effects_of(stmt), in_flight, "a loop's head"
+                )
+                self._check_same(
+                    self.walk(stmt.body, in_flight), in_flight, "by only one loop iteration"
+                )
+                return in_flight
             case _:
-                self._others(self.touched.own(stmt), flying, "a statement")
+                self._check_conflicts(self.analysis.own_effects_of(stmt), in_flight, "a statement")
                 for inner in children(stmt):
-                    flying = self.walk(inner, flying) if isinstance(inner, tir.Stmt) else flying
-                return flying
+                    in_flight = (
+                        self.walk(inner, in_flight) if isinstance(inner, tir.Stmt) else in_flight
+                    )
+                return in_flight
 
-    def _call(self, call: tir.PrimFuncCall, flying: CallsInFlight) -> CallsInFlight:
+    def _call(self, call: tir.PrimFuncCall, in_flight: CallsInFlight) -> CallsInFlight:
         own = without_phase(call)
         if call.phase == "wait":
-            if own not in flying:
+            if own not in in_flight:
                 self.problem(f"{_format_call(call)} is awaited but not in flight")
-            return tuple(other for other in flying if other != own)
-        foreign = tuple(c for c in flying if not call.device or c.device != call.device)
-        self._others(self.touched.of(call), foreign, _format_call(call))
+            return tuple(other for other in in_flight if other != own)
+        other_devices = tuple(c for c in in_flight if not call.device or c.device != call.device)
+        self._check_conflicts(self.analysis.effects_of(call), other_devices, _format_call(call))
         if call.phase == "call":
-            return flying
+            return in_flight
         if not call.device:
             self.problem(f"@{call.callee} is started on no device")
-        if own in flying:
+        if own in in_flight:
             self.problem(f"{_format_call(call)} is started again while it is in flight")
-            return flying
-        return (*flying, own)
+            return in_flight
+        return (*in_flight, own)
 
-    def _others(self, regions: MemoryEffects, flying: CallsInFlight, what: str) -> None:
-        for other in flying:
-            effect = find_conflict(self.touched.of(other), regions)
+    def _check_conflicts(self, effects: MemoryEffects, in_flight: CallsInFlight, what: str) -> None:
+        for other in in_flight:
+            effect = find_conflict(self.analysis.effects_of(other), effects)
             if effect is not None:
                 does = "writes" if effect.written else "reads"
                 self.problem(
@@ -104,7 +110,7 @@ class _AsyncCallVerifier:
                     f"while {_format_call(other)} is in flight"
                 )
 
-    def _same(self, one: CallsInFlight, other: CallsInFlight, where: str) -> None:
+    def _check_same(self, one: CallsInFlight, other: CallsInFlight, where: str) -> None:
         for call in (*one, *other):
             if (call in one) != (call in other):
                 self.problem(f"{_format_call(call)} is started or awaited {where}")

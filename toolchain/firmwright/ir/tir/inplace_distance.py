@@ -63,8 +63,8 @@ def _per_channel_constraints(
         return None
     if whole.lo > -y.size_bytes // _CLOSE_FRACTION or whole.hi < x.size_bytes // _CLOSE_FRACTION:
         return None
-    trace = AccessTracer(x.name, y.name, func.body, shortened=False)
-    if trace.most_events() > EVENTS_MAX:
+    trace = AccessTracer(x.name, y.name, func.body, reduce_loops=False)
+    if trace.max_events() > EVENTS_MAX:
         return None
     inner = _hull_by_residue(trace.run(), pixel)
     outer = replace(whole, modulus=pixel)
@@ -75,43 +75,43 @@ def _per_channel_constraints(
     return OffsetConstraint(x.name, y.name, *inner), outer
 
 
-def _hull(marks: AccessLog) -> tuple[int, int] | None:
+def _hull(log: AccessLog) -> tuple[int, int] | None:
     """Return the open interval excluded by all pairs of a write and a later read, or None."""
-    order = np.argsort(marks.time, kind="stable")
-    return _hull_of_ordered(marks.picked(order))
+    order = np.argsort(log.time, kind="stable")
+    return _hull_of_ordered(log.select(order))
 
 
-def _hull_of_ordered(marks: AccessLog) -> tuple[int, int] | None:
-    highest = np.maximum.accumulate(np.where(marks.write, marks.end, -_FAR))
-    lowest = np.minimum.accumulate(np.where(marks.write, marks.start, _FAR))
-    late = ~marks.write & (highest > -_FAR)
+def _hull_of_ordered(log: AccessLog) -> tuple[int, int] | None:
+    highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
+    lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))
+    late = ~log.write & (highest > -_FAR)
     if not late.any():
         return None
-    lo = int((marks.start[late] - highest[late]).min())
-    hi = int((marks.end[late] - lowest[late]).max())
+    lo = int((log.start[late] - highest[late]).min())
+    hi = int((log.end[late] - lowest[late]).max())
     return (lo, hi) if hi - lo > 1 else None
 
 
-def _hull_by_residue(marks: AccessLog, pixel: int) -> tuple[int, int] | None:
+def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
     """Return the hull over byte pairs whose positions are equal modulo `pixel`."""
-    split = _single_bytes(marks)
+    split = _single_bytes(log)
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))
     limits = np.searchsorted(residue[order], np.arange(pixel + 1))
     hulls = [
         hull
         for first, end in pairwise(limits)
-        if (hull := _hull_of_ordered(split.picked(order[first:end]))) is not None
+        if (hull := _hull_of_ordered(split.select(order[first:end]))) is not None
     ]
     if not hulls:
         return None
     return min(lo for lo, _ in hulls), max(hi for _, hi in hulls)
 
 
-def _single_bytes(marks: AccessLog) -> AccessLog:
-    sizes = marks.end - marks.start
+def _single_bytes(log: AccessLog) -> AccessLog:
+    sizes = log.end - log.start
     if int(sizes.sum()) > EVENTS_MAX:
         raise UnknownAccessError
     index: Ints = np.repeat(np.arange(len(sizes)), sizes)
-    start = marks.start[index] + np.arange(len(index)) - (np.cumsum(sizes) - sizes)[index]
-    return AccessLog(marks.time[index], start, start + 1, marks.write[index])
+    start = log.start[index] + np.arange(len(index)) - (np.cumsum(sizes) - sizes)[index]
+    return AccessLog(log.time[index], start, start + 1, log.write[index])

@@ -208,9 +208,9 @@ class _StatementCompiler:
             case tir.Seq(stmts):
                 return _run_in_order([self.compile(stmt, scope) for stmt in stmts])
             case tir.Allocate(buffer, body, _):
-                return self._allocate(buffer, self.compile(body, scope.with_root(buffer)))
+                return self._allocate(buffer, self.compile(body, scope.with_memory(buffer)))
             case tir.AllocateConst(buffer, constant, body):
-                inner = self.compile(body, scope.with_root(buffer))
+                inner = self.compile(body, scope.with_memory(buffer))
                 return self._constant(buffer, constant, inner)
             case tir.DeclBuffer():
                 return self._window(node, scope)
@@ -231,7 +231,7 @@ class _StatementCompiler:
     def _for(self, node: tir.For, scope: LoopScope) -> Run:
         start = self.exprs.compile(node.start, scope.bounds)
         extent = self.exprs.compile(node.extent, scope.bounds)
-        body = self.compile(node.body, scope.within(node))
+        body = self.compile(node.body, scope.inside_loop(node))
         loop = CompiledLoop(node.var.name, node.var.dtype, start, extent, body)
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
@@ -354,7 +354,7 @@ class _StatementCompiler:
         if need > have:
             raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
         source = self.exprs.pointer(node.source, scope.bounds)
-        body = self.compile(node.body, scope.with_window(buffer, node.source))
+        body = self.compile(node.body, scope.with_view(buffer, node.source))
 
         def run(frame: ActivationFrame) -> None:
             frame.views[buffer.name] = make_view(buffer, source(frame))

@@ -121,7 +121,7 @@ class ExprCompiler:
             return self._division(node, a, b)
         if op in ("shl", "shr"):
             return self._shift(node, a, b)
-        limits = bounds.of(node)
+        limits = bounds.interval_of(node)
         if limits is not None and dtype.min < limits[0] and limits[1] < dtype.max:
             return _evaluate_binary(op, a, b)
         return self._wrapping(node, a, b)
@@ -264,7 +264,7 @@ class ExprCompiler:
             if isinstance(index, tir.IntImm) and 0 <= index.value < size:
                 constant += index.value * stride
                 continue
-            limits = bounds.of(index)
+            limits = bounds.interval_of(index)
             run = self.compile(index, bounds)
             if limits is None or limits[0] < 0 or limits[1] >= size:
                 run = self._checked(run, buffer, axis, size)

@@ -30,13 +30,13 @@ class LoopScope:
     registers: frozenset[str] = frozenset()
     bounds: Bounds = field(default_factory=Bounds)
 
-    def with_root(self, buffer: tir.Buffer) -> LoopScope:
+    def with_memory(self, buffer: tir.Buffer) -> LoopScope:
         """Return the scope in which `buffer` is separate memory."""
         if buffer.scope == "reg":
             return replace(self, registers=self.registers | {buffer.name})
         return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
 
-    def with_window(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
+    def with_view(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
         """Return the scope in which `buffer` is a view of another buffer."""
         root, offset = self.places[source.buffer.name]
         size = source.buffer.dtype.size_bytes
@@ -46,7 +46,7 @@ class LoopScope:
     def with_let(self, node: tir.Let) -> LoopScope:
         return replace(self, bounds=self.bounds.with_let(node.var, node.value))
 
-    def within(self, loop: tir.For) -> LoopScope:
+    def inside_loop(self, loop: tir.For) -> LoopScope:
         return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
 
     def linear(self, node: tir.Expr) -> Affine:
@@ -100,7 +100,7 @@ def is_parallel(
     """
     try:
         accesses = list(
-            _AccessCollector(loop, scope, intrinsics).statement(loop.body, scope.within(loop))
+            _AccessCollector(loop, scope, intrinsics).statement(loop.body, scope.inside_loop(loop))
         )
     except _SerialError:
         return False
@@ -131,7 +131,7 @@ class _AccessCollector:
         match node:
             case tir.For(_, start, extent, body, _):
                 yield from self.reads(scope, start, extent)
-                yield from self.statement(body, scope.within(node))
+                yield from self.statement(body, scope.inside_loop(node))
             case tir.BufferStore(buffer, indices, value):
                 yield from self.reads(scope, *indices, value)
                 yield from self.element(buffer, indices, True, scope)
@@ -155,10 +155,10 @@ class _AccessCollector:
     def _memory(self, node: tir.Stmt, scope: LoopScope) -> Iterator[MemoryAccess]:
         match node:
             case tir.Allocate(buffer, body, _) | tir.AllocateConst(buffer, _, body):
-                yield from self.statement(body, scope.with_root(buffer))
+                yield from self.statement(body, scope.with_memory(buffer))
             case tir.DeclBuffer(buffer, source, body):
                 yield from self.reads(scope, source.offset)
-                yield from self.statement(body, scope.with_window(buffer, source))
+                yield from self.statement(body, scope.with_view(buffer, source))
             case tir.Evaluate(call):
                 yield from self._effects(call, scope)
             case _:  # a CallPrim does what its callee does
@@ -211,7 +211,7 @@ def _are_disjoint(
         return False
     if any(own != step or fixed != invariant for own, fixed, _ in splits):
         return False
-    iterations = outer.bounds.of(loop.extent)
+    iterations = outer.bounds.interval_of(loop.extent)
     reach = abs(step) * iterations[1] if iterations else 0
     return any(_fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach))
 
@@ -229,7 +229,7 @@ def _split_offset(
         elif not has_load(term) and free_vars(term).isdisjoint(inner_names | {loop.var.name}):
             invariant.add((term, factor))
         else:
-            limits = access.bounds.of(term)
+            limits = access.bounds.interval_of(term)
             if limits is None:
                 return 0, frozenset(), None
             inner.append((factor, limits))

@@ -56,14 +56,14 @@ class MemoryEffectAnalysis:
                 region = self._region(node.source, written=False)
                 self._places[node.buffer.name] = (region.root, region.first, region.end)
 
-    def of(self, stmt: tir.Stmt) -> MemoryEffects:
+    def effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
         """Return the effects of `stmt`, nested statements included."""
         effects: list[MemoryEffect] = []
         for node in statements(stmt):
             effects += self._own_accesses(node)
         return tuple(dict.fromkeys(effects))
 
-    def own(self, stmt: tir.Stmt) -> MemoryEffects:
+    def own_effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
         """Return the effects of `stmt` without nested statements."""
         return tuple(dict.fromkeys(self._own_accesses(stmt)))
 

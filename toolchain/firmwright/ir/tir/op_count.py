@@ -72,12 +72,12 @@ def count_operations(
     with `NAME.fixed` if every argument after the first is a constant. Loops that keep more values
     than `registers` spill the rest.
     """
-    reader = _OperationCounter(intrinsics, priced or {}, registers)
-    reader.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
-    reader.arguments |= arguments.keys()
-    reader.charge("call", 1.0)
-    reader.stmt(func.body)
-    return OperationCounts(reader.done, reader.written)
+    counter = _OperationCounter(intrinsics, priced or {}, registers)
+    counter.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
+    counter.arguments |= arguments.keys()
+    counter.charge("call", 1.0)
+    counter.count_stmt(func.body)
+    return OperationCounts(counter.done, counter.written)
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class _OperationCounter:
         self.written[kind] += count * self.copies
 
     @contextmanager
-    def scaled(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
+    def scale(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
         """Scale following charges by `factor` executions and `copies` occurrences."""
         before = self.weight, self.runs, self.copies
         self.weight = self.weight * factor
@@ -126,83 +126,83 @@ class _OperationCounter:
 
     # ---- statements ---------------------------------------------------------------------------
 
-    def stmt(self, node: tir.Stmt | None) -> None:
+    def count_stmt(self, node: tir.Stmt | None) -> None:
         self.visited = set()
         match node:
             case None:
                 pass
             case tir.For():
-                self.loop(node)
+                self.count_loop(node)
             case tir.BufferStore():
-                self.store(node)
+                self.count_store(node)
             case tir.Let(var=var, value=value, body=body):
-                self.expr(value)
-                self.values[var.name] = self.value(value)
-                self.depth[var.name] = self.level(value)
+                self.count_expr(value)
+                self.values[var.name] = self.sample(value)
+                self.depth[var.name] = self.loop_level(value)
                 if self.is_data(value):
                     self.data.add(var.name)
-                self.stmt(body)
+                self.count_stmt(body)
             case tir.If(cond=cond, then=then, orelse=orelse):
-                self.expr(cond)
+                self.count_expr(cond)
                 self.charge("branch", 1)
-                share = self.share(cond)
-                with self.scaled(share):
-                    self.stmt(then)
-                with self.scaled(1.0 - share):
-                    self.stmt(orelse)
+                share = self.condition_fraction(cond)
+                with self.scale(share):
+                    self.count_stmt(then)
+                with self.scale(1.0 - share):
+                    self.count_stmt(orelse)
             case tir.While(cond=cond, body=body):
-                with self.scaled(_UNKNOWN_TRIPS):
-                    self.expr(cond)
+                with self.scale(_UNKNOWN_TRIPS):
+                    self.count_expr(cond)
                     self.charge("loop", 1)
-                    self.stmt(body)
+                    self.count_stmt(body)
             case tir.Seq(stmts=stmts):
                 for item in stmts:
-                    self.stmt(item)
+                    self.count_stmt(item)
             case tir.Allocate(body=body) | tir.AllocateConst(body=body):
-                self.stmt(body)
+                self.count_stmt(body)
             case tir.DeclBuffer(buffer=buffer, source=source, body=body):
-                self.expr(source.offset)
-                self.window(source)
-                self.rows(buffer)
-                self.stmt(body)
+                self.count_expr(source.offset)
+                self.charge_view_address(source)
+                self.charge_view_rows(buffer)
+                self.count_stmt(body)
             case tir.Evaluate(call=call):
-                self.expr(call)
-                self.block(call)
+                self.count_expr(call)
+                self.charge_asm_block(call)
             case tir.PrimFuncCall(args=args):
                 self.charge("alu", len(args) + 1)
 
-    def store(self, node: tir.BufferStore) -> None:
+    def count_store(self, node: tir.BufferStore) -> None:
         """Charge a store; storing to a register costs a move only if the value already exists."""
-        self.expr(node.value)
-        self.addressed(node.indices)
+        self.count_expr(node.value)
+        self.charge_address_arguments(node.indices)
         if node.buffer.scope != "reg":
             self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
         elif isinstance(node.value, tir.IntImm | tir.FloatImm | tir.Var):
             self.charge("move", 1)
 
-    def loop(self, node: tir.For) -> None:
-        start, extent = self.value(node.start), self.value(node.extent)
-        self.expr(node.extent)
+    def count_loop(self, node: tir.For) -> None:
+        start, extent = self.sample(node.start), self.sample(node.extent)
+        self.count_expr(node.extent)
         trips = np.full(SAMPLE_COUNT, float(_UNKNOWN_TRIPS)) if extent is None else extent
         trips = np.maximum(trips, 0)
-        at = sample_range(len(self.levels)) * trips
+        position = sample_range(len(self.levels)) * trips
         first = np.zeros(SAMPLE_COUNT) if start is None else start
-        self.values[node.var.name] = (first + np.floor(at)).astype(np.int64)
+        self.values[node.var.name] = (first + np.floor(position)).astype(np.int64)
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
         is_loop = _stays_loop(node)
         is_short = fixed is not None and fixed <= _SHORT
         if is_loop and not is_short:
             self.charge("entry", 1)
-        with self.scaled(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):
+        with self.scale(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):
             self.levels.append(_OpenLoop(self.runs, self.copies))
             if is_loop:
                 self.charge("short_loop" if is_short else "loop", 1)
-                self.charge("spill", max(self.kept(node) - self.registers, 0))
-            self.stmt(node.body)
+                self.charge("spill", max(self.live_values(node) - self.registers, 0))
+            self.count_stmt(node.body)
             self.levels.pop()
 
-    def kept(self, loop: tir.For) -> int:
+    def live_values(self, loop: tir.For) -> int:
         """Return how many values and addresses an innermost loop keeps across iterations.
 
         Inline assembly is ignored here, since it is priced as a block.
@@ -223,19 +223,19 @@ class _OperationCounter:
                     pass
         return len(values) + sum(places.values()) + 1
 
-    def block(self, call: tir.IntrinsicCall) -> None:
+    def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
         pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
         self.charge("block", 1)
         self.charge(
             "accessed", sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers) / 4
         )
 
-    def window(self, source: tir.AccessPtr) -> None:
+    def charge_view_address(self, source: tir.AccessPtr) -> None:
         """Charge the address of a view: one addition, unless it is an induction variable."""
         if not isinstance(source.offset, tir.IntImm):
-            self.once(source, "window", self.level(source.offset))
+            self.charge_once(source, "window", self.loop_level(source.offset))
 
-    def rows(self, window: tir.Buffer) -> None:
+    def charge_view_rows(self, window: tir.Buffer) -> None:
         """Charge one address per row of a view whose rows are not contiguous."""
         strides = window.strides or ()
         if len(strides) > 1 and strides[0] > strides[-1]:
@@ -243,7 +243,7 @@ class _OperationCounter:
 
     # ---- expressions --------------------------------------------------------------------------
 
-    def expr(self, node: tir.Expr) -> None:
+    def count_expr(self, node: tir.Expr) -> None:
         """Charge an expression; repeated subexpressions are the same object."""
         if id(node) in self.visited:
             return
@@ -254,54 +254,54 @@ class _OperationCounter:
             case tir.IntImm() | tir.FloatImm() | tir.Var():
                 pass
             case tir.AccessPtr(offset=offset):
-                self.expr(offset)
+                self.count_expr(offset)
             case tir.BufferLoad():
-                self.load(node)
+                self.count_load(node)
             case tir.Binary():
-                self.binary(node)
+                self.count_binary(node)
             case tir.Not(a=a) | tir.Cast(value=a):
-                self.expr(a)
+                self.count_expr(a)
                 if a.dtype.is_float != node.dtype.is_float:
-                    self.arithmetic(node, "float_cast")
+                    self.charge_arithmetic(node, "float_cast")
             case tir.Select(cond=cond, a=a, b=b):
                 for part in (cond, a, b):
-                    self.expr(part)
-                self.arithmetic(node, "select")
+                    self.count_expr(part)
+                self.charge_arithmetic(node, "select")
             case tir.IntrinsicCall(name=name, args=args):
                 for part in args:
-                    self.expr(part)
-                self.call(name, args)
+                    self.count_expr(part)
+                self.count_call(name, args)
 
-    def load(self, node: tir.BufferLoad) -> None:
+    def count_load(self, node: tir.BufferLoad) -> None:
         """Charge a load from memory; registers are free and constant indices are loop-invariant."""
-        self.addressed(node.indices)
+        self.charge_address_arguments(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
-            self.once(node, kind, max(map(self.level, node.indices), default=0))
+            self.charge_once(node, kind, max(map(self.loop_level, node.indices), default=0))
             if any(map(self.is_data, node.indices)):
                 self.charge("lookup", 1)
         elif node.buffer.scope != "reg":
             self.charge(kind, 1)
 
-    def addressed(self, indices: Iterable[tir.Expr]) -> None:
+    def charge_address_arguments(self, indices: Iterable[tir.Expr]) -> None:
         for index in indices if self.arguments else ():
-            if not self.product(index):
+            if not self.charge_argument_product(index):
                 if isinstance(index, tir.Var):
                     self.charge("argument", index.name in self.arguments)
-                self.addressed(children(index))  # type: ignore[arg-type]  # of expressions: such
+                self.charge_address_arguments(children(index))  # type: ignore[arg-type]  # of expressions: such
 
-    def product(self, node: tir.Expr) -> bool:
+    def charge_argument_product(self, node: tir.Expr) -> bool:
         """Charge an index times a scalar parameter, and return whether `node` is one."""
         match node:
-            case tir.Binary("mul", a, tir.Var(name=name)) if name in self.arguments and self.level(
-                a
+            case tir.Binary("mul", a, tir.Var(name=name)) if (
+                name in self.arguments and self.loop_level(a)
             ):
-                self.once((node,), "argument", self.level(a))
-                self.addressed((a,))
+                self.charge_once((node,), "argument", self.loop_level(a))
+                self.charge_address_arguments((a,))
                 return True
         return False
 
-    def binary(self, node: tir.Binary) -> None:
+    def count_binary(self, node: tir.Binary) -> None:
         kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
         if kind == "clamp" and isinstance(a, tir.Binary) and (limits := _clamp_limits(node, a)):
             kind, a = "saturate" if _is_power_range(*limits) else "clip", a.a
@@ -309,27 +309,27 @@ class _OperationCounter:
             kind = "shift_by"
         if kind == "divide" and isinstance(b, tir.IntImm):
             kind = "divide_fixed"
-        if not self.is_data(node) and self.product(node):
-            self.expr(a)
-            self.arithmetic(node, kind)
+        if not self.is_data(node) and self.charge_argument_product(node):
+            self.count_expr(a)
+            self.charge_arithmetic(node, kind)
             return
-        self.expr(a)
+        self.count_expr(a)
         if node.op == "and" and _is_range(a, b):
             return  # one comparison without sign, which is charged with `a`
         if node.op == "add" and isinstance(b, tir.Binary) and b.op == "mul" and self.is_data(b):
             kind = "multiply_add"
-            self.expr(b.a)
-            self.expr(b.b)
+            self.count_expr(b.a)
+            self.count_expr(b.b)
         else:
-            self.expr(b)
-        self.arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
+            self.count_expr(b)
+        self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
-    def arithmetic(self, node: tir.Expr, kind: str) -> None:
+    def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
         """Charge pure arithmetic; on indices once, outside the loops that do not change it."""
         if self.is_data(node):
             self.charge(kind, 1)
         else:
-            self.once(node, _ON_INDICES.get(kind, kind), self.level(node))
+            self.charge_once(node, _ON_INDICES.get(kind, kind), self.loop_level(node))
 
     def is_data(self, node: tir.Expr) -> bool:
         match node:
@@ -346,7 +346,7 @@ class _OperationCounter:
             case _:
                 return False
 
-    def once(self, node: object, kind: str, depth: int) -> None:
+    def charge_once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
         seen_before = len(level.seen)
         level.seen.add(node)  # a look first would hash the whole expression twice
@@ -356,7 +356,7 @@ class _OperationCounter:
         self.done[kind] += self.runs if inner else min(level.runs, self.runs)
         self.written[kind] += self.copies if inner else min(level.copies, self.copies)
 
-    def call(self, name: str, args: Sequence[tir.Expr]) -> None:
+    def count_call(self, name: str, args: Sequence[tir.Expr]) -> None:
         intrinsic = self.intrinsics.get(name)
         if intrinsic is None:
             raise InternalError(f"intrinsic {name} is not in the table")
@@ -372,44 +372,44 @@ class _OperationCounter:
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
 
-    def level(self, node: tir.Expr) -> int:
+    def loop_level(self, node: tir.Expr) -> int:
         match node:
             case tir.Var(name=name):
                 return self.depth.get(name, 0)
             case tir.IntImm() | tir.FloatImm():
                 return 0
             case tir.Binary(a=a, b=b):
-                return max(self.level(a), self.level(b))
+                return max(self.loop_level(a), self.loop_level(b))
             case tir.Not(a=a) | tir.Cast(value=a):
-                return self.level(a)
+                return self.loop_level(a)
             case tir.Select(cond=cond, a=a, b=b):
-                return max(self.level(cond), self.level(a), self.level(b))
+                return max(self.loop_level(cond), self.loop_level(a), self.loop_level(b))
             case _:
                 return len(self.levels) - 1
 
-    def share(self, cond: tir.Expr) -> Samples | float:
-        value = self.value(cond)
+    def condition_fraction(self, cond: tir.Expr) -> Samples | float:
+        value = self.sample(cond)
         return 0.5 if value is None else (value != 0).astype(float)
 
-    def value(self, node: tir.Expr) -> Samples | None:
+    def sample(self, node: tir.Expr) -> Samples | None:
         match node:
             case tir.IntImm(value=value):
                 return np.full(SAMPLE_COUNT, value)
             case tir.Var(name=name):
                 return self.values.get(name)
             case tir.Binary(op=op, a=a, b=b):
-                first = self.value(a)
-                second = None if first is None else self.value(b)
+                first = self.sample(a)
+                second = None if first is None else self.sample(b)
                 if first is None or second is None or a.dtype.is_float:
                     return None
                 return apply_binary(op, first, second)
             case tir.Not(a=a):
-                inner = self.value(a)
+                inner = self.sample(a)
                 return None if inner is None else inner == 0
             case tir.Cast(dtype=dtype, value=a) if not dtype.is_float and not a.dtype.is_float:
-                return self.value(a)
+                return self.sample(a)
             case tir.Select(cond=cond, a=a, b=b):
-                test, left, right = self.value(cond), self.value(a), self.value(b)
+                test, left, right = self.sample(cond), self.sample(a), self.sample(b)
                 if test is None or left is None or right is None:
                     return None
                 return np.where(test != 0, left, right)

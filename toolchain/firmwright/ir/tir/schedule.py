@@ -79,7 +79,7 @@ class LoweringCandidate:
     instructions: int = 0
     cycles: int | None = None
 
-    def priced(self, instructions: int) -> LoweringCandidate:
+    def with_instructions(self, instructions: int) -> LoweringCandidate:
         """Return the candidate with another instruction count and cycles scaled in proportion."""
         if self.cycles is None:
             return replace(self, instructions=instructions)

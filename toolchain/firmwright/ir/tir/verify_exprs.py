@@ -139,8 +139,11 @@ class ExprVerifier:
         index, last = indices[axis], buffer.shape[axis] - 1
         if not self.integer(index, f"index {axis} of {buffer.name},", bounds):
             return
-        if not bounds.within(index, 0, last):
-            shown, there = _format_access(buffer, indices), _format_interval(bounds.tight(index))
+        if not bounds.proves_within(index, 0, last):
+            shown, there = (
+                _format_access(buffer, indices),
+                _format_interval(bounds.tight_interval_of(index)),
+            )
             self.problem(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: tir.AccessPtr, bounds: Bounds) -> VisibleBuffer | None:
@@ -155,10 +158,13 @@ class ExprVerifier:
             self.problem(f"{format_expr(pointer)} may write to {home.read_only}")
         last = buffer.span_elements - pointer.extent
         what = f"the offset of a pointer to {buffer.name},"
-        if self.integer(pointer.offset, what, bounds) and not bounds.within(
+        if self.integer(pointer.offset, what, bounds) and not bounds.proves_within(
             pointer.offset, 0, last
         ):
-            shown, there = format_expr(pointer), _format_interval(bounds.tight(pointer.offset))
+            shown, there = (
+                format_expr(pointer),
+                _format_interval(bounds.tight_interval_of(pointer.offset)),
+            )
             self.problem(f"{shown}: the offset is in {there}, outside of 0..{last}")
         return home
 

@@ -33,19 +33,21 @@ def run(module: IRModule) -> IRModule:
     calls = tuple(prim_calls(main.body))
     if not any(call.device for call in calls) or any(call.phase != "call" for call in calls):
         return module
-    line = _CallScheduler(
+    scheduler = _CallScheduler(
         MemoryEffectAnalysis(main, module.functions), bool(module.attrs.get(FALLBACK_ATTR))
     )
-    return module.with_function(replace(main, body=_in_scopes(main.body, line)))
+    return module.with_function(replace(main, body=_in_scopes(main.body, scheduler)))
 
 
-def _in_scopes(stmt: tir.Stmt, line: _CallScheduler) -> tir.Stmt:
+def _in_scopes(stmt: tir.Stmt, scheduler: _CallScheduler) -> tir.Stmt:
     """Return `stmt` with the straight-line code inside its scopes rewritten."""
     scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
     while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
         scopes.append(stmt)
         stmt = stmt.body
-    body: tir.Stmt = tir.Seq(line.rewritten(stmt.stmts if isinstance(stmt, tir.Seq) else (stmt,)))
+    body: tir.Stmt = tir.Seq(
+        scheduler.schedule(stmt.stmts if isinstance(stmt, tir.Seq) else (stmt,))
+    )
     for scope in reversed(scopes):
         body = replace(scope, body=body)
     return body
@@ -54,25 +56,25 @@ def _in_scopes(stmt: tir.Stmt, line: _CallScheduler) -> tir.Stmt:
 class _CallScheduler:
     """The statements emitted so far, and the calls in flight after them."""
 
-    def __init__(self, touched: MemoryEffectAnalysis, fallback: bool) -> None:
-        self.touched = touched
+    def __init__(self, analysis: MemoryEffectAnalysis, fallback: bool) -> None:
+        self.analysis = analysis
         self.fallback = fallback
         self.done: list[tir.Stmt] = []
-        self.flying: list[tir.PrimFuncCall] = []
+        self.in_flight: list[tir.PrimFuncCall] = []
 
-    def rewritten(self, stmts: tuple[tir.Stmt, ...]) -> tuple[tir.Stmt, ...]:
+    def schedule(self, stmts: tuple[tir.Stmt, ...]) -> tuple[tir.Stmt, ...]:
         for stmt in stmts:
             device = stmt.device if isinstance(stmt, tir.PrimFuncCall) else ""
-            regions = self.touched.of(stmt)
+            regions = self.analysis.effects_of(stmt)
             self._await(regions, device)
             if isinstance(stmt, tir.PrimFuncCall) and device:
                 self.done.insert(self._earliest(device, regions), replace(stmt, phase="start"))
-                self.flying.append(stmt)
+                self.in_flight.append(stmt)
             else:
                 self.done.append(stmt)
-        for call in self.flying:
+        for call in self.in_flight:
             self.done.append(replace(call, phase="wait"))
-        self.flying = []
+        self.in_flight = []
         return tuple(_waits_first(self.done))
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
@@ -81,32 +83,32 @@ class _CallScheduler:
         Earlier calls of the same device are complete as well, so their memory is released too.
         """
         due: dict[str, int] = {}
-        for place, call in enumerate(self.flying):
+        for position, call in enumerate(self.in_flight):
             in_order = bool(device) and call.device == device and not self.fallback
-            if not in_order and find_conflict(self.touched.of(call), regions):
-                due[call.device] = place
-        for place, call in enumerate(tuple(self.flying)):
-            if place <= due.get(call.device, -1):
+            if not in_order and find_conflict(self.analysis.effects_of(call), regions):
+                due[call.device] = position
+        for position, call in enumerate(tuple(self.in_flight)):
+            if position <= due.get(call.device, -1):
                 self.done.append(replace(call, phase="wait"))
-                self.flying.remove(call)
+                self.in_flight.remove(call)
 
     def _earliest(self, device: str, regions: MemoryEffects) -> int:
         """Return the earliest position at which a call of `device` with these effects may start."""
-        place = len(self.done)
-        while place and self._may_pass(self.done[place - 1], device, regions):
-            place -= 1
-        return place
+        position = len(self.done)
+        while position and self._may_pass(self.done[position - 1], device, regions):
+            position -= 1
+        return position
 
     def _may_pass(self, before: tir.Stmt, device: str, regions: MemoryEffects) -> bool:
-        own = isinstance(before, tir.PrimFuncCall) and before.device == device
+        same_device = isinstance(before, tir.PrimFuncCall) and before.device == device
         is_start = isinstance(before, tir.PrimFuncCall) and before.phase == "start"
-        if is_start and (own or is_copy_device(device)):
+        if is_start and (same_device or is_copy_device(device)):
             return False
-        is_ordered = own and not self.fallback
-        touched = self.touched.of(
+        is_ordered = same_device and not self.fallback
+        effects = self.analysis.effects_of(
             without_phase(before) if isinstance(before, tir.PrimFuncCall) else before
         )
-        return is_ordered or find_conflict(touched, regions) is None
+        return is_ordered or find_conflict(effects, regions) is None
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
@@ -116,11 +118,11 @@ def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
     """
     reordered: list[tir.Stmt] = []
     for stmt in stmts:
-        place = len(reordered)
+        position = len(reordered)
         if isinstance(stmt, tir.PrimFuncCall) and stmt.phase == "wait":
-            while place and _is_start_of_another(reordered[place - 1], stmt):
-                place -= 1
-        reordered.insert(place, stmt)
+            while position and _is_start_of_another(reordered[position - 1], stmt):
+                position -= 1
+        reordered.insert(position, stmt)
     return reordered
 
 

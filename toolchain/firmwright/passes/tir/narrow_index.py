@@ -70,7 +70,7 @@ class _Narrower:
 
     def narrowed(self, node: tir.Expr) -> tir.Expr | None:
         """Return the 64-bit `node` computed in 32 bits, or None if a step may not fit."""
-        if not _fits(self.bounds.of(node)):
+        if not _fits(self.bounds.interval_of(node)):
             return None
         match node:
             case tir.IntImm(value, _):
@@ -120,8 +120,8 @@ class _Narrower:
 
     def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
-        end = self.bounds.of(tir.Binary("add", node.start, node.extent))
-        if node.var.dtype == INT64 and _fits(end) and _fits(inner.of(node.var)):
+        end = self.bounds.interval_of(tir.Binary("add", node.start, node.extent))
+        if node.var.dtype == INT64 and _fits(end) and _fits(inner.interval_of(node.var)):
             start, extent = self.narrowed(node.start), self.narrowed(node.extent)
             if start is not None and extent is not None:
                 within = _Narrower(self.narrow | {node.var.name}, inner)

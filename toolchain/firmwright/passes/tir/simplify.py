@@ -86,7 +86,7 @@ def _logical(node: tir.Binary) -> tir.Expr:
 
 def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
     """Decide a comparison by the bounds of the difference, in which common terms cancel."""
-    difference = bounds.tight(tir.Binary("sub", node.a, node.b))
+    difference = bounds.tight_interval_of(tir.Binary("sub", node.a, node.b))
     if difference is None:
         return node
     low, high = difference
@@ -160,7 +160,7 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
 
 def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
     if node.op in ("min", "max"):
-        difference = bounds.of(tir.Binary("sub", node.a, node.b))
+        difference = bounds.interval_of(tir.Binary("sub", node.a, node.b))
         if difference is None:
             return None
         if difference[1] <= 0:
@@ -169,7 +169,7 @@ def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
             return node.b if node.op == "min" else node.a
         return None
     if node.op in ("div", "mod") and isinstance(node.b, tir.IntImm) and node.b.value > 0:
-        limits = bounds.of(node.a)
+        limits = bounds.interval_of(node.a)
         if limits is not None and -node.b.value < limits[0] and limits[1] < node.b.value:
             return tir.IntImm(0, node.dtype) if node.op == "div" else node.a
     return None
@@ -259,7 +259,7 @@ def _map_children(node: N, bounds: Bounds) -> N:
 
 def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
     start, extent = simplify_expr(node.start, bounds), simplify_expr(node.extent, bounds)
-    count = bounds.tight(extent)
+    count = bounds.tight_interval_of(extent)
     if count is not None and count[1] <= 0:
         return EMPTY_STMT
     if count == (1, 1):

@@ -218,11 +218,11 @@ class _ConstantStager:
         for load in ahead[:-1]:
             stmts += [load.start, *load.wait]
         stmts += [load.start for load in ahead[-1:]]
-        stmts.append(self._with_windows(step, now))
+        stmts.append(self._with_views(step, now))
         stmts += [part for load in ahead[-1:] for part in load.wait]
         return make_sequence(stmts)
 
-    def _with_windows(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
+    def _with_views(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
         mine = {load.block.constant.pool: load for load in loads}
         buffers = used_buffers(step)
         windows: dict[str, tir.Buffer] = {}
