@@ -68,14 +68,14 @@ class Toy(Backend):
 def chain(*calls: tuple[str, str, str]) -> IRModule:
     """Build a module of float operators `(op, inputs, output)` with inputs x and z."""
     kind = TensorType((1, 2, 2, 3), FLOAT32)
-    made = {name: Value(name, kind) for name in ("x", "z")}
+    values = {name: Value(name, kind) for name in ("x", "z")}
     body: list[Call] = []
     for op, inputs, output in calls:
-        made[output] = Value(output, kind)
+        values[output] = Value(output, kind)
         attrs = {"activation": "none"} if op in ("add", "mul") else {}
-        body.append(Call(op, tuple(made[n] for n in inputs.split()), (made[output],), attrs))
-    params = tuple(made[name] for name in ("x", "z"))
-    used = {value.name for call in body for value in call.inputs if value is not None}
-    results = tuple(v for call in body for v in call.outputs if v.name not in used)
+        body.append(Call(op, tuple(values[n] for n in inputs.split()), (values[output],), attrs))
+    params = tuple(values[name] for name in ("x", "z"))
+    consumed = {value.name for call in body for value in call.inputs if value is not None}
+    results = tuple(v for call in body for v in call.outputs if v.name not in consumed)
     main = Function("main", params, tuple(body), results)
     return IRModule("toy", {"main": main}, attrs={"entry": "main"})

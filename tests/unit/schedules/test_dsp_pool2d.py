@@ -75,5 +75,5 @@ def test_portable_c_of_instructions_matches_their_meaning(item, tmp_path: Path) 
     subprocess.run([compiler, *flags, "f.c", "-o", "f.so"], check=True, cwd=tmp_path)
     function = ctypes.CDLL(str(tmp_path / "f.so")).f
     function.restype, function.argtypes = ctypes.c_uint32, [ctypes.c_uint32] * 2
-    found = [function(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert found == item.meaning(a, b).tolist()
+    results = [function(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert results == item.meaning(a, b).tolist()

@@ -77,8 +77,8 @@ def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Arr
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.full(call.output.shape, np.nan, np.float32)
     names = ("x", "x_1")
-    given = dict(zip(names, arrays, strict=False))
-    interpret(func, {**given, "y": y}, INTRINSICS, constants=kernel.constants)
+    inputs = dict(zip(names, arrays, strict=False))
+    interpret(func, {**inputs, "y": y}, INTRINSICS, constants=kernel.constants)
     return y
 
 

@@ -182,9 +182,9 @@ def prepared(kernel: Kernel) -> tir.PrimFunc:
     module = IRModule("test", {func.name: func}, kernel.constants)
     for step in BEFORE_PLANNING:
         module = step(module)
-    found = module.functions[func.name]
-    assert isinstance(found, tir.PrimFunc)
-    return found
+    prim_func = module.functions[func.name]
+    assert isinstance(prim_func, tir.PrimFunc)
+    return prim_func
 
 
 def kernels(call: OpCall) -> Iterator[Kernel]:
@@ -244,7 +244,7 @@ def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connec
     for call in random_calls(random_convolution, random_fully_connected):
         for kernel in kernels(call):
             func = prepared(kernel)
-            # None: channels come from a table, so nothing is said and nothing is shared.
+            # None: channels come from a table, so no overlap is allowed.
             if find_offset_constraints(func, "x", "y") is not None:
                 shared += assert_exact(func)
                 judged += 1
@@ -354,20 +354,20 @@ def test_channel_outer_depthwise_overlaps_at_pixel_distances_beyond_a_row_and_a_
 ) -> None:
     height, width, channels = 6, 5, 8
     row_and_pixel = (width + 1) * channels
-    found = 0
+    shared = 0
     for func, spans in built_by(schedule, depthwise(height, width, channels)):
         unsafe = Walk(func, "x", "y").unsafe
         below = range(1 - height * width * channels, -row_and_pixel + 1)
         pixels = [d for d in below if d % channels == 0]
         if any(d in unsafe for d in pixels):
             continue  # along y: a column is written before the next is read
-        found += 1
+        shared += 1
         assert all(allows(spans, d) for d in pixels)
         others = [d for d in below if d % channels and d > spans[-1].lo]
         assert others
         assert not any(allows(spans, d) for d in others)
         assert {d % channels for d in others if d in unsafe} == set(range(1, channels))
-    assert found
+    assert shared
 
 
 def test_a_gather_counts_as_its_whole_range() -> None:

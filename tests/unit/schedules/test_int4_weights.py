@@ -81,5 +81,5 @@ def test_optimize_size_halves_the_flash_of_the_weights() -> None:
     expected = run_numpy_reference(compiled.imported, samples).outputs
     with open_session(compiled, in_process=True) as session:
         actual = session.run_all(samples)
-    for wanted, got in zip(expected, actual, strict=True):
-        np.testing.assert_array_equal(wanted["0.y0"], got["0.y0"])
+    for expected_rows, got in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(expected_rows["0.y0"], got["0.y0"])

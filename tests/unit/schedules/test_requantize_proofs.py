@@ -54,13 +54,13 @@ def accumulators(rng: np.random.Generator, params: Requantization, reach: Array)
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
     ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(-(2.0**31), 2.0**31)
-    found = [
+    parts = [
         ties.astype(np.int64) + rng.integers(-2, 3, shape),
         rng.integers(-reach, reach + 1, shape),
         rng.integers(-4, 5, shape),
         np.where(rng.random(shape) < 0.5, reach, -reach) + rng.integers(-1, 2, shape),
     ]
-    return np.clip(np.concatenate(found), -reach, reach)
+    return np.clip(np.concatenate(parts), -reach, reach)
 
 
 def in_32_bits(values: Array) -> Array:
@@ -176,8 +176,8 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
         acc = np.concatenate([acc, low[None], high[None]])
         channels = list(values)
         if channels:
-            found = params.apply(acc, INT8)[:, channels]
-            assert (found == np.array(list(values.values()))).all(), seed
+            outputs = params.apply(acc, INT8)[:, channels]
+            assert (outputs == np.array(list(values.values()))).all(), seed
     assert constant_channels > len(layers)
 
 

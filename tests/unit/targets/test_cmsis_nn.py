@@ -108,9 +108,9 @@ def test_benchmark_models_verify_with_the_stand_in(name: str):
             model, board=board, target=target, numerics="tflm", planner="greedy_by_size"
         )
         assert any(row["schedule"] == "cmsis-nn" for row in compiled.metadata["operators"])
-        found = verify(compiled, samples=1, expected=expected)
-        assert found.mismatches == 0
-        expected = found.outputs
+        result = verify(compiled, samples=1, expected=expected)
+        assert result.mismatches == 0
+        expected = result.outputs
 
 
 @pytest.mark.host_c
@@ -120,9 +120,9 @@ def test_every_function_matches_its_operator():
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
         for case in conformance_cases(name):
-            found = name, dtype_of(case)
-            if found not in first and found[1] != "float32" and takes(NamedCase(name, case)):
-                first[found] = NamedCase(name, case)
+            key = name, dtype_of(case)
+            if key not in first and key[1] != "float32" and takes(NamedCase(name, case)):
+                first[key] = NamedCase(name, case)
     cases = list(first.values())
     assert len(cases) == 22
     options = Options(target="cmsis-nn", numerics="tflm", planner="greedy_by_size")
@@ -133,22 +133,22 @@ def test_every_function_matches_its_operator():
     expected = run_numpy_reference(module.with_attrs(numerics="tflm"), drawn).outputs
     with open_session(compiled) as session:
         actual = session.run_all(drawn)
-    for wanted, got in zip(expected, actual, strict=True):
-        for name in wanted:
-            assert np.array_equal(wanted[name], got[name]), name
+    for reference, got in zip(expected, actual, strict=True):
+        for name in reference:
+            assert np.array_equal(reference[name], got[name]), name
 
 
 def takes(named: NamedCase) -> bool:
-    found = partition(Model(cases_module([named])), "cmsis-nn", "tflm").module
-    return len(found.functions) > 1
+    module = partition(Model(cases_module([named])), "cmsis-nn", "tflm").module
+    return len(module.functions) > 1
 
 
 @pytest.mark.host_c
 @pytest.mark.deep
 @pytest.mark.usefixtures("stand_in")
 def test_every_pattern_matches_the_core():
-    found = run_backend_test("cmsis-nn", numerics="tflm")
-    assert [entry.name for entry in found.entries if entry.differing] == []
+    result = run_backend_test("cmsis-nn", numerics="tflm")
+    assert [entry.name for entry in result.entries if entry.differing] == []
 
 
 @pytest.mark.qemu
@@ -245,8 +245,8 @@ def test_only_needed_files_are_collected(tmp_path: Path):
         "Source/e.c": "int e(int x)\n{\n    return numbers[x];\n}\n",
     }.items():
         (tmp_path / name).write_text(text)
-    found = collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
-    assert sorted(found) == ["a.c", "b.c", "inner/types.h", "lib.h"]
+    files = collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
+    assert sorted(files) == ["a.c", "b.c", "inner/types.h", "lib.h"]
     assert sorted(collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))) == [
         "d.c",
         "e.c",

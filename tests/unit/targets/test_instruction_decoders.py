@@ -62,9 +62,9 @@ def disassembled(image, board_name: str):
     command = [gnu_tool(load_board(board_name), "objdump"), "-d", str(image.elf)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for line in text.splitlines():
-        found = LINE.match(line)
-        if found:
-            address, code, mnemonic, rest = found.groups()
+        match = LINE.match(line)
+        if match:
+            address, code, mnemonic, rest = match.groups()
             yield int(address, 16), len(code.replace(" ", "")) // 2, mnemonic, rest.strip()
 
 
@@ -89,10 +89,10 @@ def check(path: Path, board: str, decode, table, conditional: bool) -> int:
         if mnemonic in ("udf", "unimp") or not any(0 <= address - s < len(c) for s, c in sections):
             continue
         got: Instruction = decode(code_at(address))
-        wanted = expected(mnemonic, operands, table)
-        if conditional and "alu" in wanted | {got.kind}:
+        kinds = expected(mnemonic, operands, table)
+        if conditional and "alu" in kinds | {got.kind}:
             # A mnemonic inside an IT block ends in its condition: try it without.
-            wanted = wanted | expected(
+            kinds = kinds | expected(
                 re.sub(r"(eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)(\.[nw])?$", "", mnemonic),
                 operands,
                 table,
@@ -100,8 +100,8 @@ def check(path: Path, board: str, decode, table, conditional: bool) -> int:
         if "pc," in operands[:3] and got.kind in ("branch", "load", "load_multiple"):
             continue
         seen += 1
-        if got.size_bytes != size or got.kind not in wanted:
-            wrong.append((hex(address), mnemonic, operands, got, wanted))
+        if got.size_bytes != size or got.kind not in kinds:
+            wrong.append((hex(address), mnemonic, operands, got, kinds))
     assert not wrong, wrong[:12]
     return seen
 

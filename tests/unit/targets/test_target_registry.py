@@ -42,9 +42,9 @@ def test_every_kind_parses_with_its_defaults(kind: str) -> None:
     ],
 )
 def test_a_core_implies_its_features(core: str, has: str, lacks: str) -> None:
-    found = target_features(parse_target(f"cortex-m -mcpu={core}"))
-    assert has in found
-    assert lacks not in found
+    core_features = target_features(parse_target(f"cortex-m -mcpu={core}"))
+    assert has in core_features
+    assert lacks not in core_features
 
 
 @pytest.mark.parametrize(

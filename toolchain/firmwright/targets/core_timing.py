@@ -18,7 +18,7 @@ class CoreTiming:
     """Timing table of a core. Kinds without an entry take `other`.
 
     `multiple` and `per_register` price multiple loads and stores; `load_after_load` is the price of
-    a load directly after another load; `taken` is added per taken branch. `source` states the
+    a load directly after another load; `taken_cycles` is added per taken branch. `source` states the
     origin.
     """
 
@@ -28,7 +28,7 @@ class CoreTiming:
     load_after_load: float = 1.0
     multiple: float = 1.0
     per_register: float = 1.0
-    taken: float = 2.0
+    taken_cycles: float = 2.0
 
     def of(
         self, instruction: Instruction, count: int, taken_count: int, *, after_load: bool
@@ -41,7 +41,9 @@ class CoreTiming:
                 each = self.load_after_load
             case kind:
                 each = self.cycles.get(kind, self.other)
-        return each * count + (0.0 if instruction.kind == "loop" else self.taken) * taken_count
+        return (
+            each * count + (0.0 if instruction.kind == "loop" else self.taken_cycles) * taken_count
+        )
 
 
 _TRM = "the core's technical reference manual, zero-wait memory"
@@ -57,10 +59,10 @@ _ARMV7E_M: Mapping[InstructionKind, float] = {
 CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
     {
         "cortex-m0": CoreTiming(
-            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken=2.0
+            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken_cycles=2.0
         ),
         "cortex-m0plus": CoreTiming(
-            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken=1.0
+            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken_cycles=1.0
         ),
         "cortex-m3": CoreTiming(_TRM, cycles={**_ARMV7E_M, "multiply_long": 4.0}),
         "cortex-m4": CoreTiming(_TRM, cycles=_ARMV7E_M),
@@ -71,7 +73,7 @@ CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
             load_after_load=0.6,
             multiple=0.5,
             per_register=0.5,
-            taken=0.5,
+            taken_cycles=0.5,
         ),
         "cortex-m33": CoreTiming(
             _ROUGH,
@@ -87,7 +89,7 @@ CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
                 "vector_load": 1.7,
                 "vector_store": 2.0,
             },
-            taken=1.5,
+            taken_cycles=1.5,
         ),
     }
 )

@@ -29,7 +29,7 @@ def target_kind_of(target: Target) -> TargetKind:
     """Return the kind of a target.
 
     Raises:
-        UsageError: there is no such kind.
+        UsageError: the kind is unknown.
     """
     core = CORE_KINDS.get(target.kind)
     if core is not None:

@@ -80,7 +80,7 @@ class _DequantizeEpilogue:
     the order of the GEMM kernel.
     """
 
-    found: QuantizedBatch
+    activations: QuantizedBatch
     bias: tir.Buffer
     sums: tir.Buffer | None
     scales: tir.Buffer | None
@@ -102,8 +102,8 @@ class _DequantizeEpilogue:
         with ExitStack() as stack:
             bias = stack.enter_context(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
             correction: ArithExpr | None = None
-            if self.sums is not None and self.found.offset is not None:
-                share = b.load(self.found.offset, [0]) * b.load(self.sums, [index])
+            if self.sums is not None and self.activations.offset is not None:
+                share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
                 correction = stack.enter_context(b.let(f"zero_point_share{place}", share))
             scale: ArithExpr | None = None
             if self.scales is not None:
@@ -117,7 +117,7 @@ class _DequantizeEpilogue:
                 if scale is not None:
                     scaled = scaled * scale
                 return apply_activation(
-                    scaled * b.load(self.found.scale, [0]) + bias, self.activation
+                    scaled * b.load(self.activations.scale, [0]) + bias, self.activation
                 )
 
             yield finish

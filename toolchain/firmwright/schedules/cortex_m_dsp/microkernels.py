@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,16 @@ from firmwright.schedules.asm_macros import (
     operand_lines,
     repeat_macro,
     string_lines,
+)
+from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
+    BYTES_8X1,
+    FRESH_2X4,
+    MAC_2X4,
+    PAIRED_2X4,
+    PAIRED_4X2,
+    PAIRED_8X1,
+    WIDE_2X4,
+    DspMicrokernel,
 )
 
 # A micro-kernel executes N steps. A step multiplies two taps for eight accumulators: `2x4` is two
@@ -97,126 +107,12 @@ _TEMPORARIES = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
 """Fixed registers of the temporaries; see the module docstring."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DspMicrokernel:
-    """A micro-kernel: its assembly, and a form that needs one register less (`narrow`).
-
-    `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With `is_fresh`,
-    the first step multiplies with SMUAD.
-    """
-
-    kind: str
-    pairs: int
-    pixels: int
-    wide: str
-    narrow: str
-    instructions: int
-    is_fresh: bool = False
-
-    @property
-    def words(self) -> int:
-        """Words of weights per step."""
-        return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
-
-    @property
-    def channels(self) -> int:
-        return 2 * self.pairs
-
-    @property
-    def macro(self) -> str:
-        return self.name.upper()
-
-    @property
-    def has_wide_weights(self) -> bool:
-        return self.kind in ("wide", "fresh")
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind}_{self.channels}x{self.pixels}"
-
-
-_WIDE_2X4 = _DspMicrokernel("wide", 1, 4, """
-ldrd u, v, {w0}; ldrd p, q, {x0}
-smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
-ldrd p, q, {x2}
-smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
-ldrd u, v, {w0}; ldr p, {x0}; smlad c0, u, p; smlad c4, v, p
-ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
-ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
-ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 11)  # fmt: skip
-
-_FRESH_2X4 = replace(_WIDE_2X4, kind="fresh", is_fresh=True)
-
-_MAC_2X4 = _DspMicrokernel("mac", 1, 4, """
-ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
-smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
-ldrd p, q, {x2}
-smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
-ldr v, {w0}; ldr p, {x0}; sxtb16 u, v; sxtb16 v, v, ror #8
-smlad c0, u, p; smlad c4, v, p
-ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
-ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
-ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 13)  # fmt: skip
-
-_PAIRED_2X4 = _DspMicrokernel("paired", 1, 4, """
-ldr v, {w0}; ldrd p, q, {x0}; sxtb16 u, v
-smlad c0, u, p; smlad c4, v, p; smlad c1, u, q; smlad c5, v, q
-ldrd p, q, {x2}
-smlad c2, u, p; smlad c6, v, p; smlad c3, u, q; smlad c7, v, q""", """
-ldr v, {w0}; ldr p, {x0}; sxtb16 u, v
-smlad c0, u, p; smlad c4, v, p
-ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
-ldr p, {x2}; smlad c2, u, p; smlad c6, v, p
-ldr p, {x3}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
-
-_PAIRED_4X2 = _DspMicrokernel("paired", 2, 2, """
-ldrd u, v, {w0}; ldrd p, q, {x0}
-smlad c2, u, p; smlad c3, u, q; sxtb16 u, u; smlad c0, u, p; smlad c1, u, q
-smlad c6, v, p; smlad c7, v, q; sxtb16 v, v; smlad c4, v, p; smlad c5, v, q""", """
-ldrd u, v, {w0}; ldr p, {x0}; smlad c2, u, p; smlad c6, v, p
-sxtb16 u, u; sxtb16 v, v; smlad c0, u, p; smlad c4, v, p
-ldr p, {x1}; smlad c1, u, p; smlad c5, v, p
-ldrd u, v, {w0}; smlad c3, u, p; smlad c7, v, p""", 12)  # fmt: skip
-
-_PAIRED_8X1 = _DspMicrokernel("paired", 4, 1, """
-ldr p, {x0}; ldrd u, v, {w0}
-smlad c1, u, p; sxtb16 u, u; smlad c3, v, p; sxtb16 v, v; smlad c0, u, p; smlad c2, v, p
-ldrd u, v, {w2}
-smlad c5, u, p; sxtb16 u, u; smlad c7, v, p; sxtb16 v, v; smlad c4, u, p; smlad c6, v, p""", """
-ldr p, {x0}
-ldr u, {w0}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
-ldr u, {w1}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
-ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
-ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 15)  # fmt: skip
-
-
-_BYTES_8X1 = _DspMicrokernel("bytes", 4, 1, """
-ldr p, {x0}; ldrd u, v, {w0}; sxtb16 q, p
-smlad c1, u, q; sxtb16 u, u; smlad c3, v, q; sxtb16 v, v; smlad c0, u, q; smlad c2, v, q
-ldrd u, v, {w2}; sxtb16 p, p, ror #8
-smlad c5, u, q; sxtb16 u, u; smlad c7, v, q; sxtb16 v, v; smlad c4, u, q; smlad c6, v, q
-ldrd u, v, {w4}
-smlad c1, u, p; sxtb16 u, u; smlad c3, v, p; sxtb16 v, v; smlad c0, u, p; smlad c2, v, p
-ldrd u, v, {w6}
-smlad c5, u, p; sxtb16 u, u; smlad c7, v, p; sxtb16 v, v; smlad c4, u, p; smlad c6, v, p""", """
-ldr p, {x0}; sxtb16 p, p
-ldr u, {w0}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
-ldr u, {w1}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
-ldr u, {w2}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
-ldr u, {w3}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p
-ldr p, {x0}; sxtb16 p, p, ror #8
-ldr u, {w4}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
-ldr u, {w5}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
-ldr u, {w6}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
-ldr u, {w7}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 31)  # fmt: skip
-
-
 _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
 _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 
 @cache  # the assembly of a micro-kernel does not depend on its number of steps
-def _step(shape: _DspMicrokernel, text: str, multiply: str) -> list[str]:
+def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
     """Lines of a step macro with the parameter `i`, from `smlad c0, u, p` or `ldr p, {x0}`."""
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
 
@@ -235,7 +131,7 @@ def _step(shape: _DspMicrokernel, text: str, multiply: str) -> list[str]:
     return string_lines(operations)
 
 
-def _statement(shape: _DspMicrokernel, text: str) -> str:
+def _statement(shape: DspMicrokernel, text: str) -> str:
     """The statement macro with the parameter `steps`."""
     used = set(_NAMES.findall(text))
     names = [name for name in _TEMPORARIES if name in used]
@@ -256,7 +152,7 @@ def _statement(shape: _DspMicrokernel, text: str) -> str:
     )
 
 
-def _macros(shape: _DspMicrokernel) -> str:
+def _macros(shape: DspMicrokernel) -> str:
     """Both forms of the step and statement macros; `fresh` shares the steps of `wide`."""
     forms = []
     for text in (shape.narrow, shape.wide):
@@ -274,15 +170,15 @@ def _macros(shape: _DspMicrokernel) -> str:
 #endif"""
 
 
-def _definitions(shape: _DspMicrokernel, steps: int) -> tuple[str, ...]:
-    shared = (_macros(_WIDE_2X4),) if shape.is_fresh else (_PIN_MACRO,)
+def _definitions(shape: DspMicrokernel, steps: int) -> tuple[str, ...]:
+    shared = (_macros(WIDE_2X4),) if shape.is_fresh else (_PIN_MACRO,)
     return (REGISTER_MACROS, *shared, _macros(shape), repeat_macro(steps))
 
 
-def _body(shape: _DspMicrokernel, steps: int) -> str:
+def _body(shape: DspMicrokernel, steps: int) -> str:
     macro = shape.macro
     first = f"{macro}_START" if shape.is_fresh else f"{macro}_STEP"
-    step = f"{_WIDE_2X4.macro}_STEP" if shape.is_fresh else first
+    step = f"{WIDE_2X4.macro}_STEP" if shape.is_fresh else first
     pin = "" if shape.is_fresh else "PIN_ACCUMULATORS();\n"
     return f"{pin}{_POINTERS}\n{macro}(STEPS_{steps}({first}, {step}));"
 
@@ -293,7 +189,7 @@ def _signed(bits: Any, size: int) -> Any:
     return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
 
 
-def _meaning(shape: _DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
+def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
     """Numpy meaning for w [words N, lanes], x [pixels N, lanes] and the accumulators."""
 
     def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
@@ -327,7 +223,7 @@ def _times(factor: int, name: str) -> str:
     return name if factor == 1 else f"{factor} * {name}"
 
 
-def _portable(shape: _DspMicrokernel, steps: int) -> str:
+def _portable(shape: DspMicrokernel, steps: int) -> str:
     lanes = ("(int16_t)({} & 0xffffu)", "(int16_t)({} >> 16)")
     low_bytes = ("(int8_t)({} & 0xffu)", "(int8_t)(({} >> 16) & 0xffu)")
     high_bytes = ("(int8_t)(({} >> 8) & 0xffu)", "(int8_t)({} >> 24)")
@@ -354,7 +250,7 @@ def _portable(shape: _DspMicrokernel, steps: int) -> str:
     )
 
 
-def _intrinsic(shape: _DspMicrokernel, steps: int) -> Intrinsic:
+def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
     packing = {"paired": ", paired channels", "fresh": ", starting at zero"}.get(shape.kind, "")
     return Intrinsic(
         name=f"{shape.name}_{steps}",
@@ -409,7 +305,7 @@ def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
         for half in (0, 1)
     ]
     columns = np.stack(halves, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
-    return _meaning(_PAIRED_8X1)(w, columns, *sums)
+    return _meaning(PAIRED_8X1)(w, columns, *sums)
 
 
 _SPILLED = 6
@@ -418,16 +314,16 @@ _SPILLED = 6
 
 def _bytes_intrinsic(groups: int) -> Intrinsic:
     return replace(
-        _intrinsic(_BYTES_8X1, groups),
+        _intrinsic(BYTES_8X1, groups),
         operands=(
-            Operand("w", "ptr", UINT32, "r", _BYTES_8X1.words * groups),
+            Operand("w", "ptr", UINT32, "r", BYTES_8X1.words * groups),
             Operand("x", "ptr", UINT32, "r", groups),
             *(Operand(name, "inout", INT32) for name in _ACCUMULATORS),
         ),
         meaning=_bytes_meaning,
         portable=_BYTES_PORTABLE.format(groups=groups),
         doc=f"{4 * groups} taps of 8 channels x 1 pixel, paired channels, int8 columns.",
-        instructions=_BYTES_8X1.instructions * groups + _SPILLED,
+        instructions=BYTES_8X1.instructions * groups + _SPILLED,
     )
 
 
@@ -464,7 +360,7 @@ MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
         EXTRACT_ODD_SUM,
         *(
             _intrinsic(shape, steps)
-            for shape in (_WIDE_2X4, _FRESH_2X4, _MAC_2X4, _PAIRED_2X4, _PAIRED_4X2, _PAIRED_8X1)
+            for shape in (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
             for steps in range(1, MAX_UNROLL + 1)
         ),
         *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),

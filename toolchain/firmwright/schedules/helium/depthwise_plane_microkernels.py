@@ -117,7 +117,7 @@ STEP
         }
     }
 }"""
-# The parameters of one channel lie where those of four do, three apart.
+# The parameters of a single channel are adjacent.
 _ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1").replace("at + 8", "at + 2")
 
 _TEXT = """\

@@ -90,7 +90,7 @@ class RowBand:
     source: tir.Buffer
     buffer: tir.Buffer
     channels: int
-    columns: tuple[int, int, int]  # in front of the input, inside, behind
+    columns: tuple[int, int, int]  # before, inside and after the input
 
     @property
     def pitch(self) -> int:
