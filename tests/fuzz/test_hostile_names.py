@@ -19,8 +19,8 @@ from model_writer import ModelFile
 from sample_report import buffer, made, operator
 
 from firmwright.base.errors import FirmwrightError
+from firmwright.cli.reproduce import reproduce
 from firmwright.flows.package_export import export_model
-from firmwright.flows.reproducibility import reproduce
 from firmwright.flows.sample_batches import npz_bytes, read_npz
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.package.export_formats import ARCHIVES, FORMATS

@@ -1,4 +1,4 @@
-"""The summary of a compilation: the record behind `compile --json`, metadata.json and reports.
+"""The summary of a compilation, as in `compile --json`, metadata.json and reports.
 
 Sizes and offsets are bytes. A live range [first, end) counts the steps of the AOT main.
 """

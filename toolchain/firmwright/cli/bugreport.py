@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
+import platform
 import sys
-from collections.abc import Mapping
+import traceback
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from firmwright.base.errors import FirmwrightError
+from firmwright.base.version import VERSION
+from firmwright.cli.doctor import ToolStatus, check_tools
 from firmwright.cli.shared_options import (
     add_compile_options,
     add_model_options,
@@ -15,9 +24,11 @@ from firmwright.cli.shared_options import (
 )
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.bug_report import BugReportRequest, make_bug_report
-from firmwright.flows.doctor import check_tools
+from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, write_file
+from firmwright.ir.module import IRModule
+from firmwright.ir.printer import print_module
+from firmwright.package.option_serialization import serialize_options
 
 NAME = "bugreport"
 HELP = "pack versions, options and module texts for a bug report"
@@ -64,3 +75,135 @@ def run(args: argparse.Namespace) -> Outcome:
         "outcome": report.outcome,
     }
     return Outcome(data, "\n\n".join(texts))
+
+
+# ---- archive -------------------------------------------------------------------------------------
+
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+"""The earliest time a ZIP entry can have; the entries carry no real time."""
+_README: Final = """What `firmwright bugreport` packed:
+
+  versions.json   of firmwright, Python and the system
+  command.json    the command line and the compile options
+  doctor.json     the installed compilers, emulators and packages
+  outcome.txt     how the compilation ended
+  ir/             the module before the first pass and after each pass that changed it
+
+{weights}
+"""
+_README_WITHOUT_WEIGHTS: Final = """No weights: constants are shapes and SHA-256 hashes. Names of
+tensors, shapes,
+scales, zero points and the multipliers derived from them are included."""
+_README_WITH_WEIGHTS: Final = (
+    "With weights: ir/00-import.fwir has all constants, model/ has the model file."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BugReportRequest:
+    """The contents to pack; `read` returns the model and its compile options, or raises."""
+
+    read: Callable[[], tuple[Model, Mapping[str, Any]]]
+    words: Sequence[str]
+    findings: Sequence[ToolStatus]
+    with_weights: bool
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class BugReport:
+    """The archive, its files with their sizes in bytes, and how the compilation ended."""
+
+    data: bytes
+    files: Mapping[str, int]
+    outcome: str
+
+
+def make_bug_report(request: BugReportRequest) -> BugReport:
+    """Compile the model once and pack the outcome."""
+    texts, outcome = _compilation(request)
+    weights = _README_WITH_WEIGHTS if request.with_weights else _README_WITHOUT_WEIGHTS
+    files: dict[str, str | bytes] = {
+        "README.txt": _README.format(weights=weights),
+        "versions.json": _json(_versions()),
+        "doctor.json": _json([asdict(status) for status in request.findings]),
+        "outcome.txt": outcome + "\n",
+        **texts,
+    }
+    plain = {
+        path: content if isinstance(content, bytes) else _hide_home(content, request.home).encode()
+        for path, content in sorted(files.items())
+    }
+    sizes = {path: len(data) for path, data in plain.items()}
+    return BugReport(_zip_files(plain), sizes, outcome.splitlines()[-1])
+
+
+def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str]:
+    """Compile; return the files to pack and the text of outcome.txt."""
+    files: dict[str, str | bytes] = {"command.json": _json({"words": list(request.words)})}
+    try:
+        model, options_by_name = request.read()
+        options = options_for(model.module, options_by_name)
+        command_line = {"words": list(request.words), "options": serialize_options(options)}
+        files["command.json"] = _json(command_line)
+        if request.with_weights and model.source is not None:
+            files[f"model/{model.name}.bin"] = model.source
+        texts = _ModuleDumps(files)
+        texts.add("import", model.module, with_constants=request.with_weights)
+        compiled = compile_for(model, watch=texts.add, **options_by_name)
+    except FirmwrightError as error:
+        return files, f"{''.join(traceback.format_exception(error))}{error}"
+    except Exception as error:  # noqa: BLE001 - crashes are reported, too
+        return files, "".join(traceback.format_exception(error)).rstrip()
+    return files, f"compiled: model id {compiled.model_id}"
+
+
+class _ModuleDumps:
+    """Collects the module's text after each pass that changed it."""
+
+    def __init__(self, files: dict[str, str | bytes]) -> None:
+        self._files = files
+        self._count = 0
+        self._last = ""
+
+    def add(self, name: str, module: IRModule, with_constants: bool = False) -> None:
+        text = print_module(module, elide_constants=not with_constants)
+        if text != self._last:
+            self._files[f"ir/{self._count:02}-{name}.fwir"] = text
+        self._last = text
+        self._count += 1
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "firmwright": VERSION,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "encoding": sys.getfilesystemencoding(),
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _hide_home(text: str, home: str) -> str:
+    """Replace the home folder by `~`, also where JSON or Windows escape its separators."""
+    if len(home.rstrip("/\\")) < 2:  # the root folder names no user
+        return text
+    for form in {home, home.replace("\\", "\\\\"), home.replace("\\", "/")}:
+        text = text.replace(form, "~")
+    return text
+
+
+def _zip_files(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in files.items():
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.create_system = 3  # else the entry depends on the system
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return buffer.getvalue()

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
+from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debian_packages
+from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
+from firmwright.build.zig_toolchain import zig_command
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.doctor import ToolStatus, check_tools, install_commands
+from firmwright.device.flash_tools import TOOLS
+from firmwright.device.qemu_process import PACKAGES as EMULATORS
+from firmwright.flows.debugger import DEBUGGER
 
 NAME = "doctor"
 HELP = "check the installed tools, and show the purpose of missing ones"
@@ -69,3 +80,147 @@ def _status_to_json(item: ToolStatus) -> dict[str, Any]:
         "install": item.install,
         "usable": item.usable,
     }
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+TIMEOUT_S: Final = 20.0
+LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStatus:
+    """A tool: `found` is its version, "" if absent; `problem` is why it cannot be used.
+
+    `install` is a command, or a sentence if there is no command.
+    """
+
+    area: str
+    name: str
+    enables: str
+    install: str
+    found: str = ""
+    problem: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return bool(self.found) and not self.problem
+
+
+def check_tools() -> tuple[ToolStatus, ...]:
+    """Return the status of all tools, grouped by area."""
+    return (*_python(), *_compilers(), *_emulators(), *_flashing())
+
+
+def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
+    """Return one install command for each package manager."""
+    missing = [tool.install for tool in findings if not tool.usable]
+    commands = []
+    for manager in ("apt install ", "pip install "):
+        names = (text.split(",")[0] for text in missing if text.startswith(manager))
+        packages = [name.removeprefix(manager) for name in names]
+        if packages:
+            commands.append(manager + " ".join(dict.fromkeys(packages)))
+    return tuple(commands)
+
+
+# ---- Python -------------------------------------------------------------------------------------
+
+_PACKAGES: Final = (
+    ("numpy", "everything", "numpy"),
+    ("jinja2", "everything", "jinja2"),
+    ("pyserial", "everything", "pyserial"),
+    ("cffi", "everything", "cffi"),
+    ("scons", "everything", "scons"),
+    ("rich", "everything", "rich"),
+    ("ai-edge-litert", "verify against LiteRT", "'firmwright[verify]'"),
+    ("tflite-micro", "verify against TFLM (--numerics tflm)", "'firmwright[verify]'"),
+    ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
+    ("onnx", "read ONNX models", "'firmwright[onnx]'"),
+    ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
+    ("distributed", "tune on a cluster", "'firmwright[dask]'"),
+)
+
+
+def _python() -> Iterator[ToolStatus]:
+    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield ToolStatus("Python", "python", "everything", "", version)
+    for name, enables, package in _PACKAGES:
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            installed = ""
+        yield ToolStatus("Python", name, enables, f"pip install {package}", installed)
+
+
+# ---- programs -----------------------------------------------------------------------------------
+
+
+def _compilers() -> Iterator[ToolStatus]:
+    for toolchain, enables in (
+        ("", "--board host: firmware as a library of this machine"),
+        ("arm-none-eabi", "boards with Cortex-M"),
+        ("riscv64-unknown-elf", "boards with RISC-V"),
+    ):
+        program = f"{toolchain}-gcc" if toolchain else "gcc"
+        status = _program(
+            "compilers", program, enables, f"apt install {debian_packages(toolchain)}"
+        )
+        yield replace(status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ())))
+    clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
+    yield replace(clang, problem=_compiles(clang, ()))
+    yield _zig()
+
+
+def _zig() -> ToolStatus:
+    """Return the status of zig, as a Python package or a program."""
+    command = zig_command()
+    zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
+    enables = "--toolchain zig: every board without another compiler"
+    return ToolStatus("compilers", "zig", enables, INSTALL_ZIG, zig_version)
+
+
+def _emulators() -> Iterator[ToolStatus]:
+    enables = "run, verify and profile without a board"
+    for program, package in EMULATORS.items():
+        yield _program("emulation", program, enables, f"apt install {package}")
+    yield _program("emulation", DEBUGGER, "debug", f"apt install {DEBUGGER}")
+
+
+def _flashing() -> Iterator[ToolStatus]:
+    for name, tool in TOOLS.items():
+        yield _program("flashing", tool.program, f"flash --runner {name}", tool.install)
+
+
+def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
+    version = _version(program) if shutil.which(program) is not None else ""
+    return ToolStatus(area, program, enables, install, version)
+
+
+def _version(program: str) -> str:
+    """Return the version number in the first line of the program's output."""
+    first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
+    number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
+    return number[0] if number else "of unknown version"
+
+
+def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
+    """Return the compiler's error for a line of C that includes its library, "" if none."""
+    if not compiler.found:
+        return ""
+    command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
+    output = _run(command, LINE_OF_C, fails=True)
+    return "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
+
+
+def _run(command: Sequence[str], stdin: str = "", *, fails: bool = False) -> str | None:
+    """Return the output; None on failure, or with `fails` on success."""
+    try:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error) if fails else None
+    if fails:
+        return None if done.returncode == 0 else done.stderr or f"status {done.returncode}"
+    return done.stdout or done.stderr

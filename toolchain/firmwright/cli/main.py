@@ -1,7 +1,7 @@
-"""The front door: finds the verb, runs it, says what came out, and sets the exit code.
+"""The command line: select the verb, run it, print the outcome, and return the exit code.
 
-Exit codes: 0 ok; 1 the work failed; 2 bad usage or bad input; 70 a bug of ours; 130 interrupted.
-With `--json` stdout is exactly one object in every case. Progress goes to stderr, on a terminal
+Exit codes: 0 success; 1 the work failed; 2 invalid usage or input; 70 internal error; 130
+interrupted. With `--json` stdout is exactly one object. Progress is written to stderr, on terminals
 only; `--verbose` writes it as lines.
 """
 
@@ -39,33 +39,33 @@ EXIT_INTERRUPTED = 130
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
-    """Every module of this package that is a verb, by name; where `words` name one, that alone.
+    """Import the verbs of this package by name, or only the one that `words` begin with.
 
-    A verb's module is called as the verb is. Others take a while to import.
+    A module has its verb's name. Importing all of them is slow.
     """
     names = sorted(info.name for info in pkgutil.iter_modules(cli.__path__))
-    asked = next((word for word in words if not word.startswith("-")), "")
-    for wanted in ([asked] if asked in names else [], names):
-        modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in wanted]
-        found = [cast(Verb, module) for module in modules if hasattr(module, "NAME")]
-        if found:
-            break
-    return {verb.NAME: verb for verb in found}
+    first = next((word for word in words if not word.startswith("-")), "")
+    if first in names:
+        module = importlib.import_module(f"{cli.__name__}.{first}")
+        if hasattr(module, "NAME"):
+            return {first: cast(Verb, module)}
+    modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names]
+    return {module.NAME: cast(Verb, module) for module in modules if hasattr(module, "NAME")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    while words and words[0] in OUTPUT_FLAGS:  # they belong to verbs, but many write them first
+    while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first
         words.append(words.pop(0))
         if all(word in OUTPUT_FLAGS for word in words):
             break
-    known = {} if words[:1] == ["--version"] else verbs(words)
-    name = next((word for word in words if word in known), "")
-    # Before the words are parsed: their errors too must be an object where one is asked for.
+    verbs_by_name = {} if words[:1] == ["--version"] else verbs(words)
+    name = next((word for word in words if word in verbs_by_name), "")
+    # Found before parsing, since usage errors are printed as JSON, too.
     as_json, debug = "--json" in words, "--debug" in words
     try:
-        return _run(known, words, as_json=as_json)
+        return _run(verbs_by_name, words, as_json=as_json)
     except FirmwrightError as error:
         _show_traceback(debug or isinstance(error, InternalError))
         return _print_outcome(Outcome(error=error), name, as_json=as_json)
@@ -73,47 +73,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_traceback(debug)
         return _interrupted(name, as_json=as_json)
     except BrokenPipeError:
-        # Who read our output has seen enough; the interpreter must not try to flush it again.
+        # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
-    except Exception as error:  # noqa: BLE001 - the last stop: whatever arrives here is our bug
+    except Exception as error:  # noqa: BLE001 - any other exception is a bug
         _show_traceback(True)
         what = f"{type(error).__name__}: {error}."
-        hint = "report it with the traceback above and the model, if you may share it."
+        hint = "report it with the traceback above and, if possible, the model."
         return _print_outcome(Outcome(error=InternalError(what, hint=hint)), name, as_json=as_json)
 
 
-def _run(known: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
-    parser = _parser(known)
-    spoken = io.StringIO()
+def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
+    parser = _parser(verbs_by_name)
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(spoken):
+        with contextlib.redirect_stdout(printed):
             args = parser.parse_args(words)
     except SystemExit:
-        # --help and --version print and leave.
+        # --help and --version print and exit.
         return _print_outcome(
-            Outcome({"text": spoken.getvalue()}, spoken.getvalue().rstrip()), "", as_json=as_json
+            Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()), "", as_json=as_json
         )
     with show_progress(quiet=as_json, verbose=args.verbose):
-        outcome = known[args.verb].run(args)
+        outcome = verbs_by_name[args.verb].run(args)
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
-def _parser(known: Mapping[str, Verb]) -> argparse.ArgumentParser:
+def _parser(verbs_by_name: Mapping[str, Verb]) -> argparse.ArgumentParser:
     common = CliParser(add_help=False)
     group = common.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    group.add_argument("--verbose", "-v", action="store_true", help="say what is being done")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group.add_argument("--json", action="store_true", help="print one JSON object to stdout")
+    group.add_argument("--verbose", "-v", action="store_true", help="print progress messages")
+    group.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parser = CliParser(
         prog="firmwright",
-        description="Turns a trained network into bit-exact, heap-free C firmware.",
-        epilog="firmwright VERB --help explains a verb.",
+        description="Compile trained neural networks to bit-exact, heap-free C firmware.",
+        epilog="Run firmwright VERB --help for the options of a verb.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"firmwright {VERSION}")
     commands = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, verb in known.items():
+    for name, verb in verbs_by_name.items():
         sub = commands.add_parser(
             name, help=verb.HELP, description=f"{verb.HELP}.", parents=[common], allow_abbrev=False
         )
@@ -121,7 +121,7 @@ def _parser(known: Mapping[str, Verb]) -> argparse.ArgumentParser:
     return parser
 
 
-# ---- saying it ---------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------
 
 
 def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
@@ -139,8 +139,8 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
 
 
 def error_object(error: FirmwrightError) -> dict[str, Any]:
-    """The `error` of the JSON contract."""
-    found: dict[str, Any] = {
+    """Return the `error` object of the JSON output."""
+    data: dict[str, Any] = {
         "code": error.code,
         "what": error.what,
         "where": error.where,
@@ -148,21 +148,21 @@ def error_object(error: FirmwrightError) -> dict[str, Any]:
     }
     match error:
         case DoesNotFitError():
-            found["regions"] = [
+            data["regions"] = [
                 {"name": r.name, "need_bytes": r.need_bytes, "have_bytes": r.have_bytes}
                 for r in error.regions
             ]
-            found["lowest_bytes"] = error.lowest_bytes
-            found["peak"] = [{"buffer": name, "bytes": size} for name, size in error.peak]
+            data["lowest_bytes"] = error.lowest_bytes
+            data["peak"] = [{"buffer": name, "bytes": size} for name, size in error.peak]
         case UnsupportedError():
-            found["items"] = [{"op": i.op, "where": i.where, "why": i.why} for i in error.items]
+            data["items"] = [{"op": i.op, "where": i.where, "why": i.why} for i in error.items]
         case _:
             pass
-    return found
+    return data
 
 
 def to_json_value(value: Any) -> Any:
-    """`value` as JSON can say it: a number that is not finite becomes null."""
+    """Convert `value` to JSON types; numbers that are not finite become null."""
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from firmwright.base.errors import MismatchError
+from firmwright.base.errors import MismatchError, ModelError, UsageError
+from firmwright.base.json_input import parse_json
+from firmwright.base.version import VERSION
 from firmwright.cli.shared_options import add_boards_dir_option
 from firmwright.cli.verb import Outcome
-from firmwright.flows.reproducibility import ReproductionResult, reproduce
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model
+from firmwright.flows.tuning_log import read_tuning
+from firmwright.ir.tuning_records import TuningRecords
+from firmwright.package.option_serialization import TUNING_OPTION, deserialize_options
+from firmwright.pipeline import Bundle, Compilation, Options, bundle
 
 NAME = "reproduce"
 HELP = "compile a project's models again and compare every file"
@@ -55,3 +65,136 @@ def _error(result: ReproductionResult, folder: Path) -> MismatchError:
         where=str(folder),
         hint="undo manual changes of generated files, or compile again.",
     )
+
+
+# ---- comparison ----------------------------------------------------------------------------------
+
+METADATA = "metadata.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ReproductionResult:
+    """The differing and missing files by relative path; `same` counts equal files."""
+
+    model: str
+    same: int
+    different: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def exact(self) -> bool:
+        return not self.different and not self.missing
+
+
+def reproduce(
+    folder: Path,
+    models: Sequence[Path],
+    *,
+    tuning: Path | None = None,
+    board_dirs: Sequence[Path] = (),
+) -> ReproductionResult:
+    """Compile `models` with the options recorded in `folder` and compare every file.
+
+    Raises UsageError, ModelError.
+    """
+    facts = _read_metadata(folder)
+    parts = facts.get("models", [facts])
+    if len(models) != len(parts):
+        raise UsageError(
+            f"the folder was compiled from {len(parts)} models, but {len(models)} were given.",
+            where=str(folder),
+            hint=f"name the files of {', '.join(str(part['model']) for part in parts)}.",
+        )
+    log = read_tuning(tuning) if tuning else None
+    compilations = [
+        _compiled(part, path, folder, log, tuple(board_dirs))
+        for part, path in zip(parts, models, strict=True)
+    ]
+    whole = (
+        compilations[0]
+        if "models" not in facts
+        else bundle(compilations, concurrent=facts["concurrent"])
+    )
+    return _compare(folder, whole, str(facts["model"]))
+
+
+def _read_metadata(folder: Path) -> Mapping[str, Any]:
+    file = folder / METADATA
+    if not file.is_file():
+        raise UsageError(
+            "this is not a project folder.",
+            where=str(folder),
+            hint="give a folder that compile -o wrote.",
+        )
+    try:
+        facts = parse_json(file.read_text(encoding="utf-8"))
+        version = facts.get("tool_version") or facts["models"][0]["tool_version"]
+    except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
+        raise ModelError(
+            "metadata.json cannot be read.", where=str(file), hint="compile the folder again."
+        ) from error
+    if version != VERSION:
+        raise UsageError(
+            f"the folder was written by version {version}; this is version {VERSION}.",
+            where=str(folder),
+            hint=f"install that version: pip install firmwright=={version}.",
+        )
+    return facts  # type: ignore[no-any-return]  # plain JSON
+
+
+def _compiled(
+    facts: Mapping[str, Any],
+    path: Path,
+    folder: Path,
+    log: TuningRecords | None,
+    board_dirs: tuple[Path, ...],
+) -> Compilation:
+    model = load_model(path)
+    name = str(facts.get("model"))
+    if model.module.attrs.get("source_sha256") != facts.get("source_sha256"):
+        raise UsageError(
+            f"this is not the file that {name} was compiled from: its SHA-256 differs.",
+            where=str(path),
+            hint=f"give the file with SHA-256 {str(facts.get('source_sha256'))[:16]}...",
+        )
+    recorded = recorded_options(facts, folder)
+    digest = recorded.get(TUNING_OPTION, "")
+    if digest != (log.digest if log else ""):
+        raise UsageError(
+            f"{name} was compiled {'with other' if digest else 'without'} measurements.",
+            where=str(folder),
+            hint="give the same log with --tuning." if digest else "omit --tuning.",
+        )
+    options = deserialize_options(recorded, Options, folder / METADATA)
+    if log is not None:
+        options[TUNING_OPTION] = log
+    return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
+
+
+def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return the options in metadata.json.
+
+    Raises ModelError if they are missing.
+    """
+    options = facts.get("options")
+    if not isinstance(options, dict):
+        raise ModelError(
+            "metadata.json has no options.",
+            where=str(folder / METADATA),
+            hint="compile the folder again.",
+        )
+    return options
+
+
+def _compare(folder: Path, project: Compilation | Bundle, model: str) -> ReproductionResult:
+    files = project.project().files
+    different, missing = [], []
+    for path, content in sorted(files.items()):
+        data = content.encode() if isinstance(content, str) else content
+        place = folder / path
+        if not place.is_file():
+            missing.append(path)
+        elif place.read_bytes() != data:
+            different.append(path)
+    same = len(files) - len(different) - len(missing)
+    return ReproductionResult(model, same, tuple(different), tuple(missing))

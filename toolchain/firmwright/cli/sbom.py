@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
+from firmwright.base.errors import ModelError, UsageError
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model import write_file
-from firmwright.flows.sbom import project_sbom
+from firmwright.package.sbom import SbomInput, build_sbom
 
 NAME = "sbom"
 HELP = "write a project's SBOM (CycloneDX)"
@@ -31,3 +36,82 @@ def run(args: argparse.Namespace) -> Outcome:
     count = len(bill["components"])
     message = f"{args.output}: CycloneDX {bill['specVersion']}, {count} components."
     return Outcome({"bom": bill, "file": args.output}, message)
+
+
+# ---- document ------------------------------------------------------------------------------------
+
+EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
+_FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
+_TOP_LEVEL_FILES: Final = ("SConstruct", "metadata.json")
+_COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
+
+
+def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the document, with the time in SOURCE_DATE_EPOCH if set.
+
+    Raises UsageError, ModelError.
+    """
+    metadata, board = folder / "metadata.json", folder / "board" / "board.json"
+    if not metadata.is_file() or not board.is_file():
+        hint = "run firmwright compile MODEL --board B -o DIR, then sbom DIR."
+        raise UsageError("this is not a project folder.", where=str(folder), hint=hint)
+    facts, about = _read_json_object(metadata), _read_json_object(board)
+    elf = folder / "build" / "release" / "firmware.elf"
+    image = elf.read_bytes() if elf.is_file() else b""
+    compiler_match = _COMPILERS.search(image)
+    try:
+        project = SbomInput(
+            board=str(about["name"]),
+            core=str(about["core"]),
+            models=facts.get("models", [facts]),
+            library_flags=about["library_flags"],
+            files={path: _sha256((folder / path).read_bytes()) for path in _files(folder)},
+            image=_sha256(image) if image else "",
+            built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
+        )
+        return build_sbom(project, _epoch_s(environment))
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ModelError(
+            "metadata.json or board.json lacks required keys.",
+            where=str(folder),
+            hint="compile the project again.",
+        ) from error
+
+
+def _read_json_object(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(
+            "the file is not valid JSON.", where=str(file), hint="compile the project again."
+        ) from error
+    if not isinstance(document, dict):
+        raise ModelError(
+            "the file is not a JSON object.", where=str(file), hint="compile the project again."
+        )
+    return document
+
+
+def _files(folder: Path) -> list[str]:
+    places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
+    single = (folder / name for name in _TOP_LEVEL_FILES)
+    return sorted(
+        file.relative_to(folder).as_posix() for file in (*places, *single) if file.is_file()
+    )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _epoch_s(environment: Mapping[str, str]) -> int | None:
+    text = environment.get(EPOCH_VARIABLE, "")
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 11:  # seconds until the year 5138
+        raise UsageError(
+            f"{text!r} is not a number of seconds.",
+            where=EPOCH_VARIABLE,
+            hint="set it to seconds since 1970, or unset it.",
+        )
+    return int(text)

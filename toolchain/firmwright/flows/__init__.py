@@ -1,2 +1,1 @@
-"""What each verb does, as plain functions over frozen values: between the pipeline and its front
-doors (command line, Python API, benchmark)."""
+"""Workflows that combine the pipeline, builds, devices and reference runtimes."""

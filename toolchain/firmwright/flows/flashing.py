@@ -45,11 +45,11 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner and its job; `setting` is the board's setting for the runner or the given address."""
+    """A runner and its job; `argument` is the board's setting for it or the given address."""
 
     board: Board
     runner: str
-    argument_for: str
+    argument: str
     job: FlashJob
     image: FlashImage
 
@@ -218,7 +218,7 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> None:
 
 
 def _by_stub(plan: FlashPlan, verify: bool) -> str:
-    with GdbClient(plan.argument_for) as stub:
+    with GdbClient(plan.argument) as stub:
         stub.load(plan.image)
         if verify:
             stub.verify(plan.image)
@@ -226,7 +226,7 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
             stub.begin_cortex_m(_vectors(plan))
         else:
             stub.begin_riscv(plan.image.start)
-    return plan.argument_for
+    return plan.argument
 
 
 def _vectors(plan: FlashPlan) -> int:
@@ -257,9 +257,7 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
             where=plan.board.name,
             hint="use --runner picotool --verify.",
         )
-    volume = (
-        Path(folder) if folder else find_volume(plan.argument_for, MOUNT_FOLDERS, plan.board.name)
-    )
+    volume = Path(folder) if folder else find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
     if not (volume / "INFO_UF2.TXT").is_file():
         raise DeviceError(
             "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from firmwright.base.errors import ModelError
+from firmwright.cli.bugreport import BugReport, BugReportRequest, make_bug_report
+from firmwright.cli.doctor import ToolStatus
 from firmwright.cli.main import main
-from firmwright.flows.bug_report import BugReport, BugReportRequest, make_bug_report
-from firmwright.flows.doctor import ToolStatus
 from firmwright.flows.model import Model, load_model
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module

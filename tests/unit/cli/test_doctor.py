@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.cli.doctor import ToolStatus, check_tools, install_commands
 from firmwright.cli.main import main
-from firmwright.flows.doctor import ToolStatus, check_tools, install_commands
 
 
 def by_name() -> dict[str, ToolStatus]:

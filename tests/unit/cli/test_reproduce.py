@@ -10,7 +10,7 @@ import pytest
 
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.cli.main import main
-from firmwright.flows.reproducibility import METADATA, reproduce
+from firmwright.cli.reproduce import METADATA, reproduce
 from firmwright.ir.core import PoolInfo
 from firmwright.package.option_serialization import (
     MACHINE_OPTIONS,
