@@ -147,7 +147,7 @@ def test_plan_of_branches_and_loops_passes_access_tracing() -> None:
 
 
 def variables_in_branches_and_loops() -> bytes:
-    """Build a model where `up` adds x to `sum` or only reads it, and a loop updates `count`, `last`."""
+    """Build a branch that adds x to `sum` or only reads it, and a loop on `count` and `last`."""
     file = ModelFile()
     main = file.graph("main")
     then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))

@@ -133,7 +133,7 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
         with ExitStack() as inner:
             i = inner.enter_context(b.for_("i", x.shape[axis]))
             item = inner.enter_context(b.let("item", b.load(x, _replace_axis(index, axis, i))))
-            last = inner.enter_context(b.let("last", _previous(rank)))
+            last = inner.enter_context(b.let("last", binary_expr("max", rank - 1, 0)))
             value, place = (b.load(t, _replace_axis(index, axis, last)) for t in (values, places))
             # After the previous rank: a worse value, or an equal value at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
@@ -146,10 +146,6 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             b.store(where, [0], i.cast(places.dtype))
         b.store(values, _replace_axis(index, axis, rank), b.load(best, [0]))
         b.store(places, _replace_axis(index, axis, rank), b.load(where, [0]))
-
-
-def _previous(rank: ArithExpr) -> ArithExpr:
-    return binary_expr("max", rank - 1, 0)
 
 
 # ---- import and cases --------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def lower_convolution(
     is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
     dtype = FLOAT32 if is_float else accumulator_dtype(call, channel_axis)
     zero_point = 0 if is_float else tensor_quant(call.input(0)).zero_point
+    weights = b.input(1)
     bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 
     def finish_float(total: ArithExpr, oc: ArithExpr) -> ArithExpr:
@@ -141,7 +142,7 @@ def lower_convolution(
             if ic is None:
                 ic = loops.enter_context(b.for_("ic", x_shape[3]))
             x = b.load(b.input(0), [at.n, iy, ix, ic])
-            w = b.load(b.input(1), [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
+            w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
             product = (
                 x * w if is_float else ((x.cast(INT32) - zero_point) * w.cast(INT32)).cast(dtype)
             )

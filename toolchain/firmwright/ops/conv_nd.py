@@ -1,9 +1,11 @@
 """conv_nd and conv_transpose_nd: convolutions over any number of spatial axes, channels first.
 
-conv_nd: y[n, m, o...] = bias[m] + the sum of x[n, c, o * stride + k * dilation - before]
-* w[m, c, k...] over taps inside of the input and the channels c of the group of m.
-conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of x[n, c, i...] * w[c, m, k...] over
-i * stride + k * dilation - before = o.
+    conv_nd: y[n, m, o...] = bias[m] + the sum of
+        x[n, c, o * stride + k * dilation - before] * w[m, c, k...]
+        over taps inside of the input and the channels c of the group of m.
+    conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of
+        x[n, c, i...] * w[c, m, k...] over i * stride + k * dilation - before = o.
+
 Attributes: `stride`, `dilation`, `before`, `groups`, `outputs` (spatial extents). Elements are not
 quantized, and weights may be variable.
 Semantics: ONNX's Conv and ConvTranspose.

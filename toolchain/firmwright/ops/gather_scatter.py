@@ -1,14 +1,14 @@
 """dynamic_gather and dynamic_scatter: reads and writes at indices known only at run time.
 
-`mode` selects what an index addresses:
+The attribute `mode` is one of
     along: slices along `axis`.
     elements: one index for each result, along `axis`.
     slices: the last axis of the indices holds coordinates of the leading axes.
-The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the
-end; indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores, or
-combines by `step` (add, mul, min, max), updates in the order of the indices.
-Semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd
-are special cases. For indices out of range the original runtimes fail.
+The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end;
+indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores, or combines
+by `step` (add, mul, min, max), updates in the order of the indices.
+Semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd are special
+cases. For indices out of range the original runtimes fail.
 """
 
 from __future__ import annotations

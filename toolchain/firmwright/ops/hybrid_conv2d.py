@@ -3,8 +3,8 @@
 Each batch of the input is quantized at run time, convolved in integers, scaled back to float,
 biased and activated. With one weight scale: symmetric, scale = max|x| / 127. With per-channel
 scales: asymmetric over [min, max] including 0. Layouts and attributes as in conv2d.
-Semantics: TFLite's hybrid convolutions and portable float quantizers; every step
-uses their float width.
+Semantics: TFLite's hybrid convolutions and portable float quantizers; every step uses their float
+width.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ enough. Three ways lead from sum to output:
 
 - 32-bit bias: 32-bit sums, requantized as for int8;
 - 64-bit bias or none: a multiplier reduced to 16 bits (rounded half up, at most 2^15 - 1), one
-  rounding. `Requantization` expresses it as a 31-bit multiplier whose low 16 bits are zero;
+  rounding. `Requantization` expresses it as a 31-bit multiplier with zeros in the low 16 bits;
 - LiteRT's fully_connected: the factor in double, halves away from zero (`ExactScale`). Its 53 bits
   are split in two so that 64-bit products suffice. int8 layers without an equivalent 31-bit
   multiplier use it as well.
 
-Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected
-kernel, measured at and near ties.
+Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected kernel, measured
+at and near ties.
 """
 
 from __future__ import annotations

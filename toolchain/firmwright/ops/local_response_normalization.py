@@ -2,7 +2,7 @@
 
     y = x (bias + alpha * sum of squares of x at c - radius .. c + radius - 1)^-beta
 
-Semantics: TFLite's reference kernel, whose window excludes c + radius.
+Semantics: TFLite's reference kernel; its window excludes c + radius.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ int8 with int16 cells: both products of a gate are requantized to int16 with 3 i
 added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point_sigmoid16.py)
 and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. int16
 exists in TFLM only, so both profiles follow it: 64-bit sums requantized as in int16x8.py, the rest
-as TFLM's int8. Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
+as TFLM's int8.
+Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes remai
 int8, int16: the int32 sum of x - zero point is requantized by one factor that includes the
 division. With (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n elements, the
 multiplier is floor(m * 2^k / n) and the shift s - k; sum uses m and s. Plain integers: sums keep
-the low 32 bits, means truncate towards zero. Semantics: TFLite's reference quantized
-mean and TFLM's sum (LiteRT's int8 sum overflows: seven times -128 gives -1); both profiles round
-twice.
+the low 32 bits, means truncate towards zero.
+Semantics: TFLite's reference quantized mean and TFLM's sum (LiteRT's int8 sum overflows: seven
+times -128 gives -1); both profiles round twice.
 """
 
 from __future__ import annotations

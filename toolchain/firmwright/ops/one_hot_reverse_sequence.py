@@ -1,7 +1,9 @@
-"""one_hot: `on` at the index, `off` elsewhere along `axis` (inputs 1 and 2).
+"""one_hot and reverse_sequence.
 
-Indices outside of the depth give `off` only.
-Semantics: TFLite's OneHot.
+one_hot: `on` at the index, `off` elsewhere along `axis` (inputs 1 and 2). reverse_sequence reverses
+the first elements along `seq_dim`; input 1 gives their number for each index of `batch_dim`.
+Indices outside of the depth give `off` only; sequence lengths are clamped to the input.
+Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations

@@ -93,11 +93,9 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     quant, dtype = tensor_quant(kind), kind.dtype
     steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
-    return (_cut(steps, low, high).cast(INT32) + quant.zero_point).cast(dtype)
-
-
-def _cut(value: ArithExpr, low: int, high: int) -> ArithExpr:
-    return minimum(maximum(value, float(low)), float(high))
+    return (minimum(maximum(steps, float(low)), float(high)).cast(INT32) + quant.zero_point).cast(
+        dtype
+    )
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

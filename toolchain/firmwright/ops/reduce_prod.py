@@ -2,8 +2,8 @@
 
 Floats multiply in order; plain integers keep the low 32 bits. int8 and int16 with n factors: each
 partial product of values minus zero point is scaled by input scale / (output scale)^(1/n) in 64
-bits with one rounding (see int16x8.py) and keeps 32 bits; the last one is scaled once more. Source
-of the semantics: LiteRT's reference Reduce; TFLM has no products.
+bits with one rounding (see int16x8.py) and keeps 32 bits; the last one is scaled once more.
+Semantics: LiteRT's reference Reduce; TFLM has no products.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale / (2 * the
 larger scale), so the sum has the scale 2 * the larger scale / 2^20 (2^15); it is requantized to the
 output. Every product rounds twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest,
-halves away from zero. Semantics: TFLite's reference integer addition.
+halves away from zero.
+Semantics: TFLite's reference integer addition.
 
 int8 terms need 32 bits only: v * 2^20 * m with |v| < 2^8 and m = 2^16 m1 + m0 gives
 t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input of
@@ -98,7 +99,7 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
 
 
 def check(call: OpCall) -> None:
-    """Refuse calls whose requantization would enlarge the sum, as the definition does."""
+    """Raise NotSupportedError if requantization would enlarge the sum."""
     if call.input(0).dtype not in (FLOAT32, INT32) and rescaled_sum(call).output.shifts[0] > 0:
         raise NotSupportedError("an output scale too far below the larger input scale")
 

@@ -4,7 +4,8 @@ Attributes: `size`, `align_corners`, `half_pixel_centers`. For each output row a
 above, the row below and the weight of the latter; columns likewise. Floats use float32 weights.
 Integers use weights of 1/1024, rounded down from rounded steps; the weighted sum, in units of
 2^-20, rounds to nearest, halves away from zero. Stored values are mixed directly; scales are
-ignored. Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
+ignored.
+Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
 """
 
 from __future__ import annotations

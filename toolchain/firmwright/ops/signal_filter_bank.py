@@ -10,7 +10,8 @@
 
 The base-2 logarithm is the integer part plus a 16-bit table of log2(1 + i/128) - i/128,
 interpolated linearly. The gain is a table with a value and two coefficients for each bit length of
-the noise. Semantics: TFLM's signal library.
+the noise.
+Semantics: TFLM's signal library.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
         silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Semantics: TFLM's signal library. It searches the greatest magnitude in 16 bits, so
--32768 counts as less than all later values; results beyond int16 then wrap. It leaves bins outside
-of the range unwritten; they are 0 here.
+Semantics: TFLM's signal library. It searches the greatest magnitude in 16 bits, so -32768 counts as
+less than all later values; results beyond int16 then wrap. It leaves bins outside of the range
+unwritten; they are 0 here.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 dynamic_update_slice replaces the part of input 0 that begins at input 2 by input 1, shifted to fit
 inside the tensor. scatter_nd starts with zeros of the attribute `shape` and adds each slice of
-input 1 at the leading coordinates in the rows of input 0; indices out of range are clamped. Source
-of the semantics: TFLite's reference operators, which fail for indices out of range.
+input 1 at the leading coordinates in the rows of input 0; indices out of range are clamped.
+Semantics: TFLite's reference operators, which fail for indices out of range.
 """
 
 from __future__ import annotations

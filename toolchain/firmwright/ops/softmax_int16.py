@@ -2,8 +2,8 @@
 
 Differences to the row maximum are scaled so that 65535 steps are 10; exponentials have 15 fraction
 bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of 1 / x, and
-each exponential is multiplied by the result. Both profiles are identical. Source of the semantics:
-TFLite's SoftmaxInt16.
+each exponential is multiplied by the result. Both profiles are identical.
+Semantics: TFLite's SoftmaxInt16.
 """
 
 from __future__ import annotations

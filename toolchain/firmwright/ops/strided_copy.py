@@ -242,13 +242,13 @@ def require_inputs(context: ImportContext, inputs: int) -> None:
         raise NotSupportedError(f"a node without its {inputs} inputs")
 
 
-def constant_ints(context: ImportContext, index: int, what: str) -> tuple[int, ...]:
+def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, ...]:
     """Return the values of an input that must be constant."""
     array = context.constants[index] if index < len(context.constants) else None
     if array is None:
-        raise NotSupportedError(f"{what} that are not constant")
+        raise NotSupportedError(f"{role} that are not constant")
     if array.dtype.kind not in "iub":
-        raise NotSupportedError(f"{what} of type {array.dtype}")
+        raise NotSupportedError(f"{role} of type {array.dtype}")
     return tuple(int(n) for n in array.reshape(-1))
 
 

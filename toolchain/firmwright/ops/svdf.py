@@ -5,7 +5,8 @@ optional bias [units], state [batch, filters * steps]. A run shifts the state of
 step, appends feature weights times x, and sums state times time weights over the steps and the
 filters of the unit. Outputs: the units and the new state. int8: the first product is requantized to
 the state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both round
-twice, and the activation is the output's range. Semantics: TFLite's reference SVDF.
+twice, and the activation is the output's range.
+Semantics: TFLite's reference SVDF.
 """
 
 from __future__ import annotations

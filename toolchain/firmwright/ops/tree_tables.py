@@ -57,7 +57,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGrid:
-    """A column whose thresholds are `low` to `high` times 1/2^`shift`, stored relative to `low`."""
+    """A column with thresholds of `low` to `high` times 1/2^`shift`, stored relative to `low`."""
 
     shift: int
     low: int
@@ -179,7 +179,7 @@ def build_leaf_table(forest: Forest) -> LeafTable:
 
 
 def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
-    """Return (leaves, bases, exponent): multiples of 2^-exponent whose sums fit in 32 bits.
+    """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in 32 bits.
 
     `trees` gives the tree of each leaf. If the values of every leaf have the same sum up to
     rounding, the integers do so exactly.
