@@ -144,7 +144,7 @@ def check_both(both: Bundle, image: Image) -> None:
 
 def test_models_that_cannot_be_in_one_image_are_refused(compiled: Compile) -> None:
     digits = compiled("digits")
-    with pytest.raises(UsageError, match="two models of the bundle are called digits"):
+    with pytest.raises(UsageError, match="two models have the name digits"):
         bundle([digits, digits])
     with pytest.raises(UsageError, match="at least two models"):
         bundle([digits])

@@ -126,10 +126,10 @@ def head(content: str | bytes) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"c_standard": "c89"}, "--c-standard cannot be 'c89'. Try: one of c99, c11"),
-        ({"sections": (("code", "a b"),)}, "--section cannot be 'code=a b'."),
-        ({"sections": (("data", ".x"),)}, "--section cannot be 'data=.x'."),
-        ({"sections": (("code", ".a"), ("code", ".b"))}, "names two places for code"),
+        ({"c_standard": "c89"}, "invalid --c-standard 'c89'. Try: one of c99, c11"),
+        ({"sections": (("code", "a b"),)}, "invalid --section 'code=a b'."),
+        ({"sections": (("data", ".x"),)}, "invalid --section 'data=.x'."),
+        ({"sections": (("code", ".a"), ("code", ".b"))}, "gives two sections for code"),
         ({"license": "MIT */ int x;"}, "--license cannot be"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_models_own_files_are_the_same_with_and_without() -> None:
     ("options", "what"),
     [
         ({"io_buffers": "caller"}, "--io-buffers caller"),
-        ({"link_params": False}, "constants that the program provides"),
+        ({"link_params": False}, "external constants"),
     ],
 )
 def test_what_that_interface_has_no_place_for_is_refused(

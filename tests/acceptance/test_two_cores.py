@@ -224,7 +224,9 @@ def test_a_package_hands_over_devices_that_an_engineer_replaces(
 
 def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None:
     module = compiled("digits", board="host", devices=CORES).module
-    with pytest.raises(UsageError, match=r"digits: each model of a bundle runs on one core\."):
+    with pytest.raises(
+        UsageError, match=r"digits: several models do not support multiple devices\."
+    ):
         check_models_combine([module, replace(module, name="b")])
 
 

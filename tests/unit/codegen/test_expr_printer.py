@@ -22,9 +22,10 @@ from firmwright.base.dtypes import (
     DType,
 )
 from firmwright.base.errors import InternalError
+from firmwright.codegen.buffer_bindings import MemoryBinding
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.expr_printer import ExprPrinter, MemoryBinding, UsedHelpers
+from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.flat_index import flat_index
@@ -252,5 +253,5 @@ def test_floats_are_the_shortest_text_that_reads_back(value: float, text: str) -
 
 
 def test_an_unknown_intrinsic_is_a_bug_with_its_name() -> None:
-    with pytest.raises(InternalError, match="the intrinsic smlad is in no table"):
+    with pytest.raises(InternalError, match="the target has no intrinsic smlad"):
         printed(tir.IntrinsicCall("smlad", (), INT32))

@@ -168,8 +168,8 @@ def test_a_loader_that_falls_silent_is_told_with_what_the_board_has_then() -> No
     with pytest.raises(DeviceTimeoutError) as caught:
         line.send(IMAGE)
     assert str(caught.value) == (
-        "the line: the bootloader stopped answering within 20 s. Try: flash again: it goes on "
-        "where it was, and the previous image is unchanged."
+        "the line: the bootloader stopped answering within 20 s. Try: flash again; the "
+        "transfer resumes, and the previous image is unchanged."
     )
 
 

@@ -123,7 +123,7 @@ def test_shared_code_is_printed_once_and_lists_its_operators() -> None:
     found = replace(shared(module((3, 5), (2, 7))), name="m")
     text = str(emit_model(found, INTRINSICS).files["model/m.c"])
     assert text.count("_KERNEL void") == 1
-    assert "scale 5\n * scale 7\n * Serves operators 0, 1.\n * schedule rows" in text
+    assert "scale 5\n * scale 7\n * Shared by operators 0, 1.\n * schedule rows" in text
     assert "y[row * i_count + i] = x[row * i_count + i] * w[i] + offset;" in text
     assert "m_k0(a1, b1, k1_w, 2, 7, 1);" in text
 

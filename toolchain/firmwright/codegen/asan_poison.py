@@ -67,10 +67,10 @@ def _given(call: tir.PrimFuncCall, places: dict[str, PlacedBuffer]) -> Iterator[
 
 def _by_window(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
     """Map each placed buffer and each view of it to its bytes; moving views count as the whole."""
-    found = {place.buffer.name: place for place in find_placed_buffers(main)}
+    regions = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
-        if isinstance(part, tir.DeclBuffer) and part.buffer.name not in found:
-            source = found.get(part.source.buffer.name)
+        if isinstance(part, tir.DeclBuffer) and part.buffer.name not in regions:
+            source = regions.get(part.source.buffer.name)
             if source is not None:
-                found[part.buffer.name] = source
-    return found
+                regions[part.buffer.name] = source
+    return regions

@@ -15,8 +15,8 @@ from firmwright.base.text import IndentedWriter
 LINE_COLUMNS = 100
 INDENT_COLUMNS = 4
 
-# A line may be broken after a comma, an assignment, a call's bracket, and before an operator.
-# The cost says how many columns earlier a break of a better kind may be.
+# Line breaks are possible after a comma, an assignment or a call's bracket, and before an operator.
+# The cost of a kind is the number of columns by which a better kind may be earlier.
 _BREAKS = re.compile(
     r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
     r"|(?P<call>(?<=\w\()(?=[^)]))|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"

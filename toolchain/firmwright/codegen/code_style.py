@@ -15,7 +15,7 @@ from firmwright.base.errors import UsageError
 C_STANDARDS = ("c99", "c11", "c17", "gnu99", "gnu11", "gnu17")
 SECTION_KINDS = ("code", "const")
 DEFAULT_LICENSE = "LicenseRef-Model-Owner"
-"""Of generated files where nobody says another: whatever the owner of the model decides."""
+"""The default license of generated files, which the model's owner decides."""
 
 _SECTION = re.compile(r"[\w.$-]+", re.ASCII)
 _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
@@ -65,12 +65,12 @@ def make_code_style(asked: CodeStyleOptions) -> CodeStyle:
     """Build the style from options; raise UsageError for invalid ones."""
     if asked.c_standard not in C_STANDARDS:
         raise UsageError(
-            f"--c-standard cannot be {asked.c_standard!r}.",
+            f"invalid --c-standard {asked.c_standard!r}.",
             hint=f"one of {', '.join(C_STANDARDS)}.",
         )
     if asked.license and not _LICENSE.fullmatch(asked.license):
         raise UsageError(
-            f"--license cannot be {asked.license!r}.",
+            f"invalid --license {asked.license!r}.",
             hint="an SPDX expression, such as MIT or LicenseRef-Our-Company.",
         )
     sections = _sections(asked.sections)
@@ -84,16 +84,16 @@ def make_code_style(asked: CodeStyleOptions) -> CodeStyle:
 
 
 def _sections(asked: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     for kind, section in asked:
         if kind not in SECTION_KINDS or not _SECTION.fullmatch(section):
             raise UsageError(
-                f"--section cannot be {f'{kind}={section}'!r}.",
+                f"invalid --section {f'{kind}={section}'!r}.",
                 hint="code=SECTION or const=SECTION, such as const=.rodata.model.",
             )
-        if found.setdefault(kind, section) != section:
-            raise UsageError(f"--section names two places for {kind}.", hint="one of them.")
-    return found
+        if sections.setdefault(kind, section) != section:
+            raise UsageError(f"--section gives two sections for {kind}.", hint="one of them.")
+    return sections
 
 
 def make_common_code_style(asked: Sequence[CodeStyleOptions]) -> CodeStyle:
@@ -101,7 +101,7 @@ def make_common_code_style(asked: Sequence[CodeStyleOptions]) -> CodeStyle:
     rules = [make_code_style(one) for one in asked]
     if any(one != rules[0] for one in rules):
         raise UsageError(
-            "the models of a firmware are written by one set of rules.",
-            hint="the same --c-standard, --section, --license and --header-only-constants for all.",
+            "all models of a firmware need the same C style.",
+            hint="use one --c-standard, --section, --license and --header-only-constants for all.",
         )
     return rules[0]

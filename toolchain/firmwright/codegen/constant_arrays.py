@@ -27,7 +27,7 @@ from firmwright.ir.tir.traversal import statements
 
 PARAMS_ALIGNMENT = 16
 DEFAULT_SECTION = ".rodata.flash"
-"""Of constants that no pool holds: where the program is."""
+"""The section of constants outside constant pools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,14 @@ def linker_section(module: IRModule, constant: Constant, default: str = DEFAULT_
 
 def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str, int]:
     """Return the alignment of each used constant in bytes, in the order of first use."""
-    found: dict[str, int] = {}
+    alignments: dict[str, int] = {}
     for function in functions:
         for node in statements(function.body):
             if isinstance(node, tir.AllocateConst):
                 size = module.constants[node.constant].dtype.size_bytes
-                wanted = max(node.buffer.alignment, size)
-                found[node.constant] = max(wanted, found.get(node.constant, 1))
-    return found
+                alignment = max(node.buffer.alignment, size)
+                alignments[node.constant] = max(alignment, alignments.get(node.constant, 1))
+    return alignments
 
 
 # ---- arrays ------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
 
 def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
     """Return the constants that at least two of `modules` have, by key."""
-    seen: dict[str, int] = {}
-    found: dict[str, Constant] = {}
+    first_module: dict[str, int] = {}
+    shared: dict[str, Constant] = {}
     for index, module in enumerate(modules):
         for constant in module.constants.values():
             key = array_key(constant)
-            if seen.setdefault(key, index) != index:
-                found[key] = constant
-    return dict(sorted(found.items()))
+            if first_module.setdefault(key, index) != index:
+                shared[key] = constant
+    return dict(sorted(shared.items()))
 
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
@@ -281,12 +281,12 @@ class ParamsBlock:
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
     """Lay out the constants, each at its alignment and at least at 4."""
-    kept = tuple({item.symbol: item for item in items}.values())
+    unique = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()
-    for item in kept:
+    for item in unique:
         step = max(4, item.alignment)
         data += bytes(-len(data) % step)
         offsets[item.symbol] = len(data)
         data += item.constant.data
-    return ParamsBlock(kept, offsets, bytes(data))
+    return ParamsBlock(unique, offsets, bytes(data))

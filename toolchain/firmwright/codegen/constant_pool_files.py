@@ -80,9 +80,9 @@ class ConstantSymbols:
 
     def symbol(self, name: str, prefix: str) -> str:
         """Return an array's name, or the address of the constant as bytes."""
-        found = self.in_pool(name)
-        if found is not None:
-            pool, offset = found
+        location = self.in_pool(name)
+        if location is not None:
+            pool, offset = location
             return f"pools->{pool.name} + {offset}" if offset else f"pools->{pool.name}"
         item = self.constants[name]
         return item.symbol if self.linked else f"params->{item.field(prefix)}"
@@ -115,7 +115,7 @@ def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str,
 def format_initializer(pool: ConstantPoolFile, spdx: str) -> str:
     """Format the bytes as the contents of an array initializer."""
     data = pool.image.data
-    rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an initialiser.", f" * {spdx} */"]
+    rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an array initializer.", f" * {spdx} */"]
     for start in range(0, len(data), _BYTES_PER_ROW):
         rows.append(" ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW]))
     return "\n".join(rows) + "\n"

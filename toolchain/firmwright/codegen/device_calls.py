@@ -35,11 +35,11 @@ class DeviceCalls:
 
 def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
     """Return the devices other than the main core, by name."""
-    found: dict[str, dict[tir.PrimFuncCall, None]] = {}
+    calls: dict[str, dict[tir.PrimFuncCall, None]] = {}
     for call in prim_calls(main.body):
         if call.device:
-            found.setdefault(call.device, {})[without_phase(call)] = None
-    return tuple(DeviceCalls(name, tuple(found[name])) for name in sorted(found))
+            calls.setdefault(call.device, {})[without_phase(call)] = None
+    return tuple(DeviceCalls(name, tuple(calls[name])) for name in sorted(calls))
 
 
 def without_device_calls(body: tir.Stmt) -> tir.Stmt:

@@ -27,6 +27,7 @@ from firmwright.base.dtypes import (
     DType,
 )
 from firmwright.base.errors import InternalError
+from firmwright.codegen.buffer_bindings import BufferBinding, MemoryBinding, RegisterBinding
 from firmwright.codegen.c_expr import (
     BIT_AND,
     BIT_OR,
@@ -56,8 +57,8 @@ from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
-# TIR operator -> C operator, its precedence, and the least precedence its operands may have
-# without parentheses: C's own, or higher where compilers warn that readers err.
+# TIR operator -> C operator, its precedence, and the precedence that its operands need
+# without parentheses; higher than C requires where compilers warn.
 _C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "add": ("+", SUM, SUM),
     "sub": ("-", SUM, SUM),
@@ -87,30 +88,6 @@ _SATURATIONS: Mapping[tuple[float, float], DType] = {
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({UINT8, UINT16})
 _UNSIGNED = {INT32: UINT32, INT64: UINT64}
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBinding:
-    """A buffer bound to a C pointer. `plain`: an array of its own type that needs no alias type.
-
-    `unaligned`: a byte pointer at any address, accessed through load and store helpers.
-    """
-
-    name: str
-    buffer: tir.Buffer
-    plain: bool = False
-    unaligned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBinding:
-    """A buffer of scope `reg`, bound to one C scalar per element."""
-
-    names: tuple[str, ...]
-    buffer: tir.Buffer
-
-
-BufferBinding = MemoryBinding | RegisterBinding
 
 
 @dataclass(slots=True)
@@ -161,7 +138,7 @@ class ExprPrinter:
             case tir.BufferLoad():
                 return self._load(node)
             case tir.AccessPtr():
-                raise InternalError(f"a pointer to {node.buffer.name} stands where a value must be")
+                raise InternalError(f"a pointer to {node.buffer.name} is used as a value")
             case tir.IntrinsicCall():
                 return self._call(node)
             case _:
@@ -223,9 +200,11 @@ class ExprPrinter:
         symbol, precedence, least = _C_OPERATORS[node.op]
         text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
         if node.op in tir.COMPARISONS:
-            known = fold_range_comparison(node, a, b)
+            decision = fold_range_comparison(node, a, b)
             return (
-                CExpr(text, precedence, INT32) if known is None else integer_literal(known, INT32)
+                CExpr(text, precedence, INT32)
+                if decision is None
+                else integer_literal(decision, INT32)
             )
         return CExpr(text, precedence, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
 
@@ -340,7 +319,7 @@ class ExprPrinter:
     def _call(self, node: tir.IntrinsicCall) -> CExpr:
         intrinsic = self._intrinsic(node)
         if intrinsic.result is None:
-            raise InternalError(f"the statement {node.name} stands where a value must be")
+            raise InternalError(f"the statement {node.name} is used as a value")
         return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
 
     def statement_call(self, node: tir.IntrinsicCall) -> str:
@@ -350,7 +329,7 @@ class ExprPrinter:
     def _intrinsic(self, node: tir.IntrinsicCall) -> Intrinsic:
         intrinsic = self.intrinsics.get(node.name)
         if intrinsic is None:
-            raise InternalError(f"the intrinsic {node.name} is in no table of this target")
+            raise InternalError(f"the target has no intrinsic {node.name}")
         if len(intrinsic.operands) != len(node.args):
             raise InternalError(f"{node.name} takes {len(intrinsic.operands)} operands")
         self.used.intrinsics[node.name] = intrinsic

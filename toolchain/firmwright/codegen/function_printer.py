@@ -6,16 +6,22 @@ places a probe before and after each call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeGuard
 
 from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
+from firmwright.codegen.buffer_bindings import MemoryBinding
 from firmwright.codegen.c_names import LocalScope, ModelNames
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_pool_files import ConstantPoolFile, ConstantSymbols
-from firmwright.codegen.expr_printer import ExprPrinter, MemoryBinding, UsedHelpers
+from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
+from firmwright.codegen.kernel_comments import (
+    WRITTEN_ROLES,
+    kernel_comment,
+    shared_kernel_comment,
+)
 from firmwright.codegen.model_interface import (
     FunctionSignatures,
     ModelInterface,
@@ -38,7 +44,6 @@ from firmwright.ops.intrinsics import (
 
 NO_ALIGNMENTS: Mapping[str, str] = MappingProxyType({})
 _READ_ROLES = ("in", "const")
-_WRITTEN_ROLES = ("out", "inout")
 
 
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
@@ -73,28 +78,28 @@ def ram_constants(module: IRModule, main: tir.PrimFunc) -> tuple[tuple[str, str]
     sources = {
         n.buffer.name: n.constant for n in statements(main.body) if isinstance(n, tir.AllocateConst)
     }
-    found = []
+    placements = []
     for call in prim_calls(main.body):
         if is_ram_constant_copy(module, call):
             source, target = call.args
             assert isinstance(source, tir.AccessPtr)
             assert isinstance(target, tir.AccessPtr)
-            found.append((sources[source.buffer.name], target.buffer.name))
-    return tuple(found)
+            placements.append((sources[source.buffer.name], target.buffer.name))
+    return tuple(placements)
 
 
 def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
     function = module.functions.get(name)
     if not isinstance(function, tir.PrimFunc):
-        raise InternalError(f"{name} is called but is no PrimFunc of module {module.name}")
+        raise InternalError(f"{name} is called but module {module.name} has no such PrimFunc")
     return function
 
 
 def backend_checks(module: IRModule) -> list[tuple[str, str]]:
     """Return the C functions that a run calls first, each with a data version to check."""
-    found = module.attrs.get("backend_checks", ())
-    assert isinstance(found, tuple)  # partitioning/backend_libraries.py writes it
-    words = [str(item).split() for item in found]
+    checks = module.attrs.get("backend_checks", ())
+    assert isinstance(checks, tuple)  # partitioning/backend_libraries.py writes it
+    words = [str(item).split() for item in checks]
     return [(function, version) for function, version in words]
 
 
@@ -133,10 +138,13 @@ class FunctionEmitter:
             served.setdefault(function.code, []).append(function)
         texts: list[str] = []
         for code, members in served.items():
-            comment = list(_shared_comment(members) if members[1:] else _kernel_comment(members[0]))
-            printed = dict.fromkeys(self._kernel(member, comment) for member in members)
+            comment = list(
+                shared_kernel_comment(members) if members[1:] else kernel_comment(members[0])
+            )
+            lines = list(comment)
+            printed = dict.fromkeys(self._kernel(member, lines) for member in members)
             if len(printed) > 1:
-                raise InternalError(f"the kernels that share {code} are not the same in C")
+                raise InternalError(f"kernels that share {code} print differently")
             texts += printed
         return "".join(texts)
 
@@ -187,31 +195,31 @@ class FunctionEmitter:
         io = self.interface
         tensors = {"in": io.inputs, "out": io.outputs}
         structs = [(name, tensors[name]) for name in pointers if name in tensors]
-        wanted = [*pointers, "pools", *(() if self.memory.linked else ("params",))]
-        wanted += [f"pools->{pool.name}" for pool in io.pools]
-        wanted += [p for pool in self.memory.pools for p in pool.given_by_user]
+        required = [*pointers, "pools", *(() if self.memory.linked else ("params",))]
+        required += [f"pools->{pool.name}" for pool in io.pools]
+        required += [p for pool in self.memory.pools for p in pool.given_by_user]
         aligned = [(f"pools->{pool.name}", f"{pool.macro}_ALIGN") for pool in io.pools]
         aligned += [
             (f"pools->{p.name}", f"{p.macro}_ALIGN") for p in self.memory.pools if p.addressable
         ]
         aligned += alignments.items()
-        wrong: list[str] = []
+        misplaced: list[str] = []
         for struct, tensor in ((s, t) for s, found in structs for t in found):
             pointer = f"{struct}->{tensor.field}"
             if tensor.placed is not None:
                 offset = f"pools->{tensor.placed.pool} + {tensor.macro}_OFFSET"
-                wrong.append(f"(void *){pointer} != {offset}")
+                misplaced.append(f"(void *){pointer} != {offset}")
                 continue
-            wanted.append(pointer)
+            required.append(pointer)
             if tensor.alignment > 1:
                 aligned.append((pointer, f"{tensor.macro}_ALIGN"))
-        self.refuse(out, [f"{pointer} == NULL" for pointer in wanted], "e_null")
+        self.refuse(out, [f"{pointer} == NULL" for pointer in required], "e_null")
         self.refuse(out, [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
-        self.refuse(out, wrong, "e_io")
-        asked = [
+        self.refuse(out, misplaced, "e_io")
+        mismatches = [
             f"{function}({version}u) != 0" for function, version in backend_checks(self.module)
         ]
-        self.refuse(out, asked, "e_backend")
+        self.refuse(out, mismatches, "e_backend")
 
     def refuse(self, out: CWriter, conditions: Sequence[str], status: str) -> None:
         """Print a return of `status` that is taken if a condition holds."""
@@ -228,7 +236,7 @@ class FunctionEmitter:
         param: tir.Param,
         used: Mapping[str, tir.Buffer],
     ) -> None:
-        """Declare the pool or tensor behind a parameter of the AOT main if it is used."""
+        """Declare the pool or tensor of a parameter of the AOT main if it is used."""
         buffer = param.value
         if not isinstance(buffer, tir.Buffer):
             raise InternalError(f"the AOT main has the scalar parameter {param.name}")
@@ -270,7 +278,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` whose buffers this printer needs to declare."""
+        """Return the part of `body` for which to declare buffers."""
         return body
 
     def place(self, node: tir.DeclBuffer) -> None:
@@ -294,9 +302,11 @@ class AotMainPrinter(StmtPrinter):
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
-            found = [call.op for call in prim_calls(node) if call.op >= 0]
-            if found:
-                self.out.comment([f"{min(found)} to {max(found)}, row by row."])
+            operators = [call.op for call in prim_calls(node) if call.op >= 0]
+            if operators:
+                self.out.comment(
+                    [f"Operators {min(operators)} to {max(operators)}, streamed by rows."]
+                )
         super().stmt(node)
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
@@ -313,13 +323,13 @@ class AotMainPrinter(StmtPrinter):
         if node.op >= 0:
             self.out.gap()
             callee = _get_kernel(self.emitter.module, node.callee)
-            what = str(callee.attrs.get("op", callee.name))
-            tensor = node.span.tensor.split(";")[0]  # a fused operator has one name for each part
-            place = f", {tensor}" if tensor else ""
-            self.out.comment([f"{node.op}: {what}{place}{more}"])
+            operator = str(callee.attrs.get("op", callee.name))
+            tensor = node.span.tensor.split(";")[0]  # fused operators have several names
+            suffix = f", {tensor}" if tensor else ""
+            self.out.comment([f"{node.op}: {operator}{suffix}{more}"])
         elif node.span.tensor:
             self.out.gap()
-            self.out.comment([f"{node.span.tensor}, for the next run."])
+            self.out.comment([f"{node.span.tensor}, state for the next run."])
 
     def kernel_call(self, node: tir.PrimFuncCall) -> str:
         """Return the statement that calls the kernel."""
@@ -336,11 +346,11 @@ class AotMainPrinter(StmtPrinter):
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
         """Record a constant without an address; `const_load` uses its offset."""
-        found = self.emitter.memory.in_pool(node.constant)
-        if found is None or found[0].addressable:
+        location = self.emitter.memory.in_pool(node.constant)
+        if location is None or location[0].addressable:
             super().allocate_const(node)
             return
-        self.sources[node.buffer.name] = found
+        self.sources[node.buffer.name] = location
         self.stmt(node.body)
 
     def evaluate(self, node: tir.Evaluate) -> None:
@@ -357,13 +367,13 @@ class AotMainPrinter(StmtPrinter):
         pool, offset = self.sources[source.buffer.name]
         if name == CONST_LOAD_START.name:
             self.waits[target.buffer.name] = pool
-        where = fold_index("add", tir.IntImm(offset, source.offset.dtype), source.offset)
-        words = (
-            self.exprs.as_type(where, UINT32).text,
+        position = fold_index("add", tir.IntImm(offset, source.offset.dtype), source.offset)
+        arguments = (
+            self.exprs.as_type(position, UINT32).text,
             self.exprs.typed_pointer(target, UINT8, const=False).text,
             str(target.extent),
         )
-        self._refuse_unread(pool, "read" if name == CONST_LOAD.name else "start", words)
+        self._refuse_unread(pool, "read" if name == CONST_LOAD.name else "start", arguments)
 
     def _refuse_unread(self, pool: ConstantPoolFile, function: str, words: Sequence[str]) -> None:
         reader = f"pools->{pool.name}"
@@ -385,7 +395,7 @@ class AotMainPrinter(StmtPrinter):
         if node.op < 0:
             return ""
         for param, arg in pairs:
-            if param.role in _WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
+            if param.role in WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
                 size = arg.extent * arg.buffer.dtype.size_bytes
                 macro = self.emitter.names.macro("probe")
                 return f"{macro}({node.op}, {{phase}}, {self.result(param, arg)}, {size});"
@@ -405,7 +415,7 @@ def _is_placed(node: Node) -> TypeGuard[tir.DeclBuffer]:
     )
 
 
-# ---- parameters and comments -------------------------------------------------------------------
+# ---- parameters --------------------------------------------------------------------------------
 
 
 def _declare_param(exprs: ExprPrinter, scope: LocalScope, param: tir.Param) -> str:
@@ -424,30 +434,3 @@ def _param_name(exprs: ExprPrinter, param: tir.Param) -> str:
     if isinstance(param.value, tir.Var):
         return exprs.variables[param.value.name]
     return exprs.memory(param.value).name
-
-
-def _kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
-    comment = str(function.attrs.get("comment", ""))
-    yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
-    reads = [_shape(param) for param in function.params if param.role == "in"]
-    writes = [_shape(param) for param in function.params if param.role in _WRITTEN_ROLES]
-    yield f"{', '.join(filter(None, reads)) or 'nothing'} -> {', '.join(filter(None, writes))}"
-    if function.span.file:
-        yield str(function.span)
-    if function.attrs.get("schedule"):
-        yield f"schedule {function.attrs['schedule']}"
-
-
-def _shared_comment(members: Sequence[tir.PrimFunc]) -> Iterator[str]:
-    """Describe the operators that share a kernel, whose shapes are arguments."""
-    yield from dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
-    served = ", ".join(str(member.span.op_index) for member in members)
-    yield f"Serves operators {served}."
-    if members[0].attrs.get("schedule"):
-        yield f"schedule {members[0].attrs['schedule']}"
-
-
-def _shape(param: tir.Param) -> str:
-    if isinstance(param.value, tir.Var):
-        return ""
-    return f"{param.name} {param.value.dtype.name}[{', '.join(map(str, param.value.shape))}]"

@@ -27,7 +27,7 @@ FEATURE_TESTS: Mapping[str, str] = {
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
 }
-"""What the compiler says about a core that has a feature an intrinsic's `requires` names."""
+"""Preprocessor condition for each CPU feature in an intrinsic's `requires`."""
 
 _FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h"}
 _MATH_FUNCTIONS = (
@@ -71,7 +71,7 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
 
 
 def _saturating(used: UsedHelpers) -> str:
-    """Return the feature whose saturation code to print, according to the other assembly."""
+    """Return the feature for saturation code: RISC-V's if other assembly needs it, else Arm's."""
     return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
 
 
@@ -161,11 +161,11 @@ def _extreme(out: CWriter, names: ModelNames, name: str, op: str, dtype: DType) 
 
 
 def _arm_saturation(dtype: DType, shift: int) -> list[str]:
-    what = "ssat" if dtype.signed else "usat"
+    instruction = "ssat" if dtype.signed else "usat"
     shifted = f", asr #{shift}" if shift else ""
     return [
         "int32_t result;",
-        f'__asm__("{what} %0, #{dtype.bits}, %1{shifted}" : "=r"(result) : "r"(x));',
+        f'__asm__("{instruction} %0, #{dtype.bits}, %1{shifted}" : "=r"(result) : "r"(x));',
     ]
 
 
@@ -227,7 +227,7 @@ def _saturation(
 
 def _load(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
     out.line()
-    out.comment([f"Reads an {dtype.name} at any address."])
+    out.comment([f"Reads {dtype.name} at any address."])
     with out.function(f"{_inline(names)} {dtype.c_type} {name}(const uint8_t *p)"):
         out.line(f"{dtype.c_type} value;")
         out.line(f"{names.macro('copy')}(&value, p, sizeof value);")
@@ -236,7 +236,7 @@ def _load(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
 
 def _store(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
     out.line()
-    out.comment([f"Writes an {dtype.name} at any address."])
+    out.comment([f"Writes {dtype.name} at any address."])
     with out.function(f"{_inline(names)} void {name}(uint8_t *p, {dtype.c_type} value)"):
         out.line(f"{names.macro('copy')}(p, &value, sizeof value);")
 

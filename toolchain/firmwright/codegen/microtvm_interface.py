@@ -17,16 +17,16 @@ from firmwright.codegen.template_rendering import render_template
 FOLDER = "tvm"
 OPTION = "--c-api tvm"
 _KEYWORDS = {"default_": "default"}
-"""microTVM's usual name is a keyword of C: ours cannot have it, what is put around it can."""
+"""microTVM's usual model name, which is a C keyword."""
 
 
 def format_microtvm_files(
     io: ModelInterface, banner: str, spdx: str, *, linked: bool, const_pools: bool
 ) -> SourceTree:
     """Format both files; `linked` and `const_pools` tell where constants are stored."""
-    for what in _unsupported_features(io, linked=linked, const_pools=const_pools):
+    for feature in _unsupported_features(io, linked=linked, const_pools=const_pools):
         raise UsageError(
-            f"microTVM's interface has no place for {what}.",
+            f"microTVM's interface has no place for {feature}.",
             where=io.names.prefix,
             hint=f"leave {OPTION} or that out.",
         )
@@ -52,10 +52,10 @@ def _unsupported_features(io: ModelInterface, *, linked: bool, const_pools: bool
     if not io.in_pools:
         yield "--io-buffers caller: it copies inputs and outputs"
     if io.rows:
-        yield "an input that comes by rows"
+        yield "row-streamed inputs"
     if io.devices:
         yield "several devices"
     if io.state or io.has_init:
-        yield "what a model keeps from run to run"
+        yield "state between runs"
     if not linked or const_pools:
-        yield "constants that the program provides"
+        yield "external constants"

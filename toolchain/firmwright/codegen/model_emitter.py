@@ -58,7 +58,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 
 RUNTIME_ABI = ABI
-"""The version of runtime_c/fwr.h that the glue is written for."""
+"""The version of runtime_c/fwr.h that the glue requires."""
 
 RUNTIME_DTYPES: Mapping[str, str] = {
     "int8": "FWR_INT8",
@@ -136,7 +136,7 @@ def emit_model(
     """Emit the sources of `module`."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
-        raise InternalError(f"the entry of module {module.name} is no AOT main")
+        raise InternalError(f"the entry of module {module.name} is not an AOT main")
     names = ModelNames(to_c_identifier(options.prefix or module.name))
     kernels = reachable_kernels(module, main)
     linked = bool(module.attrs.get("link_params", True))

@@ -104,8 +104,8 @@ class StateTensorInfo:
     @property
     def fill(self) -> int | None:
         """The byte that fills the whole initial value, or None."""
-        found = set(self.initial.data)
-        return found.pop() if len(found) == 1 else None
+        values = set(self.initial.data)
+        return values.pop() if len(values) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,22 +350,22 @@ def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
 
 def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
     """Return every buffer of the AOT main at a constant pool offset."""
-    found = {
+    placed = {
         param.name: PlacedBuffer(param.value, param.name, 0, False)
         for param in main.params
         if param.role == "pool" and isinstance(param.value, tir.Buffer)
     }
-    pools = set(found)
+    pools = set(placed)
     for node in statements(main.body):
         if not isinstance(node, tir.DeclBuffer) or not isinstance(node.source.offset, tir.IntImm):
             continue
-        source = found.get(node.source.buffer.name)
+        source = placed.get(node.source.buffer.name)
         if source is not None:
             step = source.buffer.dtype.size_bytes
             offset = source.offset + node.source.offset.value * step
             direct = node.source.buffer.name in pools
-            found[node.buffer.name] = PlacedBuffer(node.buffer, source.pool, offset, direct)
-    return tuple(place for name, place in found.items() if name not in pools)
+            placed[node.buffer.name] = PlacedBuffer(node.buffer, source.pool, offset, direct)
+    return tuple(place for name, place in placed.items() if name not in pools)
 
 
 def _offset_stems(placed: Sequence[PlacedBuffer]) -> dict[str, str]:
@@ -379,7 +379,7 @@ def _pool(
 ) -> WorkspacePool:
     buffer = param.value
     if not isinstance(buffer, tir.Buffer):
-        raise InternalError(f"the pool {param.name} is no buffer")
+        raise InternalError(f"the pool {param.name} is not a buffer")
     inside = [place.alignment for place in placed if place.pool == buffer.name]
     alignment = max(buffer.alignment, *inside, 1)
     macro = names.macro(buffer.name)
@@ -408,4 +408,4 @@ def _io_param(main: tir.PrimFunc, io: IoTensor) -> tir.Buffer:
     for param in main.params:
         if param.name == io.buffer and isinstance(param.value, tir.Buffer):
             return param.value
-    raise InternalError(f"the tensor {io.name} has no place in the planned module ({io.buffer})")
+    raise InternalError(f"the planned module has no buffer {io.buffer} for the tensor {io.name}")

@@ -38,14 +38,14 @@ def print_multi_device_main(emitter: FunctionEmitter, main: tir.PrimFunc, *, fal
 
 def _device_call_macros(emitter: FunctionEmitter) -> str:
     out = CWriter()
-    out.comment(["A step of a device's life that the application may leave out."])
+    out.comment(["Calls an optional function of a device."])
     name = emitter.names.c("told")
     with out.function(f"static int32_t {name}(int32_t (*step)(void *context), void *context)"):
         out.line("return step == NULL ? 0 : step(context);")
     return out.text()
 
 
-# ---- what a device does ------------------------------------------------------------------------
+# ---- functions of the devices ------------------------------------------------------------------
 
 
 def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls) -> str:
@@ -113,8 +113,8 @@ def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
     """Print the function with which a core performs one of the copies."""
     out, names = CWriter(), emitter.names
     with out.function(emitter.definitions.on_device(device.name)):
-        made = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
-        out.line(f"const struct {names.prefix}_transfer copy = {made};")
+        copies = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
+        out.line(f"const struct {names.prefix}_transfer copy = {copies};")
         with out.block("if (copy.size_bytes != 0u)"):
             out.line("(void)memcpy(copy.to, copy.from, copy.size_bytes);")
     return out.text()

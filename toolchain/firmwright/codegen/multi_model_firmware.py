@@ -127,32 +127,32 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
     """Raise UsageError if the modules cannot be combined in one firmware."""
     names = [to_c_identifier(module.name) for module in modules]
     if len(names) < 2:
-        raise UsageError("a bundle holds at least two models.")
+        raise UsageError("a firmware with several models needs at least two.")
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two models of the bundle are called {name}.", hint="--name.")
+            raise UsageError(f"two models have the name {name}.", hint="--name.")
     for module in modules:
         if not module.attrs.get("link_params", True):
             raise UsageError(
-                "a bundle links the constants of its models.",
+                "several models require linked constants.",
                 where=module.name,
                 hint="compile without --no-link-params.",
             )
         if module.io.stream_input_rows:
             raise UsageError(
-                "a bundle takes its inputs as a whole.",
+                "several models do not support row-streamed inputs.",
                 where=module.name,
                 hint="compile without --stream-input-rows.",
             )
         if _has_devices(module):
             raise UsageError(
-                "each model of a bundle runs on one core.",
+                "several models do not support multiple devices.",
                 where=module.name,
-                hint="compile without --devices, and without engines.",
+                hint="compile without --devices and accelerators.",
             )
         if constant_pools(module):
             raise UsageError(
-                "a bundle keeps the constants of its models where the program is.",
+                "several models do not support constant pools.",
                 where=module.name,
                 hint="compile without --const-pool.",
             )
@@ -191,5 +191,5 @@ def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
 def _interface(module: IRModule) -> ModelInterface:
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
-        raise InternalError(f"the entry of module {module.name} is no AOT main")
+        raise InternalError(f"the entry of module {module.name} is not an AOT main")
     return build_interface(module, main, ModelNames(to_c_identifier(module.name)))

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError
+from firmwright.codegen.buffer_bindings import MemoryBinding
 from firmwright.codegen.c_names import LocalScope
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.expr_printer import ExprPrinter, MemoryBinding
+from firmwright.codegen.expr_printer import ExprPrinter
 from firmwright.codegen.function_printer import AotMainPrinter, FunctionEmitter
 from firmwright.codegen.model_interface import FunctionSignatures, StreamedInput
 from firmwright.ir import tir
@@ -38,7 +39,7 @@ def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -
     """Print the interface functions and the static function for one iteration."""
     rows = emitter.interface.rows
     if rows is None:
-        raise InternalError(f"{function.name} does not take its input by rows")
+        raise InternalError(f"{function.name} has no row-streamed input")
     return _RowStreamingPrinter(
         emitter, function, rows, _split_at_row_loop(function.body, rows)
     ).text()
@@ -53,11 +54,11 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
             return _split_at_row_loop(body, rows).inside(lambda part: replace(stmt, body=part))
         case tir.Seq(stmts):
             index = next(i for i, part in enumerate(stmts) if _reads(part, rows))
-            found = _split_at_row_loop(stmts[index], rows)
+            inner = _split_at_row_loop(stmts[index], rows)
             return replace(
-                found,
-                before=tir.Seq((*stmts[:index], found.before)),
-                after=tir.Seq((found.after, *stmts[index + 1 :])),
+                inner,
+                before=tir.Seq((*stmts[:index], inner.before)),
+                after=tir.Seq((inner.after, *stmts[index + 1 :])),
             )
         case _:
             raise InternalError("the input is read outside of a loop over its rows")
@@ -118,8 +119,8 @@ class _RowStreamingPrinter:
 
         out.comment(
             [
-                "Takes in row `step` of the input, or padding when there is none, and makes every",
-                "row that is due then.",
+                "Consumes row `step` of the input, or padding after the last row, and computes all",
+                "rows that depend on it.",
             ]
         )
         with out.function(self._signatures.step):
@@ -179,7 +180,7 @@ class _RowStreamingPrinter:
             out.line(f"return {self._name('finish')}(out, {self._more});")
 
     def _handed_on(self, out: CWriter, call: str) -> None:
-        """Print a call whose nonzero status ends the function."""
+        """Print a call; a nonzero status ends the function."""
         out.line(f"const int32_t status = {call};")
         with out.block("if (status != 0)"):
             out.line("return status;")

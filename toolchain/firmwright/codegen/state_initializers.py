@@ -14,15 +14,15 @@ from firmwright.codegen.model_interface import ModelInterface
 def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
     """Format the arrays `NAME_initial_FIELD`, placed in `section` if given."""
     out = CWriter()
-    for kept in interface.state:
-        if kept.fill is not None:
+    for tensor in interface.state:
+        if tensor.fill is not None:
             continue
-        name = f"{interface.names.prefix}_initial_{kept.field}"
+        name = f"{interface.names.prefix}_initial_{tensor.field}"
         if section:
-            alignment = kept.io.type.dtype.size_bytes
+            alignment = tensor.io.type.dtype.size_bytes
             out.line(f'{interface.names.macro("const")}("{section}", {alignment})')
-        out.line(f"static const {kept.c_type} {name}[{kept.io.type.elements}] = {{")
-        for row in format_rows(kept.initial):
+        out.line(f"static const {tensor.c_type} {name}[{tensor.io.type.elements}] = {{")
+        for row in format_rows(tensor.initial):
             out.raw(row)
         out.line("};")
         out.line()

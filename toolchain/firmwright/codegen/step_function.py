@@ -34,18 +34,18 @@ def print_step_function(emitter: FunctionEmitter, function: tir.PrimFunc) -> str
 
 def _check(emitter: FunctionEmitter) -> None:
     io = emitter.interface
-    wrong = {
+    unsupported = {
         "--stream-input-rows": bool(io.rows),
         "--devices": bool(io.devices),
         "constants that are read while kernels run": any(
             pool.scope == "async" for pool in emitter.memory.pools
         ),
     }
-    more = "; rows that are fed are steps already" if io.rows else ""
-    for what, is_so in wrong.items():
+    more = "; feeding rows is already stepwise" if io.rows else ""
+    for feature, is_so in unsupported.items():
         if is_so:
             raise UsageError(
-                f"{what} and --emit-step-api do not go together.",
+                f"{feature} and --emit-step-api do not go together.",
                 where=emitter.module.name,
                 hint=f"leave one of them out{more}.",
             )

@@ -13,15 +13,16 @@ from typing import assert_never
 from firmwright.base.c_identifiers import is_identifier
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
+from firmwright.codegen.buffer_bindings import MemoryBinding, RegisterBinding
 from firmwright.codegen.c_names import LocalScope
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.expr_printer import ExprPrinter, MemoryBinding, RegisterBinding
+from firmwright.codegen.expr_printer import ExprPrinter
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.traversal import children, walk
 
 ConstantSymbol = Callable[[str], str]
-"""Name in the module's table of constants -> C expression for its array."""
+"""Maps the name of a constant to the C expression of its array."""
 
 _COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xor": "^="}
 
@@ -42,7 +43,7 @@ class StmtPrinter:
         self.used_names: set[str] = set()
 
     def body(self, stmt: tir.Stmt) -> None:
-        """Print the body of a function whose parameters are declared."""
+        """Print the body of a function after its parameters were declared."""
         collect_used_names(stmt, self.used_names)
         self.stmt(stmt)
 
@@ -98,7 +99,7 @@ class StmtPrinter:
         self._declare_mentioned(node)
         start, end = node.start, fold_index("add", node.start, node.extent)
         if any(isinstance(part, tir.BufferLoad) for part in walk(end)):
-            # TIR reads the bounds once; what they read may change during the loop.
+            # TIR evaluates the bounds once, but their operands may change during the loop.
             end_name = self.scope.unique(f"{node.var.name}_end")
             self._declare(node.var.dtype, end_name, end)
             end_text = end_name
@@ -262,7 +263,7 @@ def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
-    """Collect the names of variables and buffers whose declarations are needed."""
+    """Collect the names of variables and buffers that need declarations."""
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)
