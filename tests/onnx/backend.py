@@ -1,15 +1,15 @@
-"""The node tests that the package `onnx` ships: imported, compiled to C, run, compared.
+"""The node tests of the package `onnx`: imported, compiled to C, run, and compared.
 
     PYTHONPATH=toolchain python tests/onnx/backend.py [--update] [--no-c] [PREFIX...]
     PYTHONPATH=toolchain python tests/onnx/backend.py --board mps2-an386
 
-The second form runs a test of each operator that we translate, on that board.
+The second form runs one test of each supported operator on the board.
 
-A test passes if the generated C gives the expected outputs within the test's own tolerance. Where
-an operator needs an operand to be known, such as a shape, and the test has it as an input, that is
-bound as a constant from the test's data (`--fix-input`); those tests are counted apart. What we do
-not take is listed in skips.txt, each with the reason that the compiler gives; rows.txt has the test
-that stands for each operator that we translate. --update writes both.
+A test passes if the generated C gives the expected outputs within the test's tolerance. If an
+operator needs a constant operand, such as a shape, and the test has it as an input, the input is
+fixed to the test's data (`--fix-input`); these tests are counted separately. skips.txt lists
+unsupported tests with the compiler's reason, rows.txt the representative test of each supported
+operator. --update writes both.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx_models import GRAPH_PASSES
 
 import onnx
 from firmwright.base.errors import FirmwrightError, UnsupportedError
@@ -36,7 +37,6 @@ from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph import PASSES
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, numpy_helper
@@ -53,7 +53,7 @@ BEFORE_LOWERING = "rematerialize"
 
 @dataclass(frozen=True, slots=True)
 class NodeTest:
-    """One test: the model's file, inputs and expected outputs by position, tolerance."""
+    """One test: model file, inputs and expected outputs by position, and tolerance."""
 
     name: str
     model: bytes
@@ -65,8 +65,8 @@ class NodeTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A test that is supported, as a module; `is_bound`: some inputs are constants."""
+class SupportedTest:
+    """A supported test as a module; `is_bound` if some inputs are constants."""
 
     test: NodeTest
     module: IRModule
@@ -74,21 +74,21 @@ class Taken:
 
     @property
     def sample(self) -> dict[str, Array]:
-        given = dict(zip(self.test.input_names, self.test.inputs, strict=True))
+        values = dict(zip(self.test.input_names, self.test.inputs, strict=True))
         entry = self.module.entry
         assert isinstance(entry, Function)
-        return {value.name: np.asarray(given[value.name]) for value in entry.params}
+        return {value.name: np.asarray(values[value.name]) for value in entry.params}
 
 
 class _AnyOf(str):
-    """What the package compares operators with to choose the tests of one: here of several."""
+    """A string that compares equal to several operators, for the package's test selection."""
 
     __slots__ = ("ops",)
 
     def __new__(cls, ops: Iterable[str]) -> _AnyOf:
-        made = super().__new__(cls, " ".join(ops))
-        made.ops = frozenset(ops)  # type: ignore[attr-defined]  # a slot
-        return made
+        text = super().__new__(cls, " ".join(ops))
+        text.ops = frozenset(ops)  # type: ignore[attr-defined]  # a slot
+        return text
 
     def __ne__(self, other: object) -> bool:
         return other not in self.ops  # type: ignore[attr-defined]  # a slot
@@ -96,10 +96,10 @@ class _AnyOf(str):
     __hash__ = str.__hash__
 
 
-def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
-    """The tests of these operators, of all if none is named.
+def collect_tests(ops: Iterable[str] = ()) -> list[NodeTest]:
+    """Return the tests of these operators, by default of all.
 
-    The package makes its tests while their modules are imported, so those go before each time.
+    The package creates its tests when their modules are imported, so these are unloaded first.
     """
     for name in [name for name in sys.modules if name.startswith(f"{_NODE_TESTS}.")]:
         del sys.modules[name]
@@ -108,7 +108,7 @@ def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 
-        found = collect_testcases(_AnyOf(ops) if ops else None)
+        cases = collect_testcases(_AnyOf(ops) if ops else None)
 
     def array(item: Any) -> Any:
         """Some tests hold a message where all others hold an array."""
@@ -124,7 +124,7 @@ def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
             case.rtol if case.rtol is not None else 1e-3,
             case.atol if case.atol is not None else 1e-7,
         )
-        for case in found
+        for case in cases
     ]
 
 
@@ -133,11 +133,11 @@ def collected(ops: Iterable[str] = ()) -> list[NodeTest]:
 
 def _imported(test: NodeTest, bound: Iterable[int]) -> IRModule:
     rows = list(enumerate(zip(test.input_names, test.inputs, strict=True)))
-    given = ModelOverrides(
+    overrides = ModelOverrides(
         {n: np.shape(x) for k, (n, x) in rows if k not in bound and isinstance(x, np.ndarray)},
         {n: np.asarray(x) for k, (n, x) in rows if k in bound},
     )
-    data = preprocess_model(test.model, test.name, given)
+    data = preprocess_model(test.model, test.name, overrides)
     return import_onnx(data, test.name, "test", op_table())
 
 
@@ -145,17 +145,17 @@ def _wants_constants(error: UnsupportedError) -> bool:
     return any("constant" in item.why for item in error.items)
 
 
-def taken(test: NodeTest) -> Taken | str:
-    """The test as a module, or why it is not supported."""
+def import_test(test: NodeTest) -> SupportedTest | str:
+    """Return the test as a module, or the reason why it is not supported."""
     arrays = [k for k, x in enumerate(test.inputs) if isinstance(x, np.ndarray | np.generic)]
-    known = [k for k in arrays if k]
-    whole = [k for k in known if test.inputs[k].dtype.kind in "iub"]
-    short = [k for k in known if test.inputs[k].ndim < 2]
-    # At last the first operand too, such as the shape of what is filled.
+    operands = [k for k in arrays if k]
+    whole = [k for k in operands if test.inputs[k].dtype.kind in "iub"]
+    short = [k for k in operands if test.inputs[k].ndim < 2]
+    # Finally the first operand too, such as the shape of a fill.
     line = [k for k in arrays if test.inputs[k].ndim < 2]
     for bound in ((), whole, sorted({*whole, *short}), sorted({*whole, *line})):
         try:
-            return Taken(test, _imported(test, bound), bool(bound))
+            return SupportedTest(test, _imported(test, bound), bool(bound))
         except UnsupportedError as error:
             reason = "; ".join(dict.fromkeys(f"{i.op}: {i.why}" for i in error.items))
             if not _wants_constants(error):
@@ -165,8 +165,8 @@ def taken(test: NodeTest) -> Taken | str:
     return reason
 
 
-def wrong(test: NodeTest, results: Sequence[Array]) -> str:
-    """What is wrong with the results; "" if nothing is."""
+def describe_mismatch(test: NodeTest, results: Sequence[Array]) -> str:
+    """Describe the difference of the results from the expected ones; "" if there is none."""
     if len(results) != len(test.outputs):
         return f"{len(results)} outputs of {len(test.outputs)}"
     for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
@@ -179,19 +179,19 @@ def wrong(test: NodeTest, results: Sequence[Array]) -> str:
     return ""
 
 
-def by_reference(item: Taken) -> str:
-    """What is wrong with the result of the operators' numpy references."""
+def reference_mismatch(item: SupportedTest) -> str:
+    """Describe the mismatch of the operators' numpy references."""
     entry = item.module.entry
     assert isinstance(entry, Function)
     values = evaluate_graph(item.module, item.sample, op_table(), INTRINSICS)
-    return wrong(item.test, [values[value.name] for value in entry.results])
+    return describe_mismatch(item.test, [values[value.name] for value in entry.results])
 
 
 # ---- many in one image -------------------------------------------------------------------------
 
 
-def merged(modules: Sequence[IRModule]) -> IRModule:
-    """The modules' graphs side by side; names get a number in front."""
+def merge_modules(modules: Sequence[IRModule]) -> IRModule:
+    """Return one module with all graphs; names get a number as prefix."""
     constants, params, body, results = {}, [], [], []
     for number, module in enumerate(modules):
         entry = module.entry
@@ -217,18 +217,18 @@ def merged(modules: Sequence[IRModule]) -> IRModule:
     return IRModule("cases", {"main": main}, constants, attrs={"entry": "main"})
 
 
-def compiled_for(module: IRModule, board: str) -> Compilation:
-    """A compilation without the search for an order, which has nothing to find here."""
-    given = {"board": board, "planner": "greedy_by_size"}
-    module = configure_module(module, load_board(board), Options(**given))
-    for step in PASSES:
+def compile_module(module: IRModule, board: str) -> Compilation:
+    """Compile without the search for a run order, which cannot improve these modules."""
+    options = {"board": board, "planner": "greedy_by_size"}
+    module = configure_module(module, load_board(board), Options(**options))
+    for step in GRAPH_PASSES:
         module = step(module)
-    return compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
+    return compile_for(module.with_attrs(stage=BEFORE_LOWERING), **options)
 
 
-def grouped(items: Sequence[Taken]) -> Iterator[list[Taken]]:
-    """Tests that make one image together, in order."""
-    group: list[Taken] = []
+def group_tests(items: Sequence[SupportedTest]) -> Iterator[list[SupportedTest]]:
+    """Yield groups of tests that form one image, in order."""
+    group: list[SupportedTest] = []
     calls = 0
     for item in items:
         entry = item.module.entry
@@ -242,55 +242,55 @@ def grouped(items: Sequence[Taken]) -> Iterator[list[Taken]]:
         yield group
 
 
-def in_c(items: Sequence[Taken], board: str = "host") -> dict[str, str]:
-    """What is wrong with each test's results, by name, in one compiled image."""
-    compiled = compiled_for(merged([item.module for item in items]), board)
+def compiled_mismatches(items: Sequence[SupportedTest], board: str = "host") -> dict[str, str]:
+    """Return the mismatches of all tests in one compiled image, by test name."""
+    compiled = compile_module(merge_modules([item.module for item in items]), board)
     sample = {
         f"{k}.{name}": array for k, item in enumerate(items) for name, array in item.sample.items()
     }
     with open_session(compiled, in_process=board == "host") as session:
         (results,) = session.run_all([sample])
-    found = {}
+    errors = {}
     for number, item in enumerate(items):
         entry = item.module.entry
         assert isinstance(entry, Function)
         own = [results[f"{number}.{value.name}"] for value in entry.results]
-        found[item.test.name] = wrong(item.test, own)
-    return found
+        errors[item.test.name] = describe_mismatch(item.test, own)
+    return errors
 
 
 # ---- a row for each operator ---------------------------------------------------------------------
 
 
 def operators_of(test: NodeTest) -> set[str]:
-    """The operators of the test's model, as the frontend names them."""
+    """Return the operators of the test's model by their names in the frontend."""
     nodes = onnx.load_from_string(test.model).graph.node
     plain = ("", "ai.onnx")
     return {n.op_type if n.domain in plain else f"{n.domain}:{n.op_type}" for n in nodes}
 
 
-def conformance(tests: Iterable[NodeTest]) -> dict[str, list[Taken]]:
-    """For each operator that we translate the shortest of its tests; none where there is none."""
-    found: dict[str, list[Taken]] = {name: [] for name in onnx_importers()}
-    left_out = skips()
+def conformance(tests: Iterable[NodeTest]) -> dict[str, list[SupportedTest]]:
+    """Return the tests of each supported operator, the shortest first."""
+    by_operator: dict[str, list[SupportedTest]] = {name: [] for name in onnx_importers()}
+    left_out = read_skips()
     for test in tests:
-        own = operators_of(test) & found.keys()
-        item = taken(test) if own and test.name not in left_out else ""
-        if isinstance(item, Taken):
+        own = operators_of(test) & by_operator.keys()
+        item = import_test(test) if own and test.name not in left_out else ""
+        if isinstance(item, SupportedTest):
             for name in own:
-                found[name].append(item)
-    return {name: sorted(items, key=_length)[:1] for name, items in found.items()}
+                by_operator[name].append(item)
+    return {name: sorted(items, key=_length)[:1] for name, items in by_operator.items()}
 
 
 def all_tests() -> list[NodeTest]:
-    """Those of the package and ours."""
+    """Return the tests of the package and our own."""
     from own_cases import own_cases
 
-    return [*collected(), *own_cases()]
+    return [*collect_tests(), *own_cases()]
 
 
-def _length(item: Taken) -> tuple[bool, int, int, str]:
-    """What is computed comes before what is bound, the short before the long."""
+def _length(item: SupportedTest) -> tuple[bool, int, int, str]:
+    """Order tests without fixed inputs first, then by size."""
     entry = item.module.entry
     assert isinstance(entry, Function)
     return not entry.params, item.is_bound, len(entry.body), item.test.name
@@ -299,22 +299,22 @@ def _length(item: Taken) -> tuple[bool, int, int, str]:
 # ---- the command -------------------------------------------------------------------------------
 
 
-def listed(path: Path) -> dict[str, str]:
-    """A committed list."""
+def read_list(path: Path) -> dict[str, str]:
+    """Read a committed list."""
     rows = (line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines())
     return {row[0]: row[1] for row in rows}
 
 
-def skips() -> dict[str, str]:
-    """Of each test that is left out the reason."""
-    return listed(SKIPS)
+def read_skips() -> dict[str, str]:
+    """Return the reason of each skipped test."""
+    return read_list(SKIPS)
 
 
 def _update(skipped: dict[str, str]) -> None:
-    """Writes both lists: what is left out, and the test that stands for each operator."""
+    """Write both lists: skipped tests, and the representative test of each operator."""
     _write(SKIPS, skipped)
-    found = conformance(all_tests())
-    _write(ROWS, {name: items[0].test.name for name, items in found.items() if items})
+    by_operator = conformance(all_tests())
+    _write(ROWS, {name: items[0].test.name for name, items in by_operator.items() if items})
 
 
 def _write(path: Path, rows: dict[str, str]) -> None:
@@ -322,11 +322,16 @@ def _write(path: Path, rows: dict[str, str]) -> None:
 
 
 def on_board(board: str) -> int:
-    """Runs the rows of all operators on `board`; 1 where one fails or is missing."""
+    """Run the representative tests on `board`; return 1 if one fails or is missing."""
     rows = conformance(all_tests())
-    items = list({item.test.name: item for found in rows.values() for item in found}.values())
-    missing = sorted(name for name, found in rows.items() if not found)
-    failures = {n: why for group in grouped(items) for n, why in in_c(group, board).items() if why}
+    items = list({item.test.name: item for tests_of in rows.values() for item in tests_of}.values())
+    missing = sorted(name for name, tests_of in rows.items() if not tests_of)
+    failures = {
+        n: why
+        for group in group_tests(items)
+        for n, why in compiled_mismatches(group, board).items()
+        if why
+    }
     for name, why in failures.items():
         print(f"FAILED {name}: {why[:300]}")
     print(
@@ -337,20 +342,20 @@ def on_board(board: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the tests whose names begin so; 1 where one fails."""
+    """Run the tests whose names have one of the prefixes; return 1 if one fails."""
     warnings.simplefilter("ignore")
     if "--board" in arguments:
         return on_board(arguments[list(arguments).index("--board") + 1])
     prefixes = tuple(f"test_{word}" for word in arguments if not word.startswith("-"))
-    tests = [test for test in collected() if not prefixes or test.name.startswith(prefixes)]
-    found = {test.name: taken(test) for test in tests}
-    items = [item for item in found.values() if isinstance(item, Taken)]
-    skipped = {name: why for name, why in found.items() if isinstance(why, str)}
-    failures = {item.test.name: why for item in items if (why := by_reference(item))}
+    tests = [test for test in collect_tests() if not prefixes or test.name.startswith(prefixes)]
+    results = {test.name: import_test(test) for test in tests}
+    items = [item for item in results.values() if isinstance(item, SupportedTest)]
+    skipped = {name: why for name, why in results.items() if isinstance(why, str)}
+    failures = {item.test.name: why for item in items if (why := reference_mismatch(item))}
     done = 0
-    for group in grouped(items) if "--no-c" not in arguments else ():
+    for group in group_tests(items) if "--no-c" not in arguments else ():
         try:
-            failures |= {name: why for name, why in in_c(group).items() if why}
+            failures |= {name: why for name, why in compiled_mismatches(group).items() if why}
         except FirmwrightError as error:
             failures |= dict.fromkeys((item.test.name for item in group), str(error))
         done += len(group)

@@ -1,4 +1,4 @@
-"""Small ONNX models as exporters write them: what the tests of the frontend are made of."""
+"""Small ONNX models, structured like exporters' output, for the tests of the frontend."""
 
 from __future__ import annotations
 
@@ -9,13 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 import onnx
+from firmwright.passes.graph import (
+    cse,
+    dce,
+    fold_pad,
+    fold_scale,
+    fold_transpose,
+    fuse_activations,
+    fuse_expressions,
+    sink_transposes,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 
 
+GRAPH_PASSES = tuple(
+    step.PASS
+    for step in (
+        cse,
+        sink_transposes,
+        fold_scale,
+        fuse_activations,
+        fuse_expressions,
+        fold_transpose,
+        fold_pad,
+        dce,
+    )
+)
+"""The graph passes that need only the module, in their order."""
+
+
 class Net:
-    """Collects nodes and weights; every layer gives the name of its result."""
+    """A collector of nodes and weights; every layer returns the name of its result."""
 
     def __init__(self, seed: int = 0, opset: int = 17) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
@@ -64,9 +90,9 @@ class Net:
     def model(self, *outputs: str) -> bytes:
         infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "net", self.inputs, infos, self.weights)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
-        made.ir_version = 8
-        inferred = onnx.shape_inference.infer_shapes(made)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        model.ir_version = 8
+        inferred = onnx.shape_inference.infer_shapes(model)
         return bytes(inferred.SerializeToString())
 
 
@@ -144,7 +170,7 @@ def sequence_net() -> bytes:
 
 
 def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
-    """Integers between QuantizeLinear and DequantizeLinear, as quantization tools write them."""
+    """Operators between QuantizeLinear and DequantizeLinear, as quantization tools write them."""
     net = Net(5)
     x = quantized_tensor(net, net.input("image", (1, 2, 10, 10)), 0.02, unsigned)
     x = quantized_conv(net, x, 2, 6, (3, 3), 0.03, unsigned, channels_axis, pads=[1] * 4)
@@ -193,7 +219,7 @@ def quantized_conv(
     per_channel: bool,
     **attrs: Any,
 ) -> str:
-    """A convolution with a relu, its bias in reals."""
+    """A convolution with relu and a float bias."""
     shape = (filters, channels // attrs.get("group", 1), *size)
     w = quantized_weights(net, shape, 0 if per_channel else None)
     y = net.node("Relu", net.node("Conv", x, w, net.random(filters, scale=0.2), **attrs))
@@ -234,7 +260,7 @@ def mobilenet() -> bytes:
 
 
 def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
-    """Patches of an image, a token before them, one block of attention and one of two layers."""
+    """Image patches with a class token, one attention block and one feed-forward block."""
     net = Net(12)
     depth = width // heads
 
@@ -268,7 +294,7 @@ def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
 
 
 def shuffled_net() -> bytes:
-    """Halves of the channels, of which one is worked on, joined and shuffled; twice."""
+    """Channel halves, one of them processed, concatenated and shuffled; twice."""
     net = Net(13)
     x = net.input("image", (1, 3, 8, 8))
     x = net.node("Relu", net.conv(x, 3, 16, (3, 3), pads=[1] * 4))
@@ -285,13 +311,13 @@ def shuffled_net() -> bytes:
 
 
 def two_heads_net() -> bytes:
-    """A detector's heads over two sizes, joined to one list of boxes, which is cut up again."""
+    """Detector heads of two sizes, concatenated to one list of boxes that is split again."""
     net = Net(15)
     x = net.input("image", (1, 3, 16, 16))
 
     def head(x: str, boxes: int) -> str:
-        found = net.node("Transpose", net.conv(x, 8, 12, (1, 1)), perm=[0, 2, 3, 1])
-        return str(net.node("Reshape", found, net.weight(np.array([1, boxes, 6], np.int64))))
+        boxes_last = net.node("Transpose", net.conv(x, 8, 12, (1, 1)), perm=[0, 2, 3, 1])
+        return str(net.node("Reshape", boxes_last, net.weight(np.array([1, boxes, 6], np.int64))))
 
     large = net.node("Relu", net.conv(x, 3, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))
     small = net.node("Relu", net.conv(large, 8, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))

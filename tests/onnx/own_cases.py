@@ -1,7 +1,7 @@
-"""Node tests of our own, for operators of which the package `onnx` has none that we take.
+"""Our own node tests, for supported operators without a test in the package `onnx`.
 
-Each is what `backend.py` collects from the package: a model of one node, inputs, and what the
-package's reference implementation makes of them.
+Each has the form of the package's tests: a model of one node, inputs, and the results of the
+package's reference implementation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHOLE = np.array([[3, -1, 4], [1, 5, -9]], np.int64)
 
 
 def own_cases() -> Iterator[NodeTest]:
-    """All of them; seeded."""
+    """Yield all cases; the random numbers are seeded."""
     yield _case("cumsum", "CumSum", [FLOATS, _known(np.int64(1))], exclusive=1)
     yield _case("einsum", "Einsum", [FLOATS, FLOATS.T.copy()], equation="ij,jk->ik")
     image = FLOATS.reshape(1, 2, 3, FEATURES)
@@ -101,7 +101,7 @@ def _tree_ensemble() -> NodeTest:
 
 
 def _loop() -> NodeTest:
-    """Three rounds that double a tensor and keep what it was."""
+    """Three iterations that double a tensor and collect its earlier values."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["going"], ["goes_on"]),
@@ -122,15 +122,15 @@ def _loop() -> NodeTest:
     )
     operands = [_known(np.int64(3)), _known(np.bool_(True)), FLOATS]
     # The package's implementation joins what is kept along an axis that is there already.
-    kept = np.stack([FLOATS, 2 * FLOATS, 4 * FLOATS])
-    return _case("loop", "Loop", operands, outputs=2, expected=[8 * FLOATS, kept], body=body)
+    history = np.stack([FLOATS, 2 * FLOATS, 4 * FLOATS])
+    return _case("loop", "Loop", operands, outputs=2, expected=[8 * FLOATS, history], body=body)
 
 
 # ---- how they are made ---------------------------------------------------------------------------
 
 
 def _known(value: Any) -> tuple[Array]:
-    """An operand that the model holds itself."""
+    """An operand that is a constant of the model."""
     return (np.asarray(value),)
 
 
@@ -147,7 +147,7 @@ def _case(
 ) -> NodeTest:
     names = [f"x{k}" for k in range(len(operands))]
     results = [f"y{k}" for k in range(outputs)]
-    given = {n: x for n, x in zip(names, operands, strict=True) if not isinstance(x, tuple)}
+    feeds = {n: x for n, x in zip(names, operands, strict=True) if not isinstance(x, tuple)}
     held = [
         numpy_helper.from_array(x[0], n)
         for n, x in zip(names, operands, strict=True)
@@ -158,14 +158,14 @@ def _case(
         name,
         [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-            for n, x in given.items()
+            for n, x in feeds.items()
         ],
         [helper.make_empty_tensor_value_info(n) for n in results],
         held,
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(ML, ml_opset)]
     model = helper.make_model(graph, opset_imports=opsets)
-    return _with_outputs(name, model, given, expected)
+    return _with_outputs(name, model, feeds, expected)
 
 
 def _of_model(name: str, data: bytes) -> NodeTest:
@@ -176,10 +176,10 @@ def _of_model(name: str, data: bytes) -> NodeTest:
 
 
 def _with_outputs(
-    name: str, model: Any, given: dict[str, Array], expected: list[Array] | None = None
+    name: str, model: Any, feeds: dict[str, Array], expected: list[Array] | None = None
 ) -> NodeTest:
-    """`expected` is for what the package's implementation lacks, or does unlike the standard."""
-    outputs = expected or ReferenceEvaluator(model).run(None, given)
+    """Make a case; `expected` replaces a missing or non-conforming reference implementation."""
+    outputs = expected or ReferenceEvaluator(model).run(None, feeds)
     data = bytes(model.SerializeToString())
-    names, inputs = tuple(given), tuple(given.values())
+    names, inputs = tuple(feeds), tuple(feeds.values())
     return NodeTest(f"own_{name}", data, names, inputs, tuple(outputs), 1e-3, 1e-5)

@@ -1,4 +1,4 @@
-"""Trees, linear models and support vectors: ONNX Runtime, references, both kernels, generated C."""
+"""Trees, linear models and support vector machines: ONNX Runtime, references, generated C."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> by
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
-    made = helper.make_model(graph, opset_imports=opsets)
-    made.ir_version = 8
-    return bytes(made.SerializeToString())
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
 
 
 def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
-    """Trees of every shape and kind of branch, some with missing values on the true side."""
+    """Build trees of random shapes and branch modes, some with missing values on the true side."""
     rng = np.random.Generator(np.random.PCG64(seed))
     nodes: list[tuple[Any, ...]] = []
     weights: list[tuple[int, int, int, float]] = []
     for tree in range(6):
-        wanted, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
+        branches, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
         while waiting:
             node = waiting.pop(0)
-            if wanted == 0:
+            if branches == 0:
                 nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0, 0))
                 weights += [(tree, node, k, float(rng.normal())) for k in range(outputs)]
                 continue
-            wanted -= 1
+            branches -= 1
             value = float(rng.integers(-6, 7)) / 4 if on_grid else float(np.float32(rng.normal()))
             mode, feature = MODES[rng.integers(4)], int(rng.integers(FEATURES))
             missing = int(rng.integers(2))
@@ -81,7 +81,7 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
 
 
 def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
-    """Values on, beside and far from thresholds, both zeros, the infinities, and missing ones."""
+    """Return values at, near and far from thresholds, zeros, infinities, and missing values."""
     rng = np.random.Generator(np.random.PCG64(seed))
     x = (rng.integers(-7, 8, (ROWS, features)) / 4).astype(np.float32)
     x[::4] = rng.normal(size=x[::4].shape)
@@ -112,7 +112,7 @@ def tree_call(module: IRModule) -> OpCall:
 
 
 @every_forest
-def test_every_row_falls_into_the_leaves_that_onnx_runtime_finds(name: str) -> None:
+def test_every_row_reaches_the_leaves_of_onnx_runtime(name: str) -> None:
     data, x = FORESTS[name](), rows_of()
     (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
     got = results(imported(data), {"x": x})
@@ -123,7 +123,7 @@ def test_every_row_falls_into_the_leaves_that_onnx_runtime_finds(name: str) -> N
 
 
 @every_forest
-def test_tables_and_code_add_up_the_same_bits(name: str) -> None:
+def test_tables_and_code_give_identical_bits(name: str) -> None:
     described = tree_call(imported(FORESTS[name]()))
     x = rows_of(1)
     constants = [described.constant(k) for k in range(1, 7)]
@@ -143,7 +143,7 @@ def test_tables_and_code_add_up_the_same_bits(name: str) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")])
-def test_generated_c_falls_into_the_same_leaves(name: str, goal: str) -> None:
+def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     module, x = optimized(imported(FORESTS[name]())), rows_of(2)
     compiled = compile_for(module, "host", optimize=goal)
     with open_session(compiled, in_process=True) as session:
@@ -157,7 +157,7 @@ def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
         imported(data)
 
 
-def test_the_operator_that_replaces_both_finds_the_same_leaves() -> None:
+def test_tree_ensemble_reaches_the_same_leaves() -> None:
     def tensor(*values: float, dtype: Any = np.float32) -> Any:
         return numpy_helper.from_array(np.array(values, dtype))
 
@@ -178,11 +178,11 @@ def test_the_operator_that_replaces_both_finds_the_same_leaves() -> None:
 
 
 @pytest.mark.parametrize("name", ["nodes_values", "class_weights", "nodes_truenodeids"])
-def test_a_forest_whose_lists_do_not_fit_is_refused(name: str) -> None:
+def test_a_forest_with_inconsistent_lists_is_refused(name: str) -> None:
     model = onnx.load_from_string(FORESTS["classes"]())
-    (found,) = (item for item in model.graph.node[0].attribute if item.name == name)
-    kept = found.floats if found.floats else found.ints
-    del kept[-1]
+    (attribute,) = (item for item in model.graph.node[0].attribute if item.name == name)
+    values = attribute.floats if attribute.floats else attribute.ints
+    del values[-1]
     with pytest.raises(UnsupportedError):
         imported(model.SerializeToString())
 
@@ -191,7 +191,7 @@ def test_a_forest_whose_lists_do_not_fit_is_refused(name: str) -> None:
 
 
 def learned(kind: str) -> Any:
-    """An estimator of scikit-learn, and whether it learns classes."""
+    """Return a fitted estimator of scikit-learn, and whether it is a classifier."""
     pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
     from sklearn import cluster, ensemble, linear_model, naive_bayes, neural_network, svm
     from sklearn.impute import SimpleImputer
@@ -222,7 +222,7 @@ def learned(kind: str) -> Any:
     ["forest", "regression_forest", "boosting", "logistic", "linear", "vectors",
      "vector_regression", "bayes", "means", "perceptron"],
 )  # fmt: skip
-def test_a_model_of_scikit_learn_gives_what_onnx_runtime_gives(kind: str, classes: Any) -> None:
+def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None:
     if classes == "names" and kind not in ("forest", "logistic"):
         pytest.skip("labels are numbers here")
     model = learned(kind)
@@ -251,7 +251,7 @@ def test_a_model_of_scikit_learn_gives_what_onnx_runtime_gives(kind: str, classe
 @pytest.mark.deep
 @pytest.mark.qemu
 def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
-    """At most 3,500 instructions a prediction; or at most 8 bytes of flash a branch."""
+    """Check at most 3,500 instructions per prediction, or at most 8 bytes of flash per branch."""
     pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
     from skl2onnx import to_onnx
     from sklearn.datasets import make_classification

@@ -1,4 +1,4 @@
-"""Where elements lie: transpositions that are left, copies that are not, calls made once."""
+"""Layout passes on ONNX models: remaining transposes and copies, duplicate calls."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def counts(module: IRModule) -> Counter[str]:
 
 
 def instructions(module: IRModule) -> int:
-    """What the cost model says of a run of the calls as they are, without any pass on graphs."""
-    given = {"board": "mps2-an386", "planner": "greedy_by_size"}
-    module = configure_module(module, load_board("mps2-an386"), Options(**given))
-    compiled = compile_for(module.with_attrs(stage=BEFORE_LOWERING), **given)
+    """Return the cost model's instructions of a run without graph passes."""
+    options = {"board": "mps2-an386", "planner": "greedy_by_size"}
+    module = configure_module(module, load_board("mps2-an386"), Options(**options))
+    compiled = compile_for(module.with_attrs(stage=BEFORE_LOWERING), **options)
     return sum(predict_instructions(compiled).values())
 
 
@@ -52,19 +52,19 @@ def instructions(module: IRModule) -> int:
         (shuffled_net, [(0, 2, 3, 1), (0, 1, 2, 4, 3), (0, 1, 2, 4, 3)]),
     ],
 )
-def test_no_transposition_is_left_that_a_person_would_not_write(
+def test_no_redundant_transpose_remains(
     make: Callable[[], bytes], left: Sequence[tuple[int, ...]]
 ) -> None:
     module = imported(make())
     best = optimized(module)
-    found = [call.attrs["perm"] for call in entry_of(best).body if call.op == "transpose"]
-    assert found == list(left)
+    permutations = [call.attrs["perm"] for call in entry_of(best).body if call.op == "transpose"]
+    assert permutations == list(left)
     inputs = sample(module)
     expected, got = results(module, inputs), results(best, inputs)
     assert all(np.allclose(expected[k], got[k], rtol=1e-5, atol=1e-6) for k in expected)
 
 
-def test_what_formulas_read_in_another_order_has_the_same_bits_and_costs_less() -> None:
+def test_permuted_expression_inputs_are_exact_and_cheaper() -> None:
     module = imported(transformer_net())
     laid = sink_transposes.PASS(cse.PASS(module))
     folded = FOLD_TRANSPOSE(laid)
@@ -86,7 +86,7 @@ def test_generated_c_computes_the_transformer() -> None:
         np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_axes_that_a_reshape_joins_are_found_where_they_lie() -> None:
+def test_axes_merged_by_a_reshape_are_recognized() -> None:
     assert group_axes((1, 16, 8, 8), (1, 2, 8, 64)) == [
         (range(1), range(1)), (range(1, 2), range(1, 3)), (range(2, 4), range(3, 4)),
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def test_axes_that_a_reshape_joins_are_found_where_they_lie() -> None:
 
 
 def twice_net() -> bytes:
-    """One convolution written twice, with weights that are equal but not the same."""
+    """Build the same convolution twice, with equal but distinct weights."""
     net = Net(21)
     x = net.input("image", (1, 2, 8, 8))
     w = net.rng.normal(size=(4, 2, 3, 3)).astype(np.float32)
@@ -115,7 +115,7 @@ def twice_net() -> bytes:
     return net.model(net.node("Mul", net.node("Sigmoid", a), net.node("Tanh", b)))
 
 
-def test_a_call_that_is_written_twice_is_made_once() -> None:
+def test_duplicate_calls_are_eliminated() -> None:
     module = imported(twice_net())
     once = cse.PASS(module)
     assert (counts(module)["conv2d"], counts(once)["conv2d"]) == (2, 1)
@@ -125,7 +125,7 @@ def test_a_call_that_is_written_twice_is_made_once() -> None:
     assert instructions(once) < instructions(module)
 
 
-def test_results_are_made_apart_though_they_are_equal() -> None:
+def test_equal_results_remain_distinct_outputs() -> None:
     net = Net(22)
     x = net.input("x", (1, 8))
     module = imported(net.model(net.node("Exp", x), net.node("Exp", x)))
@@ -134,7 +134,7 @@ def test_results_are_made_apart_though_they_are_equal() -> None:
     assert counts(once) == counts(module)
 
 
-def test_a_sum_behind_a_product_is_its_bias() -> None:
+def test_an_addition_after_a_product_becomes_its_bias() -> None:
     module = imported(transformer_net())
     laid = sink_transposes.PASS(module)
     folded = FOLD_SCALE(laid)
@@ -149,7 +149,7 @@ def test_a_sum_behind_a_product_is_its_bias() -> None:
 
 
 @pytest.mark.host_c
-def test_boxes_are_cut_out_of_a_list_without_copies() -> None:
+def test_slices_of_a_concatenation_need_no_copies() -> None:
     module = imported(two_heads_net())
     assert {"split", "strided_slice"} <= set(counts(module))
     compiled = compile_for(module, "host")

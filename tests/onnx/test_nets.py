@@ -1,4 +1,4 @@
-"""Whole ONNX models: import, the passes on graphs, ONNX Runtime, generated C."""
+"""Whole ONNX models: import, graph passes, ONNX Runtime, generated C."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backend import compiled_for, merged
+from backend import compile_module, merge_modules
 from numpy.typing import NDArray
-from onnx_models import NETS, Net, quantized_net
+from onnx_models import GRAPH_PASSES, NETS, Net, quantized_net
 
 import onnx
 from firmwright.base.errors import ModelError, UnsupportedError, UsageError
@@ -24,14 +24,13 @@ from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare
 from firmwright.oracle.reference_runner import run_reference
-from firmwright.passes.graph import PASSES
 from firmwright.schedules.registry import INTRINSICS
 
 Tensors = dict[str, NDArray[np.generic]]
 
 
-def imported(data: bytes, given: ModelOverrides = ModelOverrides()) -> IRModule:
-    return import_onnx(preprocess_model(data, "net.onnx", given), "net.onnx", "net", op_table())
+def imported(data: bytes, overrides: ModelOverrides = ModelOverrides()) -> IRModule:
+    return import_onnx(preprocess_model(data, "net.onnx", overrides), "net.onnx", "net", op_table())
 
 
 def entry_of(module: IRModule) -> Function:
@@ -41,7 +40,7 @@ def entry_of(module: IRModule) -> Function:
 
 
 def optimized(module: IRModule) -> IRModule:
-    for step in PASSES:
+    for step in GRAPH_PASSES:
         module = step(module)
         verify_graph(entry_of(module), module, op_table())
     return module
@@ -64,7 +63,7 @@ every_net = pytest.mark.parametrize("make", NETS.values(), ids=NETS)
 
 
 @every_net
-def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[], bytes]) -> None:
+def test_an_imported_model_matches_onnx_runtime(make: Callable[[], bytes]) -> None:
     data = make()
     module = imported(data)
     inputs = sample(module)
@@ -74,7 +73,7 @@ def test_an_imported_model_computes_what_onnx_runtime_computes(make: Callable[[]
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
-def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool) -> None:
+def test_a_quantized_model_uses_integers_and_is_within_one_step(unsigned: bool) -> None:
     data = quantized_net(unsigned)
     module = optimized(imported(data))
     counts = Counter(call.op for call in entry_of(module).body)
@@ -92,13 +91,13 @@ def test_a_quantised_model_works_on_integers_and_is_within_a_step(unsigned: bool
 
 
 @pytest.mark.host_c
-def test_generated_c_computes_what_the_references_compute() -> None:
+def test_generated_c_matches_the_references() -> None:
     modules = [optimized(imported(make())) for make in (*NETS.values(), quantized_net)]
     inputs = [sample(module) for module in modules]
-    compiled = compiled_for(merged(modules), "host")
-    given = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
+    compiled = compile_module(merge_modules(modules), "host")
+    feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
     with open_session(compiled, in_process=True) as session:
-        (got,) = session.run_all([given])
+        (got,) = session.run_all([feeds])
     for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
         expected = results(module, part)
         own = {name: got[f"{number}.{name}"] for name in expected}
@@ -106,13 +105,13 @@ def test_generated_c_computes_what_the_references_compute() -> None:
 
 
 @pytest.mark.parametrize(("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)])
-def test_no_transposition_is_left_that_a_person_would_not_write(name: str, transposes: int) -> None:
-    """An image of one channel needs none; others one at each end that is an image."""
+def test_no_redundant_transpose_remains(name: str, transposes: int) -> None:
+    """An image of one channel needs none; others need one at each end that is an image."""
     body = entry_of(optimized(imported(NETS[name]()))).body
     assert Counter(call.op for call in body)["transpose"] == transposes
 
 
-def test_normalisation_and_activations_disappear_into_convolutions() -> None:
+def test_normalization_and_activations_are_fused_into_convolutions() -> None:
     body = entry_of(optimized(imported(NETS["residual"]()))).body
     counts = Counter(call.op for call in body)
     assert (counts["conv2d"], counts["relu"]) == (6, 0)
@@ -129,7 +128,7 @@ def open_net() -> bytes:
     return net.model(net.node("Relu", x))
 
 
-def test_open_sizes_are_named_and_can_be_given() -> None:
+def test_open_sizes_are_reported_and_can_be_set() -> None:
     with pytest.raises(UnsupportedError, match=r"axis 0 \(batch\), 2 \(height\) is not fixed"):
         imported(open_net())
     module = imported(open_net(), ModelOverrides({"x": (1, 3, 5, 4)}))
@@ -143,7 +142,7 @@ def test_a_shape_that_contradicts_the_model_is_an_error() -> None:
         imported(open_net(), ModelOverrides({"y": (1, 2)}))
 
 
-def test_everything_that_is_missing_is_reported_at_once() -> None:
+def test_all_unsupported_items_are_reported_at_once() -> None:
     net = Net()
     x = net.input("x", (2, 3))
     first = net.node("NonZero", x)
@@ -153,7 +152,7 @@ def test_everything_that_is_missing_is_reported_at_once() -> None:
     assert {item.op for item in caught.value.items} == {"NonZero", "Det"}
 
 
-def test_an_input_can_be_bound_to_a_constant() -> None:
+def test_an_input_can_be_fixed_to_a_constant() -> None:
     net = Net()
     x, shape = net.input("x", (2, 3)), net.input("shape", (1,), 7)
     data = net.model(net.node("Reshape", x, shape))
@@ -163,7 +162,7 @@ def test_an_input_can_be_bound_to_a_constant() -> None:
     assert [value.type.shape for value in entry_of(module).results] == [(6,)]
 
 
-def test_what_is_no_model_is_said_to_be_broken() -> None:
+def test_invalid_files_are_reported_as_broken() -> None:
     with pytest.raises(ModelError, match="the model is broken"):
         imported(b"\x08\x07 this is no protobuf message")
 
@@ -176,7 +175,7 @@ def test_importing_twice_gives_the_same_module() -> None:
 # ---- files beside the model, modules made of it ------------------------------------------------
 
 
-def test_data_beside_the_model_is_read_from_its_own_folder_alone(tmp_path: Path) -> None:
+def test_external_data_is_read_only_from_the_models_folder(tmp_path: Path) -> None:
     model = onnx.load_from_string(NETS["digits"]())
     onnx.save(
         model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data",
@@ -195,7 +194,7 @@ def test_data_beside_the_model_is_read_from_its_own_folder_alone(tmp_path: Path)
         load_model(tmp_path / "other.onnx")
 
 
-def test_a_module_remembers_the_model_file_beside_it(tmp_path: Path) -> None:
+def test_a_module_records_its_model_file(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(NETS["digits"]())
     loaded = load_model(tmp_path / "net.onnx")
     save_module(loaded.module, tmp_path / "net.fwir")

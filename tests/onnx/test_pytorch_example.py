@@ -1,4 +1,4 @@
-"""The files of examples/03_pytorch, as PyTorch's exporters wrote them: import, int8, C."""
+"""The files of examples/03_pytorch as exported by PyTorch: import, int8, C."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def images() -> list[dict[str, Any]]:
 
 
 def calls(name: str) -> Counter[str]:
-    """The operators that are left, without the views."""
+    """Return the remaining operators without views."""
     module = optimized(load_model(FOLDER / name).module)
-    found = Counter(call.op for call in entry_of(module).body)
-    del found["reshape"]
-    return found
+    counts = Counter(call.op for call in entry_of(module).body)
+    del counts["reshape"]
+    return counts
 
 
 @pytest.mark.parametrize("name", ["digits.onnx", "digits_script.onnx"])
-def test_both_exporters_networks_become_their_layers_and_nothing_else(name: str) -> None:
+def test_networks_of_both_exporters_become_only_their_layers(name: str) -> None:
     assert calls(name) == LAYERS
     module, data = load_model(FOLDER / name).module, (FOLDER / name).read_bytes()
     expected = run_reference(data, images()[:4], "onnxruntime").outputs
@@ -45,14 +45,14 @@ def test_both_exporters_networks_become_their_layers_and_nothing_else(name: str)
 
 
 @pytest.mark.host_c
-def test_a_network_trained_with_roundings_runs_on_integers_all_through() -> None:
+def test_a_quantization_aware_network_runs_on_integers() -> None:
     assert calls("digits_qat.onnx") == {**LAYERS, "expression": 1, "dequantize": 1}
     compiled = compile_for(load_model(FOLDER / "digits_qat.onnx"), "host")
-    found = verify(compiled, samples=3, open_with=open_checked_session)
-    assert found.exact
+    report = verify(compiled, samples=3, open_with=open_checked_session)
+    assert report.exact
 
 
-def test_the_network_in_floats_is_quantised_after_training() -> None:
-    found = quantize_onnx_model(load_model(FOLDER / "digits.onnx"), images(), compared=8)
-    assert not found.in_floats
-    assert found.worst_first[0].sqnr_db > 25
+def test_the_float_network_is_quantized_after_training() -> None:
+    result = quantize_onnx_model(load_model(FOLDER / "digits.onnx"), images(), compared=8)
+    assert not result.in_floats
+    assert result.worst_first[0].sqnr_db > 25

@@ -1,4 +1,4 @@
-"""`firmwright quantize`: a float network becomes one of int8 that firmware computes exactly."""
+"""`firmwright quantize`: a float model becomes an int8 model that firmware computes exactly."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ RESULT = "gemm8_0"
 
 
 @dataclass(frozen=True)
-class Made:
-    """A float model in a folder, and what the command made of it."""
+class QuantizeRun:
+    """A float model in a folder, and the result of the command."""
 
     folder: Path
     status: int
@@ -49,7 +49,7 @@ class Made:
 
 
 def small_cnn() -> bytes:
-    """A convolution, one for each channel, a sum of both, a mean, a dense layer."""
+    """Build a convolution, a depthwise one, their sum, a mean, and a dense layer."""
     net = Net(6)
     x = net.batch_norm(net.conv(net.input("image", SHAPE), 2, 4, (3, 3), strides=[2, 2]), 4)
     short = x = net.node("Relu", x)
@@ -64,7 +64,7 @@ def images(count: int = SAMPLES) -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> QuantizeRun:
     folder = tmp_path_factory.mktemp("quantize")
     (folder / "net.onnx").write_bytes(small_cnn())
     (folder / "data").mkdir()
@@ -73,8 +73,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             np.save(folder / "data" / f"{number:02}.npy", image[0])  # without the batch
         else:
             np.savez(folder / "data" / f"{number:02}.npz", image=image)
-    found = quantize_by_command(folder)
-    return Made(folder, *found, load_model(folder / "out.onnx"))
+    command = quantize_by_command(folder)
+    return QuantizeRun(folder, *command, load_model(folder / "out.onnx"))
 
 
 def quantize_by_command(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
@@ -85,25 +85,27 @@ def quantize_by_command(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return status, json.loads(spoken.getvalue())
 
 
-def test_every_layer_has_its_error_and_the_worst_comes_first(made: Made) -> None:
-    assert (made.status, made.said["ok"]) == (0, True)
-    assert (made.said["samples"], made.said["compared"]) == (SAMPLES, SAMPLES)
-    ratios = [layer["sqnr_db"] for layer in made.said["layers"]]
+def test_layer_errors_are_sorted_by_size(quantized: QuantizeRun) -> None:
+    assert (quantized.status, quantized.said["ok"]) == (0, True)
+    assert (quantized.said["samples"], quantized.said["compared"]) == (SAMPLES, SAMPLES)
+    ratios = [layer["sqnr_db"] for layer in quantized.said["layers"]]
     assert ratios == sorted(ratios)
     assert 25 < ratios[0] < ratios[-1] < 60
-    operators = sorted(layer["op"] for layer in made.said["layers"])
+    operators = sorted(layer["op"] for layer in quantized.said["layers"])
     assert operators == ["Add", "Gemm", "GlobalAveragePool", "Relu", "Relu"]
-    for layer in made.said["layers"]:
+    for layer in quantized.said["layers"]:
         assert 0 < layer["mean_abs_error"] <= layer["max_abs_error"] < layer["largest"]
-    assert made.said["in_floats"] == []
+    assert quantized.said["in_floats"] == []
 
 
-def test_the_error_of_the_result_is_that_of_the_two_models(made: Made) -> None:
+def test_the_result_error_compares_the_two_models(quantized: QuantizeRun) -> None:
     inputs = [{"image": image} for image in images()]
-    (wanted,) = zip(*(r.values() for r in run(made.folder / "net.onnx", inputs)), strict=True)
-    (got,) = zip(*(r.values() for r in run(made.folder / "out.onnx", inputs)), strict=True)
-    (layer,) = (item for item in made.said["layers"] if item["op"] == "Gemm")
-    error = np.abs(np.stack(got) - np.stack(wanted))
+    (reference,) = zip(
+        *(r.values() for r in run(quantized.folder / "net.onnx", inputs)), strict=True
+    )
+    (got,) = zip(*(r.values() for r in run(quantized.folder / "out.onnx", inputs)), strict=True)
+    (layer,) = (item for item in quantized.said["layers"] if item["op"] == "Gemm")
+    error = np.abs(np.stack(got) - np.stack(reference))
     assert layer["values"] == error.size
     assert layer["mean_abs_error"] == pytest.approx(error.mean(), rel=1e-4)
     assert layer["max_abs_error"] == pytest.approx(error.max(), rel=1e-4)
@@ -117,31 +119,33 @@ def run(path: Path, inputs: list[dict[str, NDArray[np.float32]]]) -> Any:
     pytest.param("host", marks=pytest.mark.host_c),
     pytest.param("mps2-an386", marks=pytest.mark.qemu),
 ])  # fmt: skip
-def test_firmware_computes_the_quantised_model_exactly(made: Made, board: str) -> None:
-    compiled = compile_for(made.model, board=board)
+def test_firmware_computes_the_quantized_model_exactly(quantized: QuantizeRun, board: str) -> None:
+    compiled = compile_for(quantized.model, board=board)
     inputs = [{"image": image} for image in images(4)]
     with open_session(compiled) as session:
         got = session.run_all(inputs)
     expected = run_numpy_reference(compiled.imported, inputs).outputs
-    for ours, wanted in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(ours[RESULT], wanted[RESULT])
+    for ours, reference in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours[RESULT], reference[RESULT])
 
 
-def test_verification_is_exact_and_tells_of_the_runtime_s_roundings(made: Made) -> None:
-    compiled = compile_for(made.model)
+def test_verification_is_exact_and_notes_rounding_differences(quantized: QuantizeRun) -> None:
+    compiled = compile_for(quantized.model)
     inputs = [{"image": image} for image in images()]
-    found = compute_reference(compiled, inputs)
-    assert found.name == NUMPY_REFERENCE
-    assert re.search(r"ONNX Runtime.* rounds .*: \d+ of 60 values differ", found.note)
-    wrong = replace(found, outputs=tuple({RESULT: -item[RESULT]} for item in found.outputs))
+    reference = compute_reference(compiled, inputs)
+    assert reference.name == NUMPY_REFERENCE
+    assert re.search(r"ONNX Runtime.* rounds .*: \d+ of 60 values differ", reference.note)
+    wrong = replace(reference, outputs=tuple({RESULT: -item[RESULT]} for item in reference.outputs))
     assert check_against_onnx_runtime(compiled, inputs, wrong) is wrong
 
 
-def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:
+def test_the_integers_are_within_a_step_of_onnx_runtime(quantized: QuantizeRun) -> None:
     inputs = [{"image": image} for image in images()]
-    ours = run_numpy_reference(made.model.module, inputs).outputs
-    theirs = run(made.folder / "out.onnx", inputs)
-    initial = {item.name: item for item in onnx.load(made.folder / "out.onnx").graph.initializer}
+    ours = run_numpy_reference(quantized.model.module, inputs).outputs
+    theirs = run(quantized.folder / "out.onnx", inputs)
+    initial = {
+        item.name: item for item in onnx.load(quantized.folder / "out.onnx").graph.initializer
+    }
     (step,) = onnx.numpy_helper.to_array(initial[f"{RESULT}_scale"]).reshape(-1)
     steps = np.array(
         [np.rint((a[RESULT] - b[RESULT]) / step) for a, b in zip(ours, theirs, strict=True)]
@@ -150,29 +154,29 @@ def test_the_integers_are_within_a_step_of_onnx_runtime(made: Made) -> None:
     assert np.count_nonzero(steps) <= steps.size // 5
 
 
-def test_quantising_twice_gives_the_same_bytes(made: Made) -> None:
-    model = load_model(made.folder / "net.onnx")
-    samples = read_calibration_samples(made.folder / "data", model_inputs(model))
+def test_quantization_is_deterministic(quantized: QuantizeRun) -> None:
+    model = load_model(quantized.folder / "net.onnx")
+    samples = read_calibration_samples(quantized.folder / "data", model_inputs(model))
     again = quantize_onnx_model(model, samples, compared=0)
-    assert again.model == (made.folder / "out.onnx").read_bytes()
+    assert again.model == (quantized.folder / "out.onnx").read_bytes()
     assert "left in floats   nothing" in format_summary(again, "net.onnx", "out.onnx", 1)
 
 
-def test_what_is_excluded_stays_in_floats(made: Made) -> None:
-    model = load_model(made.folder / "net.onnx")
-    samples = read_calibration_samples(made.folder / "data", model_inputs(model))[:2]
+def test_excluded_operators_stay_float(quantized: QuantizeRun) -> None:
+    model = load_model(quantized.folder / "net.onnx")
+    samples = read_calibration_samples(quantized.folder / "data", model_inputs(model))[:2]
     how = QuantizeOptions("Percentile", "QUInt8", per_channel=False, exclude=(RESULT,))
-    found: QuantizationResult = quantize_onnx_model(model, samples, how, compared=0)
-    assert found.in_floats == (f"Gemm {RESULT}",)
+    result: QuantizationResult = quantize_onnx_model(model, samples, how, compared=0)
+    assert result.in_floats == (f"Gemm {RESULT}",)
 
 
 # ---- what goes wrong ---------------------------------------------------------------------------
 
 
 def test_a_sample_of_the_wrong_shape_names_its_file_and_both_shapes(
-    made: Made, tmp_path: Path
+    quantized: QuantizeRun, tmp_path: Path
 ) -> None:
-    inputs = model_inputs(load_model(made.folder / "net.onnx"))
+    inputs = model_inputs(load_model(quantized.folder / "net.onnx"))
     np.save(tmp_path / "a.npy", np.zeros((1, 2, 11, 8), np.float32))
     message = r"a\.npy: image is float32 \[1, 2, 11, 8\]; the model needs float32 \[1, 2, 11, 9\]"
     with pytest.raises(UsageError, match=message):
@@ -182,8 +186,8 @@ def test_a_sample_of_the_wrong_shape_names_its_file_and_both_shapes(
         read_calibration_samples(tmp_path, inputs)
 
 
-def test_a_folder_without_samples_is_said_to_have_none(made: Made, tmp_path: Path) -> None:
-    inputs = model_inputs(load_model(made.folder / "net.onnx"))
+def test_a_folder_without_samples_is_an_error(quantized: QuantizeRun, tmp_path: Path) -> None:
+    inputs = model_inputs(load_model(quantized.folder / "net.onnx"))
     with pytest.raises(UsageError, match=r"this folder has no \.npy or \.npz files"):
         read_calibration_samples(tmp_path, inputs)
     with pytest.raises(UsageError, match="the samples cannot be read: No such file or directory"):
@@ -193,13 +197,15 @@ def test_a_folder_without_samples_is_said_to_have_none(made: Made, tmp_path: Pat
         read_calibration_samples(tmp_path, (*inputs, *inputs))
 
 
-def test_a_quantised_model_and_an_unknown_name_are_refused(made: Made) -> None:
+def test_a_quantized_model_and_an_unknown_name_are_refused(quantized: QuantizeRun) -> None:
     samples = [{"image": images(1)[0]}]
     with pytest.raises(UsageError, match="the model is already quantized: it has DequantizeLinear"):
-        quantize_onnx_model(made.model, samples)
+        quantize_onnx_model(quantized.model, samples)
     with pytest.raises(UsageError, match="the model has no operator 'nothing' to exclude"):
         quantize_onnx_model(
-            load_model(made.folder / "net.onnx"), samples, QuantizeOptions(exclude=("nothing",))
+            load_model(quantized.folder / "net.onnx"),
+            samples,
+            QuantizeOptions(exclude=("nothing",)),
         )
 
 
@@ -209,7 +215,7 @@ def test_a_tflite_model_is_refused(digits_path: Path) -> None:
         quantize_onnx_model(model, [{}])
 
 
-def test_what_we_cannot_run_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_unsupported_models_are_refused_before_quantization(tmp_path: Path) -> None:
     net = Net()
     (tmp_path / "net.onnx").write_bytes(net.model(net.node("Det", net.input("m", (3, 3)))))
     status, said = quantize_by_command(tmp_path)

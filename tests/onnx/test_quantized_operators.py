@@ -1,4 +1,4 @@
-"""Operators between DequantizeLinear and QuantizeLinear that become operators on integers."""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Layer = Callable[[Net, str, bool], str]
 
 
 def scales_apart(net: Net, x: str, unsigned: bool) -> str:
-    """Halves of different scales, joined at a third."""
+    """Concatenate tensors of different scales at a third scale."""
     half = quantized_tensor(net, net.node("LeakyRelu", x, alpha=0.1), 0.011, unsigned)
     return quantized_tensor(net, net.node("Concat", x, half, axis=1), 0.017, unsigned)
 
@@ -57,7 +57,7 @@ def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
     (mean_of_images, 0.01, 0.25, "mean"),
     (softmax_of_channels, 1 / 256, 0, "softmax"),
 ])  # fmt: skip
-def test_a_layer_works_on_integers_and_is_within_a_step(
+def test_a_layer_uses_integers_and_is_within_one_step(
     layer: Layer, step: float, share: float, ours: str, unsigned: bool
 ) -> None:
     net = Net(11)

@@ -1,4 +1,4 @@
-"""C identifiers from the names that models have."""
+"""C identifiers for names in models."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_names_become_identifiers(name: str, identifier: str) -> None:
 
 
 @given(st.text())
-def test_any_text_becomes_an_identifier_and_stays_one(name: str) -> None:
+def test_identifiers_of_any_text_are_valid_and_stable(name: str) -> None:
     identifier = to_c_identifier(name)
     assert is_identifier(identifier)
     assert len(identifier) <= MAX_LENGTH + 1
@@ -36,15 +36,15 @@ def test_any_text_becomes_an_identifier_and_stays_one(name: str) -> None:
 
 
 @given(st.lists(st.text(alphabet="aA_1-/", max_size=4)))
-def test_a_supply_never_repeats_and_always_repeats_itself(names: list[str]) -> None:
+def test_names_are_unique_and_deterministic(names: list[str]) -> None:
     first, second = UniqueNamer(["a"]), UniqueNamer(["a"])
-    taken = [first.unique(name) for name in names]
-    assert taken == [second.unique(name) for name in names]
-    upper = [name.upper() for name in taken]
+    results = [first.unique(name) for name in names]
+    assert results == [second.unique(name) for name in names]
+    upper = [name.upper() for name in results]
     assert len({*upper, "A"}) == len(upper) + 1
 
 
-def test_a_supply_steps_over_names_already_taken() -> None:
+def test_reserved_names_are_skipped() -> None:
     supply = UniqueNamer()
     assert [supply.unique(n) for n in ("x", "x_1", "x", "X")] == ["x", "x_1", "x_2", "X_3"]
     supply.reserve("y")
@@ -52,5 +52,5 @@ def test_a_supply_steps_over_names_already_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "if", "size_t", "a b", "\u00e9", "a\n"])
-def test_what_c_cannot_declare_is_no_identifier(name: str) -> None:
+def test_keywords_are_not_identifiers(name: str) -> None:
     assert not is_identifier(name)

@@ -15,7 +15,7 @@ def test_every_type_is_found_by_both_names(row: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.is_int], ids=str)
-def test_integer_ranges_are_numpys(row: dtypes.DType) -> None:
+def test_integer_ranges_match_numpy(row: dtypes.DType) -> None:
     info = np.iinfo(row.numpy)
     assert (row.min, row.max, row.bits) == (info.min, info.max, info.bits)
     assert row.signed == (info.min < 0)
@@ -23,12 +23,12 @@ def test_integer_ranges_are_numpys(row: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.numpy], ids=str)
-def test_sizes_are_numpys(row: dtypes.DType) -> None:
+def test_sizes_match_numpy(row: dtypes.DType) -> None:
     assert row.size_bytes == row.np.itemsize
     assert row.np.name == row.name
 
 
-def test_bool_and_float_have_their_own_rules() -> None:
+def test_bool_and_float_properties() -> None:
     assert (dtypes.BOOL.min, dtypes.BOOL.max, dtypes.BOOL.is_int) == (0, 1, False)
     assert dtypes.FLOAT32.is_float
     assert dtypes.FLOAT32.signed
@@ -43,7 +43,7 @@ def test_a_pointer_has_neither_size_nor_numpy_type() -> None:
         _ = dtypes.HANDLE.np
 
 
-def test_an_unknown_name_is_a_model_error_that_lists_the_known() -> None:
+def test_an_unknown_name_raises_an_error_with_the_known_names() -> None:
     with pytest.raises(ModelError) as caught:
         dtypes.get_dtype("f8", where="m.fwir:1:2")
     assert str(caught.value) == (

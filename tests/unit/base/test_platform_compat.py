@@ -1,4 +1,4 @@
-"""What is different on other systems, as far as it can be seen from this one."""
+"""Platform differences, as far as they can be tested on one system."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_lock_keeps_others_out_until_its_file_is_closed(tmp_path: Path, wait: 
         assert lock_file(second, wait=wait)
 
 
-def test_on_windows_a_lock_is_tried_until_it_is_had(
+def test_on_windows_a_lock_is_retried_until_acquired(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tries: list[int] = []
@@ -48,7 +48,7 @@ def test_on_windows_a_lock_is_tried_until_it_is_had(
     assert tries == [1, 1, 1]
 
 
-def test_without_user_ids_the_users_name_is_made_a_file_name(
+def test_without_user_ids_the_user_name_becomes_a_file_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr("os.getuid")
@@ -57,7 +57,7 @@ def test_without_user_ids_the_users_name_is_made_a_file_name(
 
 
 def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None:
-    """A text file opened to write says `newline`, else Windows has other bytes."""
+    """Check that text files are opened with `newline`, since Windows translates line ends."""
     missing = [
         f"{file.relative_to(PACKAGE)}:{node.lineno}"
         for file in sorted(PACKAGE.rglob("*.py"))
@@ -74,8 +74,8 @@ def writes_text(call: ast.Call) -> bool:
     return name == "write_text" or (name == "open" and bool(modes))
 
 
-def test_nothing_that_posix_alone_has_is_imported_with_the_package() -> None:
-    """As on Windows: the command line and every module of the device load without them."""
+def test_posix_modules_are_not_imported_with_the_package() -> None:
+    """Import the command line and all device modules without POSIX modules, as on Windows."""
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
     others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
     modules = "firmwright.cli.main, firmwright.flows.mlperf, firmwright.device.serial_transport"
@@ -84,7 +84,7 @@ def test_nothing_that_posix_alone_has_is_imported_with_the_package() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
-def test_a_path_that_leaves_the_folder_on_windows_is_refused_everywhere() -> None:
+def test_a_path_that_leaves_the_folder_on_windows_is_always_refused() -> None:
     for path in (r"..\x.c", "C:/x.c", "C:x.c", r"model\x.c", "//server/share/x.c"):
         with pytest.raises(InternalError):
             SourceTree({path: ""})

@@ -1,4 +1,4 @@
-"""Requantization against a slow spelling in Python's unbounded integers and exact fractions."""
+"""Requantization against an independent implementation with exact integers and fractions."""
 
 import math
 from fractions import Fraction
@@ -100,7 +100,7 @@ def test_channels_broadcast_along_the_last_axis(rounding: Rounding) -> None:
     assert out.tolist() == rows
 
 
-def test_values_beyond_int32_and_shifts_beyond_31_are_bugs_of_the_caller() -> None:
+def test_values_beyond_int32_and_shifts_beyond_31_are_internal_errors() -> None:
     with pytest.raises(InternalError, match="x leaves the int32 range"):
         multiply_by_quantized_multiplier(1 << 31, 1 << 30, 0, Rounding.ONCE)
     with pytest.raises(InternalError, match="shift is outside"):
@@ -139,7 +139,7 @@ def test_halves_round_away_from_zero(value: float, rounded: int) -> None:
     assert round_half_away(value) == rounded
 
 
-def test_a_quantisation_keeps_its_rules() -> None:
+def test_a_valid_quantization_is_accepted() -> None:
     plain = Quantization((0.5,), (-3,))
     assert (plain.scale, plain.zero_point, plain.per_channel) == (0.5, -3, False)
     channels = Quantization((0.5, 0.25), (0, 0), axis=3)
@@ -161,7 +161,7 @@ def test_a_quantisation_keeps_its_rules() -> None:
         ((-1.0,), (0,), None),
     ],
 )
-def test_a_broken_quantisation_cannot_be_made(
+def test_an_invalid_quantization_is_rejected(
     scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int | None
 ) -> None:
     with pytest.raises(ModelError, match="a quantization has"):

@@ -1,4 +1,4 @@
-"""Deep trees are allowed, and functions in C still stop at the limit before the stack ends."""
+"""Deep recursion works, and C functions still stop at the limit before the stack overflows."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.recursion import FRAMES_MAX, raise_recursion_limit
 
 
-def test_functions_may_be_deep_in_each_other() -> None:
+def test_deep_recursion_is_allowed() -> None:
     def depth(left: int) -> int:
         return 1 + depth(left - 1) if left else 0
 
@@ -17,7 +17,7 @@ def test_functions_may_be_deep_in_each_other() -> None:
     assert sys.getrecursionlimit() >= FRAMES_MAX
 
 
-def test_a_text_of_many_brackets_is_refused_by_the_reader_of_json() -> None:
+def test_deeply_nested_json_is_rejected() -> None:
     raise_recursion_limit()
     with pytest.raises(RecursionError):
         json.loads("[" * 1_000_000)

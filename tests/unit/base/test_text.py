@@ -1,4 +1,4 @@
-"""The writer and the tokenizer: layout, every kind of token, exact places in errors."""
+"""The writer and the tokenizer: layout, every kind of token, error locations."""
 
 import contextlib
 import math
@@ -21,11 +21,11 @@ from firmwright.base.text import (
 
 def tokens(text: str) -> list[tuple[str, object]]:
     tokenizer = Tokenizer(text, "t.fwir")
-    found = []
+    values = []
     while not tokenizer.at_end:
         token = tokenizer.next()
-        found.append((token.kind.name, token.value))
-    return found
+        values.append((token.kind.name, token.value))
+    return values
 
 
 def test_blocks_indent_and_empty_lines_stay_empty() -> None:
@@ -76,7 +76,7 @@ def test_every_kind_of_token_is_read() -> None:
         ("1.e", [1, ".", "e"]),
     ],
 )
-def test_minus_ranges_and_modulo_are_told_apart(text: str, expected: list[object]) -> None:
+def test_minus_ranges_and_modulo_are_distinguished(text: str, expected: list[object]) -> None:
     assert [value for _, value in tokens(text)] == expected
 
 
@@ -147,7 +147,7 @@ def test_the_wrong_kind_of_token_is_named() -> None:
         Tokenizer("%x", "t").global_()
 
 
-def test_accept_takes_only_what_is_there() -> None:
+def test_accept_consumes_only_matching_tokens() -> None:
     tokenizer = Tokenizer("to (", "t")
     assert not tokenizer.accept("(")
     assert tokenizer.accept("to")

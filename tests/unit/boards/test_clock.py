@@ -1,7 +1,7 @@
-"""The arithmetic of clock trees against the limits of the chips' manuals.
+"""Clock tree settings against the limits of the chips' manuals.
 
-Each tree is asked for every frequency of a grid. What it answers is put into the chip's own
-formula, written down here again, and every stage between is held against the manual's limits.
+Each tree computes settings for a grid of frequencies. An independent formula of the chip checks the
+frequency and the limits of every stage.
 """
 
 from collections.abc import Callable
@@ -126,7 +126,7 @@ FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FORMULAS))
-def test_what_a_tree_answers_is_exact_and_within_the_manuals_limits(name: str) -> None:
+def test_clock_settings_are_exact_and_within_the_limits_of_the_manual(name: str) -> None:
     (tree,) = (trees[name] for trees in CLOCK_TREES.values() if name in trees)
     reached = refused = 0
     for source_hz in (tree.internal_hz,) if tree.internal_hz else CRYSTALS:
@@ -142,7 +142,7 @@ def test_what_a_tree_answers_is_exact_and_within_the_manuals_limits(name: str) -
     assert reached >= (1 if name == "nrf52" else 5)
 
 
-def test_every_tree_has_a_formula_of_its_own_here() -> None:
+def test_every_clock_tree_has_a_formula() -> None:
     assert {name for trees in CLOCK_TREES.values() for name in trees} == set(FORMULAS)
 
 
@@ -157,9 +157,7 @@ def test_every_tree_has_a_formula_of_its_own_here() -> None:
         (24 * MHZ, 24 * MHZ, "the PLL multiplies"),
     ],
 )
-def test_a_frequency_beyond_the_f100s_limits_names_the_limit(
-    crystal_hz: int, hz: int, limit: str
-) -> None:
+def test_a_frequency_out_of_range_names_the_limit(crystal_hz: int, hz: int, limit: str) -> None:
     with pytest.raises(ValueError, match=limit):
         stm32f100_settings(crystal_hz, hz)
 
@@ -191,7 +189,7 @@ def test_the_boards_run_at_their_rated_clocks() -> None:
     }
 
 
-def test_settings_are_those_of_the_manuals_examples() -> None:
+def test_settings_match_the_examples_of_the_manuals() -> None:
     assert clock_of("stm32vldiscovery").settings == (("PLL_MULTIPLIER", 3),)
     assert dict(clock_of("netduinoplus2").settings) == {
         "PLL_M": 25,
@@ -208,8 +206,8 @@ def test_settings_are_those_of_the_manuals_examples() -> None:
 
 
 @pytest.mark.parametrize("board", list_boards(), ids=lambda b: b.name)
-def test_no_console_is_more_than_two_percent_off_its_baud_rate(board) -> None:  # type: ignore[no-untyped-def]
-    """With the divider that each driver computes, at the reset clock and at the raised one."""
+def test_every_console_is_within_two_percent_of_its_baud_rate(board) -> None:  # type: ignore[no-untyped-def]
+    """Check the divider of each driver at the reset clock and at the raised clock."""
     if board.is_host or (board.run.kind == "qemu" and board.clock is None):
         return
     baud = 115200

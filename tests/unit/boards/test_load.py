@@ -1,4 +1,4 @@
-"""Every board of the project reads; every malformed file is refused with its own message."""
+"""All boards of the project load; malformed files are rejected with the expected message."""
 
 from pathlib import Path
 from types import ModuleType
@@ -55,17 +55,17 @@ def test_the_project_has_its_boards() -> None:
     assert tuple(board.name for board in list_boards()) == BOARDS
 
 
-def test_every_soc_file_serves_a_board() -> None:
-    used = {
+def test_every_soc_file_is_used_by_a_board() -> None:
+    soc_names = {
         line.split('"')[1]
         for file in boards_dir().glob("*/board.toml")
         for line in file.read_text(encoding="utf-8").splitlines()
         if line.startswith("soc = ")
     }
-    assert used == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
+    assert soc_names == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
 
 
-def test_an_unknown_board_names_near_ones() -> None:
+def test_an_unknown_board_suggests_similar_names() -> None:
     with pytest.raises(BoardError) as caught:
         load_board("mps2-an3867")
     assert caught.value.what == "there is no board called 'mps2-an3867'."
@@ -73,12 +73,12 @@ def test_an_unknown_board_names_near_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "../boards/host", "soc"])
-def test_a_name_that_is_no_folder_of_a_board_is_unknown(name: str) -> None:
+def test_a_name_that_is_not_a_board_folder_is_unknown(name: str) -> None:
     with pytest.raises(BoardError):
         load_board(name)
 
 
-def test_a_board_of_ones_own_lies_over_a_soc_of_the_project(tmp_path: Path) -> None:
+def test_a_custom_board_can_use_a_soc_of_the_project(tmp_path: Path) -> None:
     text = (boards_dir() / "mps2-an386" / "board.toml").read_text(encoding="utf-8")
     own = text.replace('"mps2-an386"', '"own"', 1).replace("stack = 4096", "stack = 2048")
     put_board(tmp_path, "own", own)
@@ -128,7 +128,7 @@ def test_installed_packages_bring_boards(tmp_path: Path, monkeypatch: pytest.Mon
         load_board("theirs")
 
 
-def test_a_new_board_is_another_ones_text_under_its_own_name(tmp_path: Path) -> None:
+def test_a_new_board_copies_the_text_of_another(tmp_path: Path) -> None:
     file = create_board("desk", "nucleo-h743zi", tmp_path)
     board = load_board("desk", (tmp_path,))
     assert (board.core, board.validation, board.clock) == (

@@ -1,4 +1,4 @@
-"""What a board's memory map means for pools and sizes."""
+"""Pools, sizes and derived properties of boards."""
 
 from firmwright.boards import load_board
 
@@ -19,20 +19,20 @@ def test_the_host_has_one_pool_without_limit() -> None:
     assert board.ram_bytes is None
 
 
-def test_sizes_are_sums_over_all_regions_of_a_kind() -> None:
+def test_memory_sizes_sum_the_regions_of_a_kind() -> None:
     board = load_board("mps3-an547")
     assert board.flash_bytes == 512 * 1024
     assert board.ram_bytes == (512 + 2048 + 4096) * 1024
     assert (board.flash.name, board.ram.name) == ("itcm", "dtcm")
 
 
-def test_a_board_file_overrides_keys_of_its_soc_one_by_one() -> None:
+def test_a_board_overrides_single_keys_of_its_soc() -> None:
     board = load_board("microbit")
     assert (board.console.base, board.console.tx_pin) == (0x4000_2000, 24)
     assert (board.counter.driver, board.counter.scale) == ("nrf51_timer", (125, 2))
 
 
-def test_constants_may_lie_where_the_program_is_and_where_a_region_says_so() -> None:
+def test_constant_pools_are_the_program_flash_and_marked_regions() -> None:
     board = load_board("mps2-an386")
     assert [(p.name, p.size_bytes, p.access, p.section) for p in board.const_pools()] == [
         ("code", 0x400000, "ro", ""),
@@ -45,20 +45,20 @@ def test_constants_may_lie_where_the_program_is_and_where_a_region_says_so() -> 
     assert load_board("host").const_pools() == ()
 
 
-def test_a_pin_is_a_number_or_a_port_and_a_number() -> None:
+def test_a_pin_is_a_number_or_a_port_and_number() -> None:
     assert load_board("netduinoplus2").console.tx_pin == 9
     assert load_board("nucleo-h743zi").console.rx_pin == 3 * 16 + 9
     assert load_board("microbit").console.tx_pin == 24
 
 
-def test_a_console_hangs_on_its_own_clock_or_on_a_divided_one() -> None:
+def test_a_console_has_its_own_clock_or_a_bus_clock() -> None:
     netduino, nucleo = load_board("netduinoplus2"), load_board("nucleo-h743zi")
     assert (netduino.console_hz, netduino.console_raised_hz) == (16_000_000, 84_000_000)
     assert (nucleo.console_hz, nucleo.console_raised_hz) == (64_000_000, 64_000_000)
     assert load_board("hifive1-revb").console_raised_hz == 320_000_000
 
 
-def test_the_tool_that_a_board_prefers_stands_first() -> None:
+def test_the_default_flash_tool_comes_first() -> None:
     flashing = load_board("nrf52840-dk").flash_tools
     assert [name for name, _ in flashing.tools] == ["pyocd", "openocd", "jlink", "serial"]
     assert flashing.argument_for("jlink") == "nRF52840_xxAA"

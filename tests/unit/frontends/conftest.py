@@ -1,4 +1,4 @@
-"""Writes small .tflite files with the published schema's own writer, not with code of ours.
+"""Writer of small .tflite files, based on the published schema's bindings.
 
 A table is a dict: `{"_": "Tensor", "Name": "x", "Shape": int32([1, 4])}`. Numpy arrays become
 vectors of scalars, lists vectors of tables, strings strings, numbers scalars.
@@ -47,7 +47,7 @@ def _write_table(builder: flatbuffers.Builder, table: TableDict) -> Any:
 
 @pytest.fixture(scope="session")
 def write_model() -> Callable[[TableDict], bytes]:
-    """Serializes a table dict as a file with the identifier of TFLite."""
+    """Serialize a table dict as a file with the TFLite identifier."""
 
     def write(model: TableDict) -> bytes:
         builder = flatbuffers.Builder(1024)
@@ -117,5 +117,5 @@ def _tiny_model() -> TableDict:
 
 @pytest.fixture
 def tiny() -> TableDict:
-    """y = relu(x + bias) on int8[1, 4], as a table dict to change and write."""
+    """Return y = relu(x + bias) on int8[1, 4] as a table dict to modify and write."""
     return _tiny_model()

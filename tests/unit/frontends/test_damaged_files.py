@@ -1,4 +1,4 @@
-"""Files that are no model, that lie about places, or that were cut: one error, in bounded time."""
+"""Files that are not models, have wrong offsets or are truncated: one error in bounded time."""
 
 import struct
 import tracemalloc
@@ -18,7 +18,7 @@ Edit = Callable[[TableDict], object]
 
 
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"\x1c\0\0\0TFL2" + bytes(64), b"PK\3\4" * 9])
-def test_a_file_of_another_kind_is_told_apart(data: bytes) -> None:
+def test_a_file_of_another_format_is_rejected(data: bytes) -> None:
     with pytest.raises(
         ModelError, match=f"not a TFLite model: its {len(data)} bytes lack the identifier"
     ):
@@ -29,13 +29,13 @@ def test_a_file_of_another_kind_is_told_apart(data: bytes) -> None:
 
 
 def _root(data: bytes) -> tuple[int, int]:
-    """(position of the root table, position of its vtable)."""
+    """Return (position of the root table, position of its vtable)."""
     position = struct.unpack_from("<I", data, 0)[0]
     return position, position - struct.unpack_from("<i", data, position)[0]
 
 
 def _field(data: bytes, slot: int) -> int:
-    """The position of a field of the root table."""
+    """Return the position of a field of the root table."""
     position, vtable = _root(data)
     return position + int(struct.unpack_from("<H", data, vtable + 4 + 2 * slot)[0])
 
@@ -81,7 +81,7 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lying_offset_is_caught(lie: str, tiny: TableDict, write_model: Writer) -> None:
+def test_a_wrong_offset_is_rejected(lie: str, tiny: TableDict, write_model: Writer) -> None:
     patch, message = LIES[lie]
     data = bytearray(write_model(tiny))
     place, form, value = patch(bytes(data))
@@ -90,7 +90,7 @@ def test_a_lying_offset_is_caught(lie: str, tiny: TableDict, write_model: Writer
         read_tflite(bytes(data), "t")
 
 
-def test_shared_parts_cannot_unfold_without_bound(tiny: TableDict, write_model: Writer) -> None:
+def test_shared_tables_are_bounded_by_the_budget(tiny: TableDict, write_model: Writer) -> None:
     count = 20_000
     tiny["Buffers"] = [{"_": "Buffer"}] * 2 + [{"_": "Buffer"}] * count
     tiny["Buffers"][1] = {"_": "Buffer", "Data": np.zeros(100_000, np.uint8)}
@@ -107,7 +107,7 @@ def test_shared_parts_cannot_unfold_without_bound(tiny: TableDict, write_model: 
     assert peak_bytes < 40 * len(data)  # unfolded, the buffers alone would be 2 GB
 
 
-def test_every_changed_byte_and_every_cut_of_a_small_file_ends_well(
+def test_every_changed_byte_and_every_truncation_is_handled(
     tiny: TableDict, write_model: Writer
 ) -> None:
     data = write_model(tiny)

@@ -1,4 +1,4 @@
-"""Options of custom operators: what the published writer writes, and damaged bytes."""
+"""Options of custom operators: output of the published writer, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def test_a_map_is_read_as_it_was_written() -> None:
+def test_a_map_round_trips() -> None:
     assert read_flexbuffer_map(bytes(flexbuffer(OPTIONS))) == OPTIONS
     assert read_flexbuffer_map(bytes(flexbuffer({"shift": 12}))) == {"shift": 12}
 
 
-def test_what_is_no_map_has_no_options() -> None:
+def test_bytes_that_are_not_a_map_have_no_options() -> None:
     assert read_flexbuffer_map(b"") is None
     assert read_flexbuffer_map(b"\x05\x04\x01") is None  # the number 5
     assert read_flexbuffer_map(b"no flexbuffer at all") is None
 
 
-def test_no_damage_leads_outside_of_the_bytes() -> None:
+def test_damaged_bytes_are_never_read_out_of_bounds() -> None:
     data = bytes(flexbuffer(OPTIONS))
     for index in range(len(data)):
         for value in (0, 1, 0x7F, 0xFF):
-            found = read_flexbuffer_map(data[:index] + bytes([value]) + data[index + 1 :])
-            assert found is None or isinstance(found, dict)
+            options = read_flexbuffer_map(data[:index] + bytes([value]) + data[index + 1 :])
+            assert options is None or isinstance(options, dict)
         read_flexbuffer_map(data[index:])
         read_flexbuffer_map(data[:index])

@@ -1,4 +1,4 @@
-"""What the importer computes: constants in narrow types, and calls of constants only."""
+"""Computations of the importer: constants in narrow types, and folded calls."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def _imported(graph: RawSubgraph) -> tuple[IRModule, Function]:
     return module, module.entry
 
 
-def test_constants_of_four_bits_become_bytes_the_lower_half_first() -> None:
+def test_int4_constants_are_widened_lower_half_first() -> None:
     values = RawTensor(0, "w", (5,), "int4", buffer=bytes([0x71, 0x8F, 0x0E]))
-    (found,) = widen(_graph([values], [], ())).tensors
-    assert found.dtype == "int8"
-    assert found.buffer is not None
-    assert np.frombuffer(found.buffer, np.int8).tolist() == [1, 7, -1, -8, -2]
+    (tensor,) = widen(_graph([values], [], ())).tensors
+    assert tensor.dtype == "int8"
+    assert tensor.buffer is not None
+    assert np.frombuffer(tensor.buffer, np.int8).tolist() == [1, 7, -1, -8, -2]
 
 
-def test_a_dequantised_float16_constant_is_a_float32_constant() -> None:
+def test_a_dequantized_float16_constant_becomes_float32() -> None:
     halves = np.array([1.5, -65504.0, 2.0**-24], np.float16)
     tensors = [
         RawTensor(0, "x", (3,), "float32"),
@@ -61,7 +61,7 @@ def test_a_dequantised_float16_constant_is_a_float32_constant() -> None:
 
 
 def _reshape_by_computed_shape(outputs: tuple[int, ...]) -> RawSubgraph:
-    """y = x (2x3x4) under the shape [shape(x)[0], -1], as converters write it."""
+    """Build y = x (2x3x4) with the shape [shape(x)[0], -1], as converters write it."""
     tensors = [
         RawTensor(0, "x", (2, 3, 4), "float32"),
         RawTensor(1, "shape", (3,), "int32"),
@@ -82,7 +82,7 @@ def _reshape_by_computed_shape(outputs: tuple[int, ...]) -> RawSubgraph:
     return _graph(tensors, nodes, outputs)
 
 
-def test_shapes_that_a_model_computes_are_constants() -> None:
+def test_computed_shapes_are_folded() -> None:
     module, main = _imported(_reshape_by_computed_shape((7,)))
     assert [call.op for call in main.body] == ["reshape"]
     assert module.constants["packed"].array().tolist() == [2, 12]
@@ -94,7 +94,7 @@ def test_a_computed_shape_that_is_an_output_of_the_model_stays_a_call() -> None:
     assert "packed" not in module.constants
 
 
-def test_a_large_result_of_few_bytes_is_left_to_the_device() -> None:
+def test_a_large_result_of_small_constants_is_not_folded() -> None:
     tensors = [
         RawTensor(0, "x", (4096,), "int32"),
         _constant(1, "shape", [4096]),
@@ -115,7 +115,7 @@ def test_a_large_result_of_few_bytes_is_left_to_the_device() -> None:
         ("float16", "float16", "convert the model to float32"),
     ],
 )
-def test_types_that_are_refused_come_with_what_helps(data: str, weights: str, words: str) -> None:
+def test_unsupported_types_are_reported_with_a_remedy(data: str, weights: str, words: str) -> None:
     def tensor(
         index: int, name: str, shape: tuple[int, ...], dtype: str, data: bytes | None = None
     ) -> RawTensor:

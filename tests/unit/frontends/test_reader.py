@@ -1,4 +1,4 @@
-"""The TFLite reader: what it decodes, and one test for every rule that a file can break."""
+"""The TFLite reader: decoding, and one test for each rule of a valid file."""
 
 import math
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_a_small_model_is_decoded_in_full(tiny: TableDict, write_model: Writer) 
     )
 
 
-def test_options_left_out_have_the_schemas_defaults(tiny: TableDict, write_model: Writer) -> None:
+def test_absent_options_have_schema_defaults(tiny: TableDict, write_model: Writer) -> None:
     del operator(tiny)["BuiltinOptions"], operator(tiny)["BuiltinOptionsType"]
     node = read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0]
     assert node.options == {"fused_activation_function": "NONE", "pot_scale_int16": True}
@@ -93,7 +93,7 @@ def test_options_left_out_have_the_schemas_defaults(tiny: TableDict, write_model
     assert (node.options["dilation_h_factor"], node.options["padding"]) == (1, "SAME")
 
 
-def test_operators_beyond_the_first_code_field_are_found(
+def test_operator_codes_beyond_the_first_field_are_decoded(
     tiny: TableDict, write_model: Writer
 ) -> None:
     del operator(tiny)["BuiltinOptions"], operator(tiny)["BuiltinOptionsType"]
@@ -112,7 +112,7 @@ def test_custom_operators_keep_name_and_bytes(tiny: TableDict, write_model: Writ
     assert (node.op, node.custom_options) == ("custom:SignalFilterBank", b"\7\x08")
 
 
-def test_an_optional_input_may_be_left_out(tiny: TableDict, write_model: Writer) -> None:
+def test_an_optional_input_may_be_omitted(tiny: TableDict, write_model: Writer) -> None:
     operator(tiny)["Inputs"] = ints(0, -1)
     assert read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0].inputs == (0, -1)
 
@@ -123,14 +123,14 @@ def test_channel_scales_keep_their_axis(tiny: TableDict, write_model: Writer) ->
         "Scale": np.array([0.1, 0.2, 0.3, 0.4], np.float32),
         "ZeroPoint": np.zeros(4, np.int64),
     }
-    found = read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].quantization
-    assert found == Quantization(
+    quantization = read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].quantization
+    assert quantization == Quantization(
         tuple(float(np.float32(s)) for s in (0.1, 0.2, 0.3, 0.4)), (0, 0, 0, 0), 0
     )
 
 
 @pytest.mark.parametrize("scales", [[], [0.0]])
-def test_scales_of_nothing_or_zero_mean_not_quantized(
+def test_empty_or_zero_scales_mean_unquantized(
     tiny: TableDict, write_model: Writer, scales: list[float]
 ) -> None:
     tensor(tiny, 0)["Quantization"]["Scale"] = np.array(scales, np.float32)
@@ -142,7 +142,7 @@ def test_a_constant_without_elements_is_a_constant(tiny: TableDict, write_model:
     assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].buffer == b""
 
 
-def test_large_buffers_beside_the_tables_are_found(tiny: TableDict, write_model: Writer) -> None:
+def test_large_buffers_outside_of_the_tables_are_read(tiny: TableDict, write_model: Writer) -> None:
     size = len(
         write_model(
             tiny | {"Buffers": [{"_": "Buffer"}, _far_buffer(1 << 20)]},
@@ -170,15 +170,13 @@ def _far_buffer(offset: int) -> TableDict:
         ((), (), ()),
     ],
 )
-def test_only_a_batch_axis_fixed_at_one_is_taken_as_static(
+def test_only_a_batch_axis_of_size_one_is_static(
     shape: tuple[int, ...], signature: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
     assert RawTensor(0, "x", shape, "int8", shape_signature=signature).dynamic_axes == axes
 
 
-def test_a_dynamic_shape_is_passed_on_for_others_to_judge(
-    tiny: TableDict, write_model: Writer
-) -> None:
+def test_a_dynamic_shape_is_decoded(tiny: TableDict, write_model: Writer) -> None:
     tensor(tiny, 0).update(Shape=ints(-1, 4))
     assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[0].dynamic_axes == (0,)
 
@@ -394,7 +392,7 @@ HINT = " Try: export the model again, or fetch it again if it was downloaded."
 
 
 @pytest.mark.parametrize("rule", SCHEDULES)
-def test_a_broken_rule_is_one_error_that_names_the_place(
+def test_each_violated_rule_raises_one_error_with_its_location(
     rule: str, tiny: TableDict, write_model: Writer
 ) -> None:
     edit, message = SCHEDULES[rule]
@@ -426,7 +424,7 @@ def test_every_operator_of_the_options_map_exists() -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
-def test_the_mlperf_models_read_as_litert_reads_them(
+def test_the_mlperf_models_are_decoded_like_litert_does(
     name: str, model_path: Callable[[str], Path]
 ) -> None:
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")

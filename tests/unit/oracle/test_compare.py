@@ -9,37 +9,44 @@ from firmwright.base.errors import InternalError
 from firmwright.oracle.compare import Difference, Tolerance, compare
 
 
-def test_equal_integers_are_right() -> None:
+def test_equal_integers_match() -> None:
     tensors = [{"y": np.arange(6, dtype=np.int8).reshape(2, 3)}] * 2
-    found = compare(tensors, tensors)
-    assert (found.values, found.mismatches, found.max_abs_error, found.first) == (12, 0, 0, None)
+    comparison = compare(tensors, tensors)
+    assert (
+        comparison.values,
+        comparison.mismatches,
+        comparison.max_abs_error,
+        comparison.first,
+    ) == (12, 0, 0, None)
 
 
-def test_the_first_wrong_integer_is_placed() -> None:
+def test_the_first_mismatch_is_located() -> None:
     right = np.array([[1, 2], [3, 4]], np.int8)
     wrong = np.array([[1, 2], [-128, 3]], np.int8)
-    found = compare([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
-    assert found.mismatches == 2
-    assert found.max_abs_error == 131
-    assert found.first == Difference(1, "y", (1, 0), 3, -128)
+    comparison = compare([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
+    assert comparison.mismatches == 2
+    assert comparison.max_abs_error == 131
+    assert comparison.first == Difference(1, "y", (1, 0), 3, -128)
 
 
-def test_what_differs_in_an_earlier_sample_or_tensor_counts_too() -> None:
+def test_mismatches_of_all_samples_and_tensors_count() -> None:
     right, wrong = np.zeros(3, np.int8), np.ones(3, np.int8)
     expected = [{"x": right, "y": right}] * 3
-    found = compare(expected, [{"x": wrong, "y": right}, {"x": right, "y": wrong}, expected[0]])
-    assert (found.values, found.mismatches) == (18, 6)
-    assert found.first == Difference(0, "x", (0,), 0, 1)
+    comparison = compare(
+        expected, [{"x": wrong, "y": right}, {"x": right, "y": wrong}, expected[0]]
+    )
+    assert (comparison.values, comparison.mismatches) == (18, 6)
+    assert comparison.first == Difference(0, "x", (0,), 0, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint8])
 def test_the_largest_error_does_not_wrap(dtype: type[np.integer]) -> None:
     info = np.iinfo(dtype)
-    found = compare([{"y": np.array([info.min], dtype)}], [{"y": np.array([info.max], dtype)}])
-    assert found.max_abs_error == int(info.max) - int(info.min)
+    comparison = compare([{"y": np.array([info.min], dtype)}], [{"y": np.array([info.max], dtype)}])
+    assert comparison.max_abs_error == int(info.max) - int(info.min)
 
 
-def test_floats_are_judged_by_the_largest_value_of_their_tensor() -> None:
+def test_the_float_tolerance_depends_on_the_largest_value() -> None:
     right = np.array([100.0, 0.0], np.float32)
     close = np.array([100.0, 0.01], np.float32)
     far = np.array([100.0, 0.0101], np.float32)
@@ -49,14 +56,14 @@ def test_floats_are_judged_by_the_largest_value_of_their_tensor() -> None:
     assert compare([{"y": right}], [{"y": close}], exact).mismatches == 1
 
 
-def test_a_nan_is_right_only_where_the_reference_has_one() -> None:
+def test_a_nan_matches_only_a_nan() -> None:
     nan = [{"y": np.array([np.nan, np.inf], np.float32)}]
     number = [{"y": np.array([0.0, np.inf], np.float32)}]
     assert compare(nan, nan).mismatches == 0
     assert compare(nan, number).mismatches == 1
-    found = compare(number, nan)
-    assert found.mismatches == 1
-    assert math.isnan(found.max_abs_error)
+    comparison = compare(number, nan)
+    assert comparison.mismatches == 1
+    assert math.isnan(comparison.max_abs_error)
 
 
 def test_an_infinity_does_not_widen_the_bound() -> None:
@@ -67,7 +74,7 @@ def test_an_infinity_does_not_widen_the_bound() -> None:
     assert compare(right, opposite).mismatches == 1
 
 
-def test_an_empty_tensor_has_nothing_wrong() -> None:
+def test_an_empty_tensor_matches() -> None:
     empty = [{"y": np.zeros((0, 3), np.int8), "z": np.zeros((0,), np.float32)}]
     assert compare(empty, empty).mismatches == 0
 
@@ -81,6 +88,6 @@ def test_an_empty_tensor_has_nothing_wrong() -> None:
         [{"y": np.zeros(2, np.uint8)}],
     ],
 )
-def test_unlike_tensors_are_a_bug_of_the_caller(actual: list[dict[str, np.ndarray]]) -> None:
+def test_different_shapes_are_an_internal_error(actual: list[dict[str, np.ndarray]]) -> None:
     with pytest.raises(InternalError):
         compare([{"y": np.zeros(2, np.int8)}], actual)

@@ -19,7 +19,7 @@ def test_the_first_three_samples_are_zero_points_maxima_and_minima() -> None:
     assert floats == [0.0, 1.0, -1.0]
 
 
-def test_a_drawn_sample_is_the_definition_written_out() -> None:
+def test_a_drawn_sample_follows_the_definition() -> None:
     rng = np.random.Generator(np.random.PCG64([5, 3]))
     image = rng.integers(-128, 127, (2, 3), np.int8, endpoint=True)
     sound = rng.standard_normal((4,)).astype(np.float32)
@@ -35,7 +35,7 @@ def test_drawn_samples_keep_their_values_across_releases() -> None:
     )
 
 
-def test_a_sample_does_not_depend_on_how_many_are_asked_for() -> None:
+def test_a_sample_does_not_depend_on_the_number_of_samples() -> None:
     last = list(make_samples([INT8, FLOAT], 6, seed=2))[5]
     alone = make_sample([INT8, FLOAT], 5, seed=2)
     assert all(np.array_equal(last[name], alone[name]) for name in alone)
@@ -65,7 +65,7 @@ def test_booleans_are_drawn_as_booleans() -> None:
     assert 0 < int(drawn.sum()) < 256
 
 
-def test_a_type_without_samples_is_named() -> None:
+def test_a_type_without_samples_is_an_error() -> None:
     with pytest.raises(UsageError) as caught:
         make_sample([SampleInput("text", (1,), np.dtype("U3"))], 0 + 1)
     assert "input 'text' has type <U3, for which no samples are defined." in str(caught.value)

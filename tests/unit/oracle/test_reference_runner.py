@@ -32,12 +32,12 @@ def test_the_example_reaches_its_recorded_accuracy(numerics: Numerics, digits_pa
     with np.load(EXAMPLE / "digits_test.npz") as archive:
         images = archive["input_1"]
     labels = np.load(EXAMPLE / "digits_labels.npy")
-    found = run_reference(
+    reference = run_reference(
         digits_path.read_bytes(), [{"image": image} for image in images], numerics
     )
     right = sum(
         int(np.argmax(outputs["digit"]) == label)
-        for outputs, label in zip(found.outputs, labels, strict=True)
+        for outputs, label in zip(reference.outputs, labels, strict=True)
     )
     recorded = json.loads((EXAMPLE / "accuracy.json").read_text(encoding="utf-8"))
     assert right / len(labels) == recorded["accuracy_int8"]
@@ -45,17 +45,17 @@ def test_the_example_reaches_its_recorded_accuracy(numerics: Numerics, digits_pa
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
-def test_layers_end_in_the_output(numerics: Numerics, digits_path: Path) -> None:
+def test_the_last_layer_is_the_output(numerics: Numerics, digits_path: Path) -> None:
     inputs = list(make_samples([DIGIT], 4))
     plain = run_reference(digits_path.read_bytes(), inputs, numerics)
-    found = run_reference(digits_path.read_bytes(), inputs, numerics, layers=True)
+    reference = run_reference(digits_path.read_bytes(), inputs, numerics, layers=True)
     assert plain.layers == ()
-    assert list(found.layer_names.values())[:2] == ["conv_2d_1", "depthwise_conv_2d_1"]
-    last = max(found.layer_names)
-    assert found.layer_names[last] == "digit"
-    for k, outputs in enumerate(found.outputs):
-        assert found.layers[k][14].shape == (1, 8, 8, 16)
-        np.testing.assert_array_equal(found.layers[k][last], outputs["digit"])
+    assert list(reference.layer_names.values())[:2] == ["conv_2d_1", "depthwise_conv_2d_1"]
+    last = max(reference.layer_names)
+    assert reference.layer_names[last] == "digit"
+    for k, outputs in enumerate(reference.outputs):
+        assert reference.layers[k][14].shape == (1, 8, 8, 16)
+        np.testing.assert_array_equal(reference.layers[k][last], outputs["digit"])
         np.testing.assert_array_equal(plain.outputs[k]["digit"], outputs["digit"])
 
 
@@ -74,7 +74,7 @@ def test_the_profiles_differ_on_the_anomaly_model_only(
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
-def test_a_model_that_is_not_one_gives_a_clear_error(numerics: Numerics) -> None:
+def test_an_invalid_model_gives_a_clear_error(numerics: Numerics) -> None:
     with pytest.raises(ToolFailedError, match=r"refuses this model|broke down on this model"):
         run_reference(b"TFL3 but no more" * 8, list(make_samples([DIGIT], 1)), numerics)
 
@@ -86,14 +86,14 @@ def test_a_truncated_model_gives_a_clear_error(numerics: Numerics, digits_path: 
         run_reference(whole[: len(whole) // 3], list(make_samples([DIGIT], 1)), numerics)
 
 
-def test_a_child_that_hangs_is_ended(digits_path: Path) -> None:
+def test_a_worker_that_hangs_is_killed(digits_path: Path) -> None:
     with pytest.raises(ToolFailedError, match=r"did not finish within 0\.001 s"):
         run_reference(
             digits_path.read_bytes(), list(make_samples([DIGIT], 1)), "litert", timeout_s=0.001
         )
 
 
-def test_a_missing_package_names_what_to_install(
+def test_a_missing_package_error_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_path: Path
 ) -> None:
     package = tmp_path / "ai_edge_litert"
@@ -108,7 +108,7 @@ def test_a_missing_package_names_what_to_install(
     )
 
 
-def test_wrong_input_names_are_listed_beside_the_right_ones(digits_path: Path) -> None:
+def test_wrong_input_names_are_listed_with_the_expected_ones(digits_path: Path) -> None:
     other = SampleInput("picture", (1, 8, 8, 1), np.dtype(np.int8))
     with pytest.raises(UsageError, match=r"inputs \['picture'\], the model has \['image'\]"):
         run_reference(digits_path.read_bytes(), list(make_samples([other], 1)), "litert")
@@ -121,7 +121,7 @@ def test_an_input_of_the_wrong_shape_is_refused(numerics: Numerics, digits_path:
         run_reference(digits_path.read_bytes(), list(make_samples([other], 1)), numerics)
 
 
-def test_samples_are_needed_and_must_agree(digits_path: Path) -> None:
+def test_samples_are_required_and_must_have_equal_names(digits_path: Path) -> None:
     model = digits_path.read_bytes()
     with pytest.raises(UsageError, match="at least one sample"):
         run_reference(model, [], "litert")

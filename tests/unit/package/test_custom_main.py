@@ -1,4 +1,4 @@
-"""A project with another main: what is gone, what is there, what is compiled."""
+"""Projects with a custom main: removed files, added files, compiled files."""
 
 import json
 import re
@@ -15,16 +15,16 @@ MAIN = "int main(void) { return 0; }\n"
 
 
 @pytest.mark.parametrize("board", ["mps2-an386", "host"])
-def test_a_main_of_ones_own_takes_the_place_of_loop_and_glue(board: str):
+def test_a_custom_main_replaces_loop_and_glue(board: str):
     plain = project_files(load_board(board))
-    made = use_custom_main(plain, MAIN)
-    assert made.files[MAIN_FILE] == MAIN
-    assert not [file for file in made.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
-    assert "runtime/port/fwr_port.h" in made.files
-    sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
+    custom = use_custom_main(plain, MAIN)
+    assert custom.files[MAIN_FILE] == MAIN
+    assert not [file for file in custom.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
+    assert "runtime/port/fwr_port.h" in custom.files
+    sources = json.loads(str(custom.files["board/board.json"]))["runtime_sources"]
     assert "firmware/fwr_stop.c" in sources
     assert MAIN_FILE not in sources  # the SConstruct names it, in the release and the profile image
-    assert all(path in made.files for path in sources)
+    assert all(path in custom.files for path in sources)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_main_of_ones_own_takes_the_place_of_loop_and_glue(board: str):
         (["--main", "nowhere.c", "-o", "out"], "the main program cannot be read"),
     ],
 )
-def test_where_a_main_makes_no_sense_it_is_refused(
+def test_a_custom_main_is_refused_where_it_has_no_effect(
     words: list[str], what: str, digits_path: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ):  # fmt: skip

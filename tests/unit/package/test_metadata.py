@@ -1,4 +1,4 @@
-"""metadata.json has the contract's keys, counts shared things once, and is the same every time."""
+"""metadata.json has the documented keys, counts shared data once, and is deterministic."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def planned() -> IRModule:
     )
 
 
-def test_the_keys_that_scripts_rely_on_are_there() -> None:
+def test_the_documented_keys_are_present() -> None:
     compiler = {"tool": "gcc", "flags": ["-O2"]}
     facts = summarize_compilation(
         planned(), "host", compiler=compiler, options={"optimize": "speed"}
@@ -88,17 +88,17 @@ def test_the_keys_that_scripts_rely_on_are_there() -> None:
     assert facts["options"] == {"optimize": "speed"}
 
 
-def test_scratch_is_what_lives_at_one_time() -> None:
+def test_scratch_is_the_peak_of_live_scratch() -> None:
     assert summarize_compilation(planned()).scratch_bytes == 9
 
 
-def test_equal_constants_count_once_and_unused_ones_not() -> None:
+def test_equal_constants_count_once_and_unused_ones_do_not_count() -> None:
     facts = summarize_compilation(planned()).to_json()
     assert [row["name"] for row in facts["constants"]] == ["a"]
     assert facts["constants_bytes"] == 4
 
 
-def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
+def test_each_operator_has_one_row_with_its_location() -> None:
     rows = summarize_compilation(planned()).to_json()["operators"]
     assert [(row["index"], row["name"], row["kernel"]) for row in rows] == [
         (0, "y", "add_0"),
@@ -109,7 +109,7 @@ def test_each_operator_has_one_row_with_its_place_in_the_model() -> None:
     assert rows[0]["schedule"] == "default"
 
 
-def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
+def test_tensors_have_placement_and_quantization() -> None:
     (tensor,) = summarize_compilation(planned()).to_json()["io"]["inputs"]
     assert (tensor["name"], tensor["field"], tensor["pool"], tensor["offset"]) == (
         "in",
@@ -120,12 +120,12 @@ def test_the_tensors_say_where_they_lie_and_what_they_mean() -> None:
     assert (tensor["scales"], tensor["zero_points"]) == ([0.5], [-3])
 
 
-def test_the_text_is_the_same_every_time_and_plain_json() -> None:
+def test_the_text_is_deterministic_json() -> None:
     first, second = (
         json.dumps(summarize_compilation(planned()).to_json(), sort_keys=True) for _ in range(2)
     )
     assert first == second
 
 
-def test_the_abi_is_the_runtimes() -> None:
+def test_the_abi_matches_the_runtime() -> None:
     assert f"#define FWR_ABI {FWR_ABI}" in (runtime_dir() / "fwr.h").read_text()

@@ -1,4 +1,4 @@
-"""Which task a model is for, and what its firmware is made of."""
+"""Selection of the MLPerf task of a model, and the files of its firmware."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def io_of(elements: int, results: int, quantized: bool = True) -> IoBinding:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_a_task_is_known_by_its_sizes(task):
+def test_a_task_is_identified_by_its_sizes(task):
     assert find_task(io_of(task.elements, task.results)) == task
 
 
@@ -46,17 +46,17 @@ def test_other_models_are_refused(io: IoBinding, name: str, what: str):
         find_task(io, name)
 
 
-def test_the_project_has_the_harness_instead_of_the_link():
+def test_the_project_contains_the_harness_instead_of_the_link():
     board = load_board("mps2-an386")
     plain = project_files(board)
     assert "runtime/fwr_mlperf.c" not in plain.files
     task = TASKS[3]
-    made = make_mlperf_project(plain, io_of(640, 640), board, task)
-    assert not [file for file in made.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
-    sources = json.loads(str(made.files["board/board.json"]))["runtime_sources"]
+    benchmark = make_mlperf_project(plain, io_of(640, 640), board, task)
+    assert not [file for file in benchmark.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
+    sources = json.loads(str(benchmark.files["board/board.json"]))["runtime_sources"]
     assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)
     assert "runtime/fwr_main.c" not in sources
-    glue = str(made.files[GLUE])
+    glue = str(benchmark.files[GLUE])
     for words in ('.model = "ad01"', "sample[640];", ".in = {0.25f, -3}", ".quantised = quantised"):
         assert words in glue
     assert Path(GLUE).name not in str(plain.files)

@@ -1,4 +1,4 @@
-"""A project folder is written whole, twice to the same bytes, and never over foreign files."""
+"""Project folders are complete, reproducible, and never overwrite other files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_a_new_directory_gets_every_file(tmp_path: Path) -> None:
     assert names(tmp_path / "a" / "out") == ["metadata.json", "model/kws.c"]
 
 
-def test_a_second_compile_touches_no_unchanged_file(tmp_path: Path) -> None:
+def test_a_second_compilation_leaves_unchanged_files(tmp_path: Path) -> None:
     write_project(project("kws"), tmp_path)
     before = (tmp_path / "model" / "kws.c").stat().st_mtime_ns
     write_project(project("kws"), tmp_path)
     assert (tmp_path / "model" / "kws.c").stat().st_mtime_ns == before
 
 
-def test_another_model_replaces_the_first_and_leaves_foreign_files(tmp_path: Path) -> None:
+def test_another_model_replaces_the_first_and_keeps_other_files(tmp_path: Path) -> None:
     write_project(project("kws"), tmp_path)
     (tmp_path / "model" / "mine.c").write_text("int x;\n")
     write_project(project("vww"), tmp_path)
@@ -42,20 +42,20 @@ def test_another_model_replaces_the_first_and_leaves_foreign_files(tmp_path: Pat
 
 
 @pytest.mark.parametrize("marker", [None, "not json", "[]", '{"name": "npm"}', "[" * 100_000])
-def test_a_directory_that_is_not_ours_is_refused(tmp_path: Path, marker: str | None) -> None:
+def test_a_directory_of_other_origin_is_refused(tmp_path: Path, marker: str | None) -> None:
     (tmp_path / "thesis.tex").write_text("years")
     if marker is not None:
         (tmp_path / "metadata.json").write_text(marker)
     with pytest.raises(UsageError) as caught:
         write_project(project("kws"), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: the directory is not empty and holds no firmwright project (no metadata.json). "
-        "Try: an empty or new directory."
+        f"{tmp_path}: the directory is not empty and holds no firmwright project "
+        "(no metadata.json). Try: an empty or new directory."
     )
     assert (tmp_path / "thesis.tex").read_text() == "years"
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("x")
     with pytest.raises(UsageError, match="it is not a directory"):
         write_project(project("kws"), tmp_path / "out")
@@ -72,7 +72,7 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_a_lying_file_list_removes_nothing_outside_of_model(tmp_path: Path) -> None:
+def test_a_forged_file_list_removes_nothing_outside_of_model(tmp_path: Path) -> None:
     write_project(project("kws"), tmp_path / "out")
     (tmp_path / "precious").write_text("1")
     facts = {"schema": 1, "model": "x", "files": ["model/../../precious", "../precious", 7]}

@@ -1,4 +1,4 @@
-"""The SCons tool in a user's own build: it compiles, builds, and knows when nothing is to do."""
+"""The SCons tool in a user's build: it compiles, builds, and detects when nothing changed."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def scons(folder: Path, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.host_c
-def test_a_users_build_gets_sources_and_firmware_once(digits_path: Path, tmp_path: Path) -> None:
+def test_a_build_generates_sources_and_firmware_once(digits_path: Path, tmp_path: Path) -> None:
     (tmp_path / "digits.tflite").write_bytes(digits_path.read_bytes())
     (tmp_path / "SConstruct").write_text(USERS_BUILD)
     status, output = scons(tmp_path)
