@@ -146,11 +146,11 @@ def build_strips(
     strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
         count = min(int(config["pixels"]), len(across.outputs))
-        whole, rest = divmod(len(across.outputs), count)
+        whole, remainder = divmod(len(across.outputs), count)
         with b.for_("n", op.output.shape[0]) as n, b.for_("oy", op.output.shape[1]) as oy:
             with b.for_("ox", whole) as i:
                 at = (n, oy, i * count + across.outputs.start)
                 strips.pixels(b, across.taps, at, count)
-            if rest:
-                last = n * 0 + (across.outputs.stop - rest)
-                strips.pixels(b, across.taps, (n, oy, last), rest)
+            if remainder:
+                last = n * 0 + (across.outputs.stop - remainder)
+                strips.pixels(b, across.taps, (n, oy, last), remainder)

@@ -68,14 +68,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, kernel)
     pixels = op.output.elements // op.output.shape[3]
     block = block_pixels(int(config["pixels"]), pixels)
-    product = plan_gemm(
+    gemm = plan_gemm(
         b, layout, kernel, bias, requantization_of(op), CHANNELS_BY_PIXELS[block], block
     )
     backward = config.get("order") == "backward"
     if "steps" in config:
-        product = replace(product, steps=int(config["steps"]))
+        gemm = replace(gemm, steps=int(config["steps"]))
     convolve_in_blocks(
-        b, Im2colSource(b.input(0), layout, zero_point), product, op.output.shape, backward=backward
+        b, Im2colSource(b.input(0), layout, zero_point), gemm, op.output.shape, backward=backward
     )
 
 
@@ -96,14 +96,14 @@ class Im2colSource:
 def convolve_in_blocks(
     b: Kernel,
     source: Im2colSource,
-    product: GemmKernel,
+    gemm: GemmKernel,
     shape: tuple[int, ...],
     first: ArithExpr | int = 0,
     *,
     backward: bool = False,
 ) -> None:
     """Pack and multiply block by block; `first` is the output pixel at which `shape` begins."""
-    layout, window, block = source.layout, source.layout.window, product.pixels
+    layout, window, block = source.layout, source.layout.window, gemm.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
     pixels = rows * out_width
@@ -130,7 +130,7 @@ def convolve_in_blocks(
                 _position(b, window, pixel // out_width, pixel % out_width, shape) as position,
             ):
                 packer.pixel(position, p)
-        product.run(b, columns, at + first)
+        gemm.run(b, columns, at + first)
 
 
 @contextmanager

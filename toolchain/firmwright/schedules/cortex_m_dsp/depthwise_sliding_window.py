@@ -128,11 +128,11 @@ class SlidingWindow:
         last = first
         while last < len(flags) and flags[last]:
             last += 1
-        trips = (last - first) // period
-        if trips < 2:
+        iterations = (last - first) // period
+        if iterations < 2:
             return self.lines, [], 0, []
-        end = first + trips * period
-        return self.lines[:first], self.lines[first : first + period], trips, self.lines[end:]
+        end = first + iterations * period
+        return self.lines[:first], self.lines[first : first + period], iterations, self.lines[end:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +255,9 @@ def _pack(taps: Array) -> Array:
     channels, _, across = taps.shape
     even = across - across % 2
     paired = taps[:, :, :even].reshape(channels, -1)
-    rest = taps[:, :, even:].reshape(channels, -1)
-    odd = np.zeros((channels, rest.shape[1] % 2), np.int64)
-    halves = np.ascontiguousarray(np.concatenate([paired, rest, odd], axis=1).astype(np.int16))
+    last_taps = taps[:, :, even:].reshape(channels, -1)
+    odd = np.zeros((channels, last_taps.shape[1] % 2), np.int64)
+    halves = np.ascontiguousarray(np.concatenate([paired, last_taps, odd], axis=1).astype(np.int16))
     words: Array = halves.view(np.uint32)
     return words
 
@@ -319,17 +319,17 @@ class _SlideEmitter:
         ]
 
     def run(self) -> None:
-        before, trip, trips, after = self.slide.parts
+        before, iteration, iterations, after = self.slide.parts
         x, y = self.start
         self._lines(before, x, y, self.label)
-        if trips:
+        if iterations:
             along = self.layer.along
-            steps = len(trip)
+            steps = len(iteration)
             outputs = steps // along.stride
-            with self.b.for_("trip", trips) as i:
+            with self.b.for_("trip", iterations) as i:
                 x_trip = x + i * (steps * along.input_step)
                 y_trip = y + i * (outputs * along.output_step)
-                self._lines(trip, x_trip, y_trip, f"{self.label}_loop")
+                self._lines(iteration, x_trip, y_trip, f"{self.label}_loop")
         self._lines(after, x, y, f"{self.label}_end")
 
     def _lines(

@@ -58,21 +58,21 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     bias = fold_zero_point_into_bias(op, matrix)
     layout = _layout(depth)
     kernel = matrix.reshape(outputs, 1, 1, depth)
-    product = plan_gemm(b, layout, kernel, bias, requantization_of(op), block, 1)
+    gemm = plan_gemm(b, layout, kernel, bias, requantization_of(op), block, 1)
     batch = op.output.elements // outputs
     if "steps" in config:
-        product = replace(product, steps=int(config["steps"]))
+        gemm = replace(gemm, steps=int(config["steps"]))
     if config.get("input") == "bytes":
         words = depth // _WORD
         with (
             b.for_("n", batch) as n,
             b.view("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
         ):
-            product.run_bytes(b, x, n)
+            gemm.run_bytes(b, x, n)
         return
     with b.for_("n", batch) as n, b.allocate("wide", UINT32, (layout.words, 1)) as wide:
         Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
-        product.run(b, wide, n)
+        gemm.run(b, wide, n)
 
 
 def _layout(depth: int) -> Im2colLayout:

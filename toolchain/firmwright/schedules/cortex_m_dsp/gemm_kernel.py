@@ -292,8 +292,8 @@ def plan_gemm_without_bias(
     order = order_computed_channels(b, constant_channels, block)
     packed = kernel[list(order.rows)]
     flat = packed.reshape(len(packed), -1)
-    nothing = np.zeros(len(packed), np.int64)
-    is_paired = _can_pair_channels(flat, *accumulator_bounds(nothing, flat))
+    no_bias = np.zeros(len(packed), np.int64)
+    is_paired = _can_pair_channels(flat, *accumulator_bounds(no_bias, flat))
     weights = b.constant("weights", layout.pack_weights(packed, block, is_paired=is_paired), UINT32)
     return GemmKernel(
         len(kernel), len(packed) // block, block, pixels, is_paired, layout.words,

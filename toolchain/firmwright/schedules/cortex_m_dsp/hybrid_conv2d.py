@@ -56,7 +56,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = block_pixels(int(config["pixels"]), pixels)
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
         activations = quantize_batch(op, b, n, quantized)
-        product = plan_gemm_without_bias(
+        gemm = plan_gemm_without_bias(
             b,
             layout,
             kernel,
@@ -67,9 +67,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         )
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         shape = (1, height, width, channels)
-        convolve_in_blocks(
-            b, Im2colSource(quantized, layout, zero_point), product, shape, n * pixels
-        )
+        convolve_in_blocks(b, Im2colSource(quantized, layout, zero_point), gemm, shape, n * pixels)
 
 
 @dataclass(frozen=True, slots=True)

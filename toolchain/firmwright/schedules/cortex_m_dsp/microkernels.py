@@ -339,18 +339,18 @@ EXTRACT_ODD_SUM = Intrinsic(
 )
 
 
-def default_unroll(words: int, most: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
+def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
     """Return the steps per micro-kernel call for columns of `words`: all of them, if few."""
-    if words <= most:
+    if words <= limit:
         return words
-    repeated = min(most, repeated)
+    repeated = min(limit, repeated)
     return max(steps for steps in range(1, repeated + 1) if words % steps == 0)
 
 
 def alternative_unrolls(words: int) -> list[int]:
     """Return other numbers of steps for a tuning search to try."""
     default = default_unroll(words)
-    candidates = {default_unroll(words, most, most) for most in (4, 8, 16, 24, MAX_UNROLL)}
+    candidates = {default_unroll(words, limit, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
     return sorted(candidates - {default}, reverse=True)
 
 

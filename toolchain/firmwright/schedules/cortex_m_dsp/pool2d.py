@@ -68,18 +68,18 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
 
 def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
     with _outputs(op, b) as (start, target):
-        most = b.reg("maximum", UINT32)
-        b.store(most, [0], 0x80808080)
+        maximum = b.reg("maximum", UINT32)
+        b.store(maximum, [0], 0x80808080)
         _each_word(
             op,
             b,
             start,
             lambda word: b.store(
-                most, [0], call_intrinsic("smax8", [b.load(most, [0]), word], UINT32)
+                maximum, [0], call_intrinsic("smax8", [b.load(maximum, [0]), word], UINT32)
             ),
         )
         with b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4) as y:
-            b.store(y, [0], b.load(most, [0]))
+            b.store(y, [0], b.load(maximum, [0]))
 
 
 @contextmanager

@@ -118,8 +118,10 @@ def _transform_half(
     vertical: dict[int, list[ArithExpr]] = {}
     with ExitStack() as stack:
         for column in range(work.patch.shape[1]):
-            fours = [b.load(work.patch, [r, column, c]) for r in range(4)]
-            shifted = fours if shift is None else [four >> shift for four in fours]
+            pixels = [b.load(work.patch, [r, column, c]) for r in range(4)]
+            shifted = (
+                pixels if shift is None else [word_of_bytes >> shift for word_of_bytes in pixels]
+            )
             d = [
                 stack.enter_context(b.let("d", call_intrinsic(name, [x], UINT32))) for x in shifted
             ]

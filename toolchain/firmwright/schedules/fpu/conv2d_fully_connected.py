@@ -34,66 +34,66 @@ def _conv_configs(op: OpCall) -> Sequence[Config]:
     depth = op.input(1).elements // outputs
     pixels = op.output.elements // outputs
     overhead = 0 if window.pointwise else _COPY
-    forms = cheapest_tiles(outputs, pixels, depth, overhead)
-    return [{"lanes": form.lanes, "pixels": form.pixels} for form in forms]
+    tiles = cheapest_tiles(outputs, pixels, depth, overhead)
+    return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
 
 def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
-    product = _product(op, b, style, _form(config))
+    gemm = _plan_gemm(op, b, style, _tile_of(config))
     pixels = op.output.elements // op.output.shape[3]
-    block = product.form.pixels
+    block = gemm.tile.pixels
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
         if pixels % block:
             start = minimum(start, pixels - block)
         with b.let("at", start) as at:
             if window.pointwise and block == 1:
-                with b.view("column", b.input(0), at * product.depth, (product.depth, 1)) as x:
-                    product.run(b, x, at)
+                with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
+                    gemm.run(b, x, at)
             else:
-                _packed(b, op, window, product, at)
+                _packed(b, op, window, gemm, at)
 
 
 def _packed(
-    b: Kernel, op: OpCall, window: ConvWindow, product: FloatGemmKernel, at: ArithExpr
+    b: Kernel, op: OpCall, window: ConvWindow, gemm: FloatGemmKernel, at: ArithExpr
 ) -> None:
-    with b.allocate("columns", FLOAT32, (product.depth, product.form.pixels)) as columns:
+    with b.allocate("columns", FLOAT32, (gemm.depth, gemm.tile.pixels)) as columns:
         FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        product.run(b, columns, at)
+        gemm.run(b, columns, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
     outputs, depth = op.input(1).shape
-    form = cheapest_tiles(outputs, 1, depth)[0]
-    return [{"lanes": form.lanes, "pixels": 1}]
+    tile = cheapest_tiles(outputs, 1, depth)[0]
+    return [{"lanes": tile.lanes, "pixels": 1}]
 
 
 def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    product = _product(op, b, style, _form(config))
-    rows = op.input(0).elements // product.depth
+    gemm = _plan_gemm(op, b, style, _tile_of(config))
+    rows = op.input(0).elements // gemm.depth
     with (
         b.for_("n", rows) as n,
-        b.view("row", b.input(0), n * product.depth, (product.depth, 1)) as x,
+        b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
     ):
-        product.run(b, x, n)
+        gemm.run(b, x, n)
 
 
-def _form(config: Config) -> FpuTile:
+def _tile_of(config: Config) -> FpuTile:
     return next(
-        form
-        for form in FPU_TILES
-        if (form.lanes, form.pixels) == (config["lanes"], config["pixels"])
+        tile
+        for tile in FPU_TILES
+        if (tile.lanes, tile.pixels) == (config["lanes"], config["pixels"])
     )
 
 
-def _product(op: OpCall, b: Kernel, style: MultiplyAddStyle, form: FpuTile) -> FloatGemmKernel:
+def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, tile: FpuTile) -> FloatGemmKernel:
     weights = np.asarray(weights_of(op))
     flat = weights.reshape(len(weights), -1)
-    return plan_float_gemm(b, flat, bias_of(op, "float32"), op.str_attr("activation"), style, form)
+    return plan_float_gemm(b, flat, bias_of(op, "float32"), op.str_attr("activation"), style, tile)
 
 
 def _rules(style: MultiplyAddStyle, *features: str) -> tuple[Schedule, ...]:

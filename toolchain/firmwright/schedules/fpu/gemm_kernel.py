@@ -29,7 +29,7 @@ class FloatGemmKernel:
     """Constants of a layer of `outputs` x `depth` and its tile."""
 
     style: MultiplyAddStyle
-    form: FpuTile
+    tile: FpuTile
     outputs: int
     depth: int
     weights: tir.Buffer
@@ -38,47 +38,47 @@ class FloatGemmKernel:
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
-        form, size = self.form, self.form.lanes * self.depth
-        with b.for_("group", -(-self.outputs // form.lanes)) as group:
-            first = group * form.lanes
-            if self.outputs > form.lanes and self.outputs % form.lanes:
-                first = minimum(first, self.outputs - form.lanes)
-            sums = b.reg("sum", FLOAT32, form.sums)
+        tile, size = self.tile, self.tile.lanes * self.depth
+        with b.for_("group", -(-self.outputs // tile.lanes)) as group:
+            first = group * tile.lanes
+            if self.outputs > tile.lanes and self.outputs % tile.lanes:
+                first = minimum(first, self.outputs - tile.lanes)
+            sums = b.reg("sum", FLOAT32, tile.sums)
             w = b.pointer(self.weights, group * size, size)
-            x = b.pointer(columns, 0, form.pixels * self.depth)
-            registers = [b.load(sums, [i]) for i in range(form.sums)]
+            x = b.pointer(columns, 0, tile.pixels * self.depth)
+            registers = [b.load(sums, [i]) for i in range(tile.sums)]
             steps = ArithExpr(immediate(self.depth, INT32))
-            name = microkernel_name(self.style, form, self.depth)
+            name = microkernel_name(self.style, tile, self.depth)
             b.evaluate(name, [w, x, steps, *registers])
             with b.let("first", first) as channel:
                 self._store(b, sums, at, channel)
 
     def _store(self, b: Kernel, sums: tir.Buffer, at: ArithExpr, first: ArithExpr) -> None:
-        form, stored = self.form, min(self.form.lanes, self.outputs)
+        tile, stored = self.tile, min(self.tile.lanes, self.outputs)
         window = b.view(
-            "out", b.y, at * self.outputs + first, (form.pixels, stored),
+            "out", b.y, at * self.outputs + first, (tile.pixels, stored),
             strides=(self.outputs, 1), access="w",
         )  # fmt: skip
         with window as y:
             for lane in range(stored):
                 with b.let("channel_bias", b.load(self.bias, [first + lane])) as bias:
-                    for pixel in range(form.pixels):
-                        total = b.load(sums, [pixel * form.lanes + lane]) + bias
+                    for pixel in range(tile.pixels):
+                        total = b.load(sums, [pixel * tile.lanes + lane]) + bias
                         b.store(y, [pixel, lane], apply_activation(total, self.activation))
 
 
 def plan_float_gemm(
-    b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, form: FpuTile
+    b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, tile: FpuTile
 ) -> FloatGemmKernel:
     """Plan a layer with `weights` [outputs, depth]."""
     outputs, depth = weights.shape
-    lanes = form.lanes
+    lanes = tile.lanes
     padded = np.pad(weights, ((0, max(lanes - outputs, 0)), (0, 0)))
     last = len(padded) - lanes
     starts = range(0, outputs, lanes)
     groups = [padded[min(at, last) : min(at, last) + lanes].T.reshape(-1) for at in starts]
     return FloatGemmKernel(
-        style, form, outputs, depth,
+        style, tile, outputs, depth,
         b.constant("weights", np.concatenate(groups), FLOAT32),
         b.constant("bias", bias, FLOAT32), activation,
     )  # fmt: skip
@@ -89,15 +89,15 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
 
     `overhead` is the cost of packing a pixel, in instructions per element.
     """
-    fitting = [form for form in FPU_TILES if form.pixels <= pixels]
+    fitting = [tile for tile in FPU_TILES if tile.pixels <= pixels]
 
-    def cost(form: FpuTile) -> tuple[int, int]:
-        blocks = -(-pixels // form.pixels)
-        groups = -(-outputs // form.lanes)
-        step = len(form.step("separate"))
-        packing = 0 if form.pixels == 1 and not overhead else max(overhead, 2) * form.pixels
-        return blocks * (groups * (step * depth + 6 * form.sums) + packing * depth), -form.sums
+    def cost(tile: FpuTile) -> tuple[int, int]:
+        blocks = -(-pixels // tile.pixels)
+        groups = -(-outputs // tile.lanes)
+        step = len(tile.step("separate"))
+        packing = 0 if tile.pixels == 1 and not overhead else max(overhead, 2) * tile.pixels
+        return blocks * (groups * (step * depth + 6 * tile.sums) + packing * depth), -tile.sums
 
     best = min(fitting, key=cost)
-    single = min((form for form in fitting if form.pixels == 1), key=cost)
+    single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
     return (best,) if best == single else (best, single)

@@ -74,22 +74,22 @@ class FpuTile:
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8, 1), (4, 1)))
 
 
-def microkernel_name(style: MultiplyAddStyle, form: FpuTile, depth: int) -> str:
+def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
     """Return the name of the micro-kernel for columns of `depth` elements."""
     rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
-    return f"{style}_f32_{form.lanes}x{form.pixels}_{'deep_' if rounds else ''}{rest}"
+    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
 
 
 def _span(registers: Sequence[str]) -> str:
     return registers[0] if len(registers) == 1 else f"{registers[0]}-{registers[-1]}"
 
 
-def _text(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> str:
-    lines = form.step(style, starts=True)
+def _text(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> str:
+    lines = tile.step(style, starts=True)
     if deep:
-        lines += ["1:", *form.step(style) * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
-    lines += form.step(style) * rest
-    outputs = [f'[c{i}] "=t"(c{i})' for i in range(form.sums)]
+        lines += ["1:", *tile.step(style) * STEPS_PER_ITERATION, "subs %[rounds], #1", "bne 1b"]
+    lines += tile.step(style) * rest
+    outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
     outputs += ['[w] "+r"(w)', '[x] "+r"(x)']
     counted = (
         [f"int32_t rounds = (steps - 1) / {STEPS_PER_ITERATION};"] if deep else ["(void)steps;"]
@@ -120,44 +120,44 @@ for (int32_t i = 0; i < steps; ++i) {{
 """
 
 
-def _meaning(form: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
+def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
     """w [steps * lanes, ...] and x [steps * pixels, ...] -> one array per sum."""
     weights = np.asarray(w, np.float32)
     columns = np.asarray(x, np.float32)
-    a = weights.reshape(-1, 1, form.lanes, *weights.shape[1:])
-    b = columns.reshape(-1, form.pixels, 1, *columns.shape[1:])
+    a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
+    b = columns.reshape(-1, tile.pixels, 1, *columns.shape[1:])
     count = int(np.max(steps))
     with np.errstate(all="ignore"):
         sums = a[0] * b[0]
         for step in range(1, count):
             sums = sums + a[step] * b[step]
-    return tuple(sums[i // form.lanes, i % form.lanes] for i in range(form.sums))
+    return tuple(sums[i // tile.lanes, i % tile.lanes] for i in range(tile.sums))
 
 
-def _instructions(style: MultiplyAddStyle, form: FpuTile) -> Callable[[Sequence[int]], int]:
-    step, start = len(form.step(style)), len(form.step(style, starts=True))
+def _instructions(style: MultiplyAddStyle, tile: FpuTile) -> Callable[[Sequence[int]], int]:
+    step, start = len(tile.step(style)), len(tile.step(style, starts=True))
     return lambda args: start + (args[2] - 1) * step + 2 * ((args[2] - 1) // STEPS_PER_ITERATION)
 
 
-def _block(style: MultiplyAddStyle, form: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
+def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> Intrinsic:
     return Intrinsic(
-        name=microkernel_name(style, form, 1 + rest + STEPS_PER_ITERATION * deep),
+        name=microkernel_name(style, tile, 1 + rest + STEPS_PER_ITERATION * deep),
         operands=(
             Operand("w", "ptr", FLOAT32, "r"),
             Operand("x", "ptr", FLOAT32, "r"),
             Operand("steps", "in", INT32),
-            *(Operand(f"c{i}", "out", FLOAT32) for i in range(form.sums)),
+            *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),
         result=None,
-        meaning=partial(_meaning, form),
-        portable=_PORTABLE.format(sums=form.sums, lanes=form.lanes, pixels=form.pixels)
-        + "\n".join(f"c{i} = sums[{i}];" for i in range(form.sums)),
-        doc=f"Sums of products of {form.lanes} channels times {form.pixels} pixels.",
+        meaning=partial(_meaning, tile),
+        portable=_PORTABLE.format(sums=tile.sums, lanes=tile.lanes, pixels=tile.pixels)
+        + "\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
+        doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(style, form, rest, deep=deep)},
+        text={"gnu": _text(style, tile, rest, deep=deep)},
         clobbers=("memory",),
-        instructions=_instructions(style, form)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
-        count=_instructions(style, form),
+        instructions=_instructions(style, tile)((0, 0, 1 + rest + STEPS_PER_ITERATION * deep)),
+        count=_instructions(style, tile),
     )
 
 
@@ -187,9 +187,9 @@ FPU_MICROKERNELS: Mapping[str, Intrinsic] = {
     for item in (
         VMLA_F32,
         *(
-            _block(style, form, rest, deep=deep)
+            _block(style, tile, rest, deep=deep)
             for style in MULTIPLY_ADD_STYLES
-            for form in FPU_TILES
+            for tile in FPU_TILES
             for rest in range(STEPS_PER_ITERATION)
             for deep in (False, True)
         ),

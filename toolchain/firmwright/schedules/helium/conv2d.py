@@ -51,7 +51,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     params = requantization_of(op)
     bias = fold_zero_point_into_bias(op, flat)
     table = vector_requantize.parameter_rows(params, bias, starts)
-    product = BlockGemm(
+    gemm = BlockGemm(
         "mve_gemm_int8",
         b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS), INT8),
         [b.constant("parameters", table, INT32)],
@@ -62,7 +62,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     convolve_two_pixels(
         b,
         ConvolutionInput(b.input(0), window, tensor_quant(op.input(0)).zero_point),
-        product,
+        gemm,
         op.output.shape,
     )
 
@@ -150,18 +150,16 @@ class ConvolutionInput:
 
 
 def convolve_two_pixels(
-    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
+    b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]
 ) -> None:
     """Compute every output pixel of `shape` (NHWC)."""
     if source.window.size == (1, 1) and not source.window.is_padded:
-        _direct(b, source, product, shape)
+        _direct(b, source, gemm, shape)
     else:
-        _packed(b, source, product, shape)
+        _packed(b, source, gemm, shape)
 
 
-def _direct(
-    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
-) -> None:
+def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
     """1x1 kernel: an input pixel is a column."""
     batch, height, width, _ = shape
     window = source.window
@@ -169,19 +167,17 @@ def _direct(
 
     def column(pixel: ArithExpr) -> ArithExpr:
         if window.pointwise:
-            return pixel * product.taps
+            return pixel * gemm.taps
         row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
-        return (row * in_cols + pixel % width * window.stride[1]) * product.taps
+        return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 
     with ExitStack() as stack:
         pixels = stack.enter_context(_pair(b, batch * height * width))
         columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in pixels]
-        product.run(b, source.x, columns, pixels)
+        gemm.run(b, source.x, columns, pixels)
 
 
-def _packed(
-    b: Kernel, source: ConvolutionInput, product: TwoPixelGemm, shape: Sequence[int]
-) -> None:
+def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
     """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
     batch, height, width, _ = shape
     count = batch * height
@@ -189,9 +185,9 @@ def _packed(
     pixels_per_group = _PIXELS if width % 2 == 0 else rows_per_group * width
     with ExitStack() as stack:
         rows_of, packer = _source(b, stack, source, shape)
-        product = product.with_taps(packer.taps)
+        gemm = gemm.with_taps(packer.taps)
         columns = stack.enter_context(
-            b.allocate("columns", INT8, (pixels_per_group * product.taps,), 8)
+            b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8)
         )
         step = source.window.stride[1] * packer.channels
         group = stack.enter_context(b.for_("group", -(-count // rows_per_group)))
@@ -202,19 +198,17 @@ def _packed(
             pair = stack.enter_context(b.for_("pair", width // _PIXELS))
             for p in range(_PIXELS):
                 ox = pair * _PIXELS + p
-                packer.pack(b, columns, group * 0 + p * product.taps, origin + ox * step)
+                packer.pack(b, columns, group * 0 + p * gemm.taps, origin + ox * step)
             pixel = row * width + pair * _PIXELS
-            product.run(b, columns, [pair * 0, pair * 0 + product.taps], [pixel, pixel + 1])
+            gemm.run(b, columns, [pair * 0, pair * 0 + gemm.taps], [pixel, pixel + 1])
             return
         with b.for_("r", rows_per_group) as r:
             origin = rows_of(row + r)
             with b.for_("ox", width) as ox:
-                place = (r * width + ox) * product.taps
+                place = (r * width + ox) * gemm.taps
                 packer.pack(b, columns, place, origin + ox * step)
         pixels = stack.enter_context(_pair(b, pixels_per_group))
-        product.run(
-            b, columns, [p * product.taps for p in pixels], [row * width + p for p in pixels]
-        )
+        gemm.run(b, columns, [p * gemm.taps for p in pixels], [row * width + p for p in pixels])
 
 
 def _source(

@@ -82,12 +82,12 @@ def _configs(op: OpCall) -> Sequence[Config]:
         return ()
     groups = split_by_valid_rows_and_columns(op)
     _, height, width, _ = op.input(1).shape
-    most = (
+    max_groups = (
         _MAX_LOOPS
         if is_wide or height * width > depthwise_plane_microkernels.LANES
         else _MAX_GROUPS
     )
-    if not 0 < len(groups) <= most or channel_multiplier_of(op) != 1:
+    if not 0 < len(groups) <= max_groups or channel_multiplier_of(op) != 1:
         return ()
     configs: list[Config] = []
     if not is_wide and _fits_sixteen(op, groups):
@@ -129,12 +129,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
             b.for_("n", op.output.shape[0]) as n,
             b.for_("oy", len(down.outputs), down.outputs.start) as oy,
         ):
-            whole, rest = divmod(len(across.outputs), pixels)
+            whole, remainder = divmod(len(across.outputs), pixels)
             if whole:
                 with b.for_("ox", whole) as i:
                     ox = i * pixels + across.outputs.start
                     _pixels(b, layer, index, (down, across), (n, oy, ox), pixels)
-            if rest:
+            if remainder:
                 last = n * 0 + (across.outputs.stop - 1)
                 _pixels(b, layer, index, (down, across), (n, oy, last), 1)
 

@@ -52,10 +52,10 @@ def multiply_step(multiply: str, load: str, place: str) -> list[str]:
     return lines
 
 
-def _text(shape: DotProductLoop) -> str:
+def _text(loop: DotProductLoop) -> str:
     endings = (("first", "y0"), ("second", "y1"))
     return "\n".join([
-        shape.frame(multiply_step, ("x0", "x1")),
+        loop.frame(multiply_step, ("x0", "x1")),
         vector_requantize.PARAMETER_LOADS,
         *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
     ])  # fmt: skip
@@ -83,14 +83,14 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
     )
 
 
-def _product(shape: DotProductLoop) -> Intrinsic:
-    column = Operand("x0", "ptr", INT8, "r", shape.least_taps)
+def _product(loop: DotProductLoop) -> Intrinsic:
+    column = Operand("x0", "ptr", INT8, "r", loop.least_taps)
     return Intrinsic(
-        name=f"mve_gemm_int8_{shape.suffix}",
+        name=f"mve_gemm_int8_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * 4),
+            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * 4),
             column,
-            Operand("x1", "ptr", INT8, "r", shape.least_taps),
+            Operand("x1", "ptr", INT8, "r", loop.least_taps),
             Operand("q", "ptr", INT32, "r", vector_requantize.PARAMETERS),
             Operand("y0", "ptr", INT8, "w", 1),
             Operand("y1", "ptr", INT8, "w", 1),
@@ -102,10 +102,10 @@ def _product(shape: DotProductLoop) -> Intrinsic:
         portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
-        text={"gnu": _text(shape)},
+        text={"gnu": _text(loop)},
         clobbers=("memory",),
         count=lambda args: (
-            shape.instructions(multiply_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8
+            loop.instructions(multiply_step, args[-1]) + 2 * (8 + min(2 * args[9], 3)) + 8
         ),
     )
 

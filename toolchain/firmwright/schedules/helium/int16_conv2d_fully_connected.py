@@ -57,7 +57,7 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     starts = channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
     lanes = min(len(flat), _CHANNELS)
-    product = BlockGemm(
+    gemm = BlockGemm(
         "mve_gemm_int16",
         b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8),
         [b.constant("parameters", table, INT32)],
@@ -68,7 +68,7 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
     *image, depth = op.input(0).shape
     with b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4) as x:
         convolve_two_pixels(
-            b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), product, op.output.shape
+            b, ConvolutionInput(x, window_of(op, kernel.shape[1:3]), 0), gemm, op.output.shape
         )
 
 

@@ -120,10 +120,10 @@ def _rows_step(multiply: str, load: str, place: str) -> list[str]:
     return lines
 
 
-def _product_text(shape: DotProductLoop) -> str:
+def _product_text(loop: DotProductLoop) -> str:
     scaled = SCALE_ASSEMBLY.format(v="{v}", multiplier="multiplier", shift="shift")
     return "\n".join([
-        shape.frame(_product_step, ("x0", "x1"), INT16_LANES),
+        loop.frame(_product_step, ("x0", "x1"), INT16_LANES),
         vector_requantize.PARAMETER_LOADS,
         *(
             f"{v} = vaddq_s32({v}, bias);\n{scaled.replace('{v}', v)}\n{_STORED.format(v=v, y=y)}"
@@ -172,14 +172,14 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
     )
 
 
-def _product(shape: DotProductLoop) -> Intrinsic:
-    weights = (shape.head + shape.tail) * WIDTH * vector_requantize.CHANNELS
+def _product(loop: DotProductLoop) -> Intrinsic:
+    weights = (loop.head + loop.tail) * WIDTH * vector_requantize.CHANNELS
     return Intrinsic(
-        name=f"mve_gemm_int16_{shape.suffix}",
+        name=f"mve_gemm_int16_{loop.suffix}",
         operands=(
             Operand("w", "ptr", INT8, "r", weights),
-            Operand("x0", "ptr", INT8, "r", shape.least_taps),
-            Operand("x1", "ptr", INT8, "r", shape.least_taps),
+            Operand("x0", "ptr", INT8, "r", loop.least_taps),
+            Operand("x1", "ptr", INT8, "r", loop.least_taps),
             Operand("q", "ptr", INT32, "r", vector_requantize.PARAMETERS),
             Operand("y0", "ptr", INT16, "w", 1),
             Operand("y1", "ptr", INT16, "w", 1),
@@ -190,9 +190,9 @@ def _product(shape: DotProductLoop) -> Intrinsic:
         portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
-        text={"gnu": _product_text(shape)},
+        text={"gnu": _product_text(loop)},
         clobbers=("memory",),
-        count=lambda args: shape.instructions(_product_step, args[-1]) + 24,
+        count=lambda args: loop.instructions(_product_step, args[-1]) + 24,
     )
 
 
@@ -209,10 +209,10 @@ _ROWS_PORTABLE = "\n".join([
 ])  # fmt: skip
 
 
-def _rows_text(shape: DotProductLoop) -> str:
+def _rows_text(loop: DotProductLoop) -> str:
     lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
     return "\n".join([
-        shape.frame(_rows_step, ("x",), INT16_LANES),
+        loop.frame(_rows_step, ("x",), INT16_LANES),
         *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
     ])  # fmt: skip
 
@@ -221,12 +221,12 @@ def _rows_meaning(w: Any, x: Any, taps: Any, *_: Any) -> tuple[Any, ...]:
     return tuple(_sums(w, x, ROWS, taps).astype(np.int32))
 
 
-def _rows(shape: DotProductLoop) -> Intrinsic:
+def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_rows_int16_{shape.suffix}",
+        name=f"mve_rows_int16_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * WIDTH * ROWS),
-            Operand("x", "ptr", INT8, "r", shape.least_taps),
+            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * WIDTH * ROWS),
+            Operand("x", "ptr", INT8, "r", loop.least_taps),
             Operand("taps", "imm", INT32),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
@@ -235,9 +235,9 @@ def _rows(shape: DotProductLoop) -> Intrinsic:
         portable=_ROWS_PORTABLE,
         doc="Eight rows of weights: products with a column of int16.",
         requires="mve",
-        text={"gnu": _rows_text(shape)},
+        text={"gnu": _rows_text(loop)},
         clobbers=("memory",),
-        count=lambda args: shape.instructions(_rows_step, args[2]) + 16,
+        count=lambda args: loop.instructions(_rows_step, args[2]) + 16,
     )
 
 
@@ -248,8 +248,8 @@ INT16_DOT_INTRINSICS: Mapping[str, Intrinsic] = {
 
 def supports_requantize(params: Requantization) -> bool:
     """Return whether the epilogue is exact for these parameters."""
-    most = max(params.shifts)
-    return most <= -2 if params.rounding is Rounding.ONCE else most <= 0
+    max_shift = max(params.shifts)
+    return max_shift <= -2 if params.rounding is Rounding.ONCE else max_shift <= 0
 
 
 def requantize_with_round_once(params: Requantization) -> Requantization:

@@ -66,10 +66,10 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
     return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
 
 
-def _text(shape: DotProductLoop) -> str:
+def _text(loop: DotProductLoop) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
     return "\n".join([
-        shape.frame(_step, ("x",)),
+        loop.frame(_step, ("x",)),
         _ending("first", 0, "y", "lanes"),
         "if (lanes > 4) {",
         *("    " + line for line in second.splitlines()),
@@ -100,12 +100,12 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
     return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
 
 
-def _rows(shape: DotProductLoop) -> Intrinsic:
+def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_matvec_int8_{shape.suffix}",
+        name=f"mve_matvec_int8_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * ROWS),
-            Operand("x", "ptr", INT8, "r", shape.least_taps),
+            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * ROWS),
+            Operand("x", "ptr", INT8, "r", loop.least_taps),
             Operand("q", "ptr", INT32, "r", ROWS),
             Operand("y", "ptr", INT8, "w", 1),
             *(Operand(name, "imm", INT32) for name in IMMEDIATES),
@@ -115,9 +115,9 @@ def _rows(shape: DotProductLoop) -> Intrinsic:
         portable=_PORTABLE,
         doc="Eight rows of weights: products with a column, requantised.",
         requires="mve",
-        text={"gnu": _text(shape)},
+        text={"gnu": _text(loop)},
         clobbers=("memory",),
-        count=lambda args: shape.instructions(_step, args[-1]) + 30,
+        count=lambda args: loop.instructions(_step, args[-1]) + 30,
     )
 
 

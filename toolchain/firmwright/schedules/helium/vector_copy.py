@@ -52,13 +52,13 @@ def fill_bytes(
 
 def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
     """Fill the first `count` elements of `target` with `value`, in a loop if there are many."""
-    most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
-    whole = count // most
+    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    whole = count // max_bytes
     if whole:
         with b.for_("i", whole) as i:
-            fill_bytes(b, target, i * most, value, most)
-    if count % most:
-        fill_bytes(b, target, whole * most, value, count % most)
+            fill_bytes(b, target, i * max_bytes, value, max_bytes)
+    if count % max_bytes:
+        fill_bytes(b, target, whole * max_bytes, value, count % max_bytes)
 
 
 def gather_bytes(
@@ -88,15 +88,15 @@ def gather_bytes(
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
     """(first element, vectors, elements of the last vector) of each intrinsic call."""
-    most = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     return [
         (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
-        for first in range(0, count, most)
-        for size in (min(most, count - first),)
+        for first in range(0, count, max_bytes)
+        for size in (min(max_bytes, count - first),)
     ]
 
 
-def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -> list[str]:
+def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str) -> list[str]:
     """C text that executes `lines` of assembly `count` times with advancing pointers.
 
     The pointers are in r0-r7: narrowing stores encode no other base.
@@ -107,7 +107,7 @@ def _vectors(lines: list[str], count: int, moving: tuple[str, ...], rest: str) -
         "__asm__ volatile(",
         *string_lines(lines * count),
         "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
-        f"    : {rest});",
+        f"    : {inputs});",
     ]
 
 

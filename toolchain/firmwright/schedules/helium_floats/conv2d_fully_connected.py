@@ -72,7 +72,7 @@ class _FloatVectorGemm:
     """Constants of a layer of `outputs` x `depth` and its tile."""
 
     style: AccumulateStyle
-    form: VectorTile
+    tile: VectorTile
     outputs: int
     depth: int
     weights: tir.Buffer
@@ -81,37 +81,37 @@ class _FloatVectorGemm:
 
     def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
-        form, lanes = self.form, min(self.form.lanes, self.outputs)
-        size = form.lanes * self.depth
+        tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
+        size = tile.lanes * self.depth
         with (
             b.for_("group", self.bias.shape[0]) as group,
-            b.let("channel", minimum(group * form.lanes, self.outputs - lanes)) as channel,
+            b.let("channel", minimum(group * tile.lanes, self.outputs - lanes)) as channel,
         ):
             b.evaluate(
-                microkernels.microkernel_name(self.style, form),
+                microkernels.microkernel_name(self.style, tile),
                 [
                     b.pointer(self.weights, group * size, size),
-                    b.pointer(columns, 0, form.pixels * self.depth),
-                    b.pointer(self.bias, group * form.lanes, form.lanes),
+                    b.pointer(columns, 0, tile.pixels * self.depth),
+                    b.pointer(self.bias, group * tile.lanes, tile.lanes),
                     *(
                         b.pointer(b.y, (at + pixel) * self.outputs + channel, lanes, "w")
-                        for pixel in range(form.pixels)
+                        for pixel in range(tile.pixels)
                     ),
                     self.activation, lanes, self.depth,
                 ],
             )  # fmt: skip
 
 
-def _product(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _FloatVectorGemm:
-    form = VectorTile(int(config["vectors"]), int(config["pixels"]))
+def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _FloatVectorGemm:
+    tile = VectorTile(int(config["vectors"]), int(config["pixels"]))
     flat = np.asarray(weights_of(op)).reshape(op.input(1).shape[0], -1)
     outputs, depth = flat.shape
-    last = max(outputs - form.lanes, 0)
-    starts = [min(start, last) for start in range(0, outputs, form.lanes)]
+    last = max(outputs - tile.lanes, 0)
+    starts = [min(start, last) for start in range(0, outputs, tile.lanes)]
     return _FloatVectorGemm(
-        style, form, outputs, depth,
-        b.constant("weights", _packed(flat.T, starts, form.lanes), FLOAT32),
-        b.constant("bias", _packed(bias_of(op, "float32"), starts, form.lanes), FLOAT32),
+        style, tile, outputs, depth,
+        b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
+        b.constant("bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32),
         ACTIVATION_CODES[op.str_attr("activation")],
     )  # fmt: skip
 
@@ -123,22 +123,22 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
     return np.stack([padded[..., start : start + lanes] for start in starts])
 
 
-def _forms(
+def _tile_configs(
     style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
 ) -> list[dict[str, int]]:
     """Configurations of the cheapest tile and of the cheapest one-pixel tile."""
-    fitting = [form for form in microkernels.tiles_for_style(style) if form.pixels <= pixels]
+    fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
 
-    def cost(form: VectorTile) -> tuple[int, int]:
-        groups = -(-outputs // form.lanes)
-        product = groups * microkernels.microkernel_instructions(style, form, depth, 1)
-        packed = packing * form.pixels * depth if form.pixels > 1 or packing > 1 else 0
-        return -(-pixels // form.pixels) * (product + packed), -form.sums
+    def cost(tile: VectorTile) -> tuple[int, int]:
+        groups = -(-outputs // tile.lanes)
+        gemm = groups * microkernels.microkernel_instructions(style, tile, depth, 1)
+        packed = packing * tile.pixels * depth if tile.pixels > 1 or packing > 1 else 0
+        return -(-pixels // tile.pixels) * (gemm + packed), -tile.sums
 
     best = min(fitting, key=cost)
-    single = min((form for form in fitting if form.pixels == 1), key=cost)
+    single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
     chosen = (best,) if best == single else (best, single)
-    return [{"vectors": form.vectors, "pixels": form.pixels} for form in chosen]
+    return [{"vectors": tile.vectors, "pixels": tile.pixels} for tile in chosen]
 
 
 def _conv_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
@@ -147,40 +147,40 @@ def _conv_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     outputs = op.input(1).shape[0]
     window = window_of(op, op.input(1).shape[1:3])
     depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
-    return _forms(style, outputs, pixels, depth, 1 if window.pointwise else _COPY)
+    return _tile_configs(style, outputs, pixels, depth, 1 if window.pointwise else _COPY)
 
 
 def _build_conv(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    product = _product(op, b, style, config)
+    gemm = _plan_gemm(op, b, style, config)
     window = window_of(op, op.input(1).shape[1:3])
-    pixels, block = op.output.elements // product.outputs, product.form.pixels
+    pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with (
         b.for_("block", -(-pixels // block)) as index,
         b.let("at", minimum(index * block, pixels - block)) as at,
     ):
         if window.pointwise and block == 1:
-            with b.view("column", b.input(0), at * product.depth, (product.depth, 1)) as x:
-                product.run(b, x, at)
+            with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
+                gemm.run(b, x, at)
             return
-        with b.allocate("columns", FLOAT32, (product.depth, block)) as columns:
+        with b.allocate("columns", FLOAT32, (gemm.depth, block)) as columns:
             FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-            product.run(b, columns, at)
+            gemm.run(b, columns, at)
 
 
 def _matrix_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
     outputs, depth = op.input(1).shape
-    return _forms(style, outputs, 1, depth, 0)
+    return _tile_configs(style, outputs, 1, depth, 0)
 
 
 def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    product = _product(op, b, style, config)
+    gemm = _plan_gemm(op, b, style, config)
     with (
-        b.for_("n", op.input(0).elements // product.depth) as n,
-        b.view("row", b.input(0), n * product.depth, (product.depth, 1)) as x,
+        b.for_("n", op.input(0).elements // gemm.depth) as n,
+        b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
     ):
-        product.run(b, x, n)
+        gemm.run(b, x, n)
 
 
 def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:

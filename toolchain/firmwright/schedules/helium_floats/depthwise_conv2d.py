@@ -49,13 +49,13 @@ class _StripRun:
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
     """Partition of an output row; empty if a strip is not supported."""
-    most = (
+    max_per_strip = (
         depthwise_strip_microkernels.max_outputs(style, window.size[1])
         if window.stride[1] in depthwise_strip_microkernels.STRIDES
         else 1
     )
-    count = -(-outputs // most)
-    sizes = [most] * (count - 1) + [outputs - most * (count - 1)]
+    count = -(-outputs // max_per_strip)
+    sizes = [max_per_strip] * (count - 1) + [outputs - max_per_strip * (count - 1)]
     if count == 2:
         sizes = [-(-outputs // 2), outputs // 2]
     runs: list[_StripRun] = []

@@ -69,8 +69,8 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 {y} = vaddq_f32(vmulq_n_f32({y}, scale), bias);"""
 
 
-def _text(shape: DotProductLoop) -> str:
-    lines = [shape.frame(multiply_step, ("x0", "x1")), _TEXT]
+def _text(loop: DotProductLoop) -> str:
+    lines = [loop.frame(multiply_step, ("x0", "x1")), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
         lines += [_ENDING.format(v=vector, y=value), accumulate_f32.vector_activation(value)]
         lines += accumulate_f32.store_assembly(value, target, 0)
@@ -90,13 +90,13 @@ def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple
     return tuple(results)
 
 
-def _scaled(shape: DotProductLoop) -> Intrinsic:
+def _scaled(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
-        name=f"mve_gemm_hybrid_{shape.suffix}",
+        name=f"mve_gemm_hybrid_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (shape.head + shape.tail) * BYTES_PER_STEP * CHANNELS),
-            Operand("x0", "ptr", INT8, "r", shape.least_taps),
-            Operand("x1", "ptr", INT8, "r", shape.least_taps),
+            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * CHANNELS),
+            Operand("x0", "ptr", INT8, "r", loop.least_taps),
+            Operand("x1", "ptr", INT8, "r", loop.least_taps),
             Operand("totals", "ptr", INT32, "r", CHANNELS),
             Operand("q", "ptr", FLOAT32, "r", 2 * CHANNELS),
             Operand("y0", "ptr", FLOAT32, "w", 1),
@@ -110,10 +110,10 @@ def _scaled(shape: DotProductLoop) -> Intrinsic:
         portable=_PORTABLE,
         doc="Four channels of two pixels: products over a column, as floats.",
         requires="mvefp",
-        text={"gnu": _text(shape)},
+        text={"gnu": _text(loop)},
         clobbers=("memory",),
         count=lambda args: (
-            shape.instructions(multiply_step, args[-1])
+            loop.instructions(multiply_step, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),
@@ -140,12 +140,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         activations = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         settings = [b.load(activations.scale, [0]), zero_point, activation, min(channels, CHANNELS)]
-        product = BlockGemm(
+        gemm = BlockGemm(
             "mve_gemm_hybrid", packed, [totals, factors], channels, flat.shape[1], settings,
             n * (height * width),
         )  # fmt: skip
         source = ConvolutionInput(quantized, window_of(op, kernel.shape[1:3]), zero_point)
-        convolve_two_pixels(b, source, product, (1, height, width, channels))
+        convolve_two_pixels(b, source, gemm, (1, height, width, channels))
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:

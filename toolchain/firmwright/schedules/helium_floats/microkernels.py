@@ -78,36 +78,36 @@ VECTOR_TILES = tuple(VectorTile(*shape) for shape in _SHAPES)
 
 def tiles_for_style(style: AccumulateStyle) -> list[VectorTile]:
     """Return the tiles with sums that fit the registers."""
-    return [form for form in VECTOR_TILES if form.sums <= _MAX_SUMS[style]]
+    return [tile for tile in VECTOR_TILES if tile.sums <= _MAX_SUMS[style]]
 
 
-def microkernel_name(style: AccumulateStyle, form: VectorTile) -> str:
-    return f"mve_f32_{style}_{form.vectors}x{form.pixels}"
+def microkernel_name(style: AccumulateStyle, tile: VectorTile) -> str:
+    return f"mve_f32_{style}_{tile.vectors}x{tile.pixels}"
 
 
 def microkernel_instructions(
-    style: AccumulateStyle, form: VectorTile, steps: int, activation: int
+    style: AccumulateStyle, tile: VectorTile, steps: int, activation: int
 ) -> int:
     """Return the executed instructions, call overhead included."""
-    step = len(form.step(style))
+    step = len(tile.step(style))
     rounds, rest = divmod(steps, _ROUND)
-    product = 2 + form.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
-    ending = form.sums * (2 + accumulate_f32.activation_instructions(activation)) + form.vectors
-    return product + ending + 8 + form.pixels
+    product = 2 + tile.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
+    ending = tile.sums * (2 + accumulate_f32.activation_instructions(activation)) + tile.vectors
+    return product + ending + 8 + tile.pixels
 
 
-def _text(style: AccumulateStyle, form: VectorTile) -> str:
-    step = form.step(style)
+def _text(style: AccumulateStyle, tile: VectorTile) -> str:
+    step = tile.step(style)
     lines = [
-        *(f"vmov.i32 %q[s{i}], #0" for i in range(form.sums)),
+        *(f"vmov.i32 %q[s{i}], #0" for i in range(tile.sums)),
         "wls lr, %[rounds], 2f", "1:", *step * _ROUND, "le lr, 1b",
         "2: wls lr, %[rest], 4f", "3:", *step, "le lr, 3b", "4:",
     ]  # fmt: skip
-    sums = [f"s{i}" for i in range(form.sums)]
+    sums = [f"s{i}" for i in range(tile.sums)]
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
     vectors = range(4 if style == "separate" else 6, 8)
-    clobbers = [*_VALUES[: form.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
+    clobbers = [*_VALUES[: tile.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
     return "\n".join([
         "const float *at_w = w;",
         "const float *at_x = x;",
@@ -117,31 +117,31 @@ def _text(style: AccumulateStyle, form: VectorTile) -> str:
         *wrap_assembly("    : ", outputs),
         f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
         *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
-        *_ending(form),
+        *_ending(tile),
     ])  # fmt: skip
 
 
-def _ending(form: VectorTile) -> list[str]:
+def _ending(tile: VectorTile) -> list[str]:
     lines = []
-    for vector in range(form.vectors):
+    for vector in range(tile.vectors):
         place = f"bias + {VECTOR_LANES * vector}" if vector else "bias"
         lines.append(f"const float32x4_t bias{vector} = vldrwq_f32({place});")
-    for pixel in range(form.pixels):
-        for vector in range(form.vectors):
-            name = f"s{form.place(pixel, vector)}"
+    for pixel in range(tile.pixels):
+        for vector in range(tile.vectors):
+            name = f"s{tile.place(pixel, vector)}"
             lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
             lines += accumulate_f32.vector_activation(name).splitlines()
             lines += accumulate_f32.store_assembly(name, f"y{pixel}", VECTOR_LANES * vector)
     return lines
 
 
-def _portable(style: AccumulateStyle, form: VectorTile) -> str:
-    names = ", ".join(f"y{p}" for p in range(form.pixels))
-    x, w = f"x[{form.pixels} * i + p]", f"w[{form.lanes} * i + lane]"
+def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
+    names = ", ".join(f"y{p}" for p in range(tile.pixels))
+    x, w = f"x[{tile.pixels} * i + p]", f"w[{tile.lanes} * i + lane]"
     term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
     return f"""\
-float *const results[{form.pixels}] = {{{names}}};
-for (int32_t p = 0; p < {form.pixels}; ++p) {{
+float *const results[{tile.pixels}] = {{{names}}};
+for (int32_t p = 0; p < {tile.pixels}; ++p) {{
     for (int32_t lane = 0; lane < lanes; ++lane) {{
         float sum = 0.0f;
         for (int32_t i = 0; i < steps; ++i) {{
@@ -155,38 +155,38 @@ for (int32_t p = 0; p < {form.pixels}; ++p) {{
 
 
 def _meaning(
-    style: AccumulateStyle, form: VectorTile, w: Any, x: Any, bias: Any, *rest: Any
+    style: AccumulateStyle, tile: VectorTile, w: Any, x: Any, bias: Any, *rest: Any
 ) -> tuple[Any, ...]:
-    activation, lanes, steps = rest[form.pixels :]
+    activation, lanes, steps = rest[tile.pixels :]
     weights, values = np.asarray(w, np.float32), np.asarray(x, np.float32)
-    a = weights.reshape(-1, 1, form.lanes, *weights.shape[1:])
-    b = values.reshape(-1, form.pixels, 1, *values.shape[1:])
+    a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
+    b = values.reshape(-1, tile.pixels, 1, *values.shape[1:])
     with np.errstate(all="ignore"):
         sums = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
         for step in range(steps):
             sums = accumulate_f32.accumulate(style, sums, b[step], a[step])
         total = accumulate_f32.apply_activation(sums + np.asarray(bias, np.float32), activation)
-    return tuple(total[pixel, :lanes] for pixel in range(form.pixels))
+    return tuple(total[pixel, :lanes] for pixel in range(tile.pixels))
 
 
-def _block(style: AccumulateStyle, form: VectorTile) -> Intrinsic:
+def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
     return Intrinsic(
-        name=microkernel_name(style, form),
+        name=microkernel_name(style, tile),
         operands=(
-            Operand("w", "ptr", FLOAT32, "r", form.lanes),
-            Operand("x", "ptr", FLOAT32, "r", form.pixels),
-            Operand("bias", "ptr", FLOAT32, "r", form.lanes),
-            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(form.pixels)),
+            Operand("w", "ptr", FLOAT32, "r", tile.lanes),
+            Operand("x", "ptr", FLOAT32, "r", tile.pixels),
+            Operand("bias", "ptr", FLOAT32, "r", tile.lanes),
+            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
             *(Operand(name, "imm", INT32) for name in ("activation", "lanes", "steps")),
         ),
         result=None,
-        meaning=partial(_meaning, style, form),
-        portable=_portable(style, form),
-        doc=f"Products of {form.lanes} channels times {form.pixels} pixels, biased and cut.",
+        meaning=partial(_meaning, style, tile),
+        portable=_portable(style, tile),
+        doc=f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
         requires="mvefp",
-        text={"gnu": _text(style, form)},
+        text={"gnu": _text(style, tile)},
         clobbers=("memory",),
-        count=lambda args: microkernel_instructions(style, form, args[-1], args[-3]),
+        count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
     )
 
 
@@ -255,7 +255,7 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
 FLOAT_MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
-        *(_block(style, form) for style in ACCUMULATE_STYLES for form in tiles_for_style(style)),
+        *(_block(style, tile) for style in ACCUMULATE_STYLES for tile in tiles_for_style(style)),
         *(
             _column(pixels, zero=zero)
             for pixels in range(1, MAX_PIXELS + 1)

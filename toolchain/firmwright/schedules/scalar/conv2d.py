@@ -226,8 +226,10 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     """Supported numbers of pixels per block."""
     outputs, *taps = op.input(1).shape
-    most, depth = op.output.elements // outputs, math.prod(taps)
-    return [n for n in family.pixel_counts if n <= most and fits_address_offsets(family, depth, n)]
+    max_pixels, depth = op.output.elements // outputs, math.prod(taps)
+    return [
+        n for n in family.pixel_counts if n <= max_pixels and fits_address_offsets(family, depth, n)
+    ]
 
 
 def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:

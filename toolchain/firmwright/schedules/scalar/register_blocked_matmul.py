@@ -50,13 +50,13 @@ def multiply_columns(
     b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, store: StoreOutput
 ) -> None:
     """Multiply all rows by `columns` [count, depth]; `store` takes (row, column, value)."""
-    full, rest = divmod(matrix.rows, matrix.lanes)
+    full, remainder = divmod(matrix.rows, matrix.lanes)
     if full:
         with b.for_("group", full) as group:
             _multiply_group(b, matrix, columns, group * matrix.lanes, matrix.lanes, store)
-    if rest:
+    if remainder:
         first = ArithExpr(as_expr(full * matrix.lanes))
-        _multiply_group(b, matrix, columns, first, rest, store)
+        _multiply_group(b, matrix, columns, first, remainder, store)
 
 
 def _multiply_group(
@@ -75,11 +75,11 @@ def _multiply_group(
                 b.store(acc, [lane * count + column], start)
     shape = (matrix.depth, lanes)
     with b.view("w", matrix.weights, first * matrix.depth, shape) as w:
-        steps, rest = divmod(matrix.depth, matrix.unroll)
+        steps, remainder = divmod(matrix.depth, matrix.unroll)
         if steps:
             with b.for_("j", steps) as j, b.for_("u", matrix.unroll, kind="unrolled") as u:
                 _step(b, acc, columns, w, j * matrix.unroll + u)
-        for k in range(matrix.depth - rest, matrix.depth):
+        for k in range(matrix.depth - remainder, matrix.depth):
             _step(b, acc, columns, w, ArithExpr(as_expr(k)))
     for lane in range(lanes):
         with b.let("row", first + lane) as row, matrix.layer.epilogue.channel(b, row) as finish:

@@ -122,14 +122,14 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = conv2d.weights_of(op)
-    product = _plan(b, op, kernel.reshape(len(kernel), -1), conv2d.requantization_of(op))
+    gemm = _plan(b, op, kernel.reshape(len(kernel), -1), conv2d.requantization_of(op))
     window = window_of(op, kernel.shape[1:3])
     zero_point = tensor_quant(op.input(0)).zero_point
     with (
         b.for_("pixel", op.output.elements // len(kernel)) as at,
-        pack_columns(b, op, zero_point, window, at, (1, product.depth)) as column,
+        pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
     ):
-        product.run(b, column, at)
+        gemm.run(b, column, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -138,12 +138,12 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     weights = conv2d.weights_of(op)
-    product = _plan(b, op, weights, fully_connected.requantization_of(op))
+    gemm = _plan(b, op, weights, fully_connected.requantization_of(op))
     with (
         b.for_("n", op.output.elements // len(weights)) as n,
-        b.view("row", b.input(0), n * product.depth, (1, product.depth)) as column,
+        b.view("row", b.input(0), n * gemm.depth, (1, gemm.depth)) as column,
     ):
-        product.run(b, column, n)
+        gemm.run(b, column, n)
 
 
 SCHEDULES = (
