@@ -157,7 +157,7 @@ EDITS = (
          "        self._check_conflicts(self.analysis.effects_of(call), other_devices, "
          "_format_call(call))\n", "", VERIFY),
     Edit("verifier blind to devices", PY + "ir/tir/async_calls.py",
-         '        verifier.problem(f"{_format_call(call)} is started but never awaited")\n',
+         '        verifier.report(f"{_format_call(call)} is started but never awaited")\n',
          "        pass\n", VERIFY),
     Edit("verifier blind to devices", PY + "ir/tir/async_calls.py",
          "if (call in one) != (call in other):", "if False:", VERIFY),

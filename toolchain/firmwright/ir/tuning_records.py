@@ -126,7 +126,7 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
     )
 
 
-# ---- what layers and kernels are known by --------------------------------------------------------
+# ---- digests of layers and kernels ---------------------------------------------------------------
 
 
 def layer_digest(call: OpCall, target: Target) -> str:

@@ -80,7 +80,7 @@ class LayerMeasurements:
     def count_stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
-        """Count the measurements whose kernels are no longer built."""
+        """Count the measurements of kernels that are not built any more."""
         built = {configured_schedule(item.rule, item.config): item for item in offered}
         possible = {
             configured_schedule(rule.name, c) for rule in rules for c in rule.tunable_configs(call)

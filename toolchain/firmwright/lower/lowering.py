@@ -40,7 +40,7 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
 log = logging.getLogger(__name__)
 _NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
-_EXPRESSION_SHOWN_MAX = 50  # longer ones would not fit beside the shapes
+_EXPRESSION_SHOWN_MAX = 50  # longer formulas do not fit in the comment
 
 
 @dataclass(frozen=True, slots=True)

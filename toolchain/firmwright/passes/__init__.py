@@ -1,6 +1,6 @@
 """Passes `IRModule -> IRModule`, one per file.
 
-A pass shares what it does not change and returns the identical module if it changes nothing.
+A pass shares unchanged nodes and returns the identical module if it changes nothing.
 """
 
 from __future__ import annotations

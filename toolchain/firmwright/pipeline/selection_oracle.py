@@ -75,7 +75,7 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
 
 def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
-    """Map the memory needs per time to the operator whose call runs at that time."""
+    """Map the memory needs per time to the operator that runs at that time."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     calls = [call.op for call in prim_calls(main.body)]

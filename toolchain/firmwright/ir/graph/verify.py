@@ -26,16 +26,16 @@ from firmwright.ir.syntax import format_shape
 
 def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
     """Raise ModelError with every diagnostic for `function`."""
-    problems = diagnose_graph(function, module, ops)
-    if problems:
-        raise ModelError("\n".join(problems), where=module.name)
+    diagnostics = diagnose_graph(function, module, ops)
+    if diagnostics:
+        raise ModelError("\n".join(diagnostics), where=module.name)
 
 
 def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[str]:
     """Return one diagnostic per violation in `function`."""
     checker = _GraphVerifier(function, module, ops)
-    checker.function_()
-    return [f"@{function.name}: {problem}" for problem in checker.problems]
+    checker.verify()
+    return [f"@{function.name}: {message}" for message in checker.diagnostics]
 
 
 class _GraphVerifier:
@@ -43,27 +43,30 @@ class _GraphVerifier:
         self.function = function
         self.module = module
         self.ops = ops
-        self.problems: list[str] = []
+        self.diagnostics: list[str] = []
         self.made: dict[str, Value] = {}
 
-    def function_(self) -> None:
+    def report(self, message: str) -> None:
+        self.diagnostics.append(message)
+
+    def verify(self) -> None:
         for value in self.function.params:
             self._make(value, "")
             if value.constant is not None:
-                self.problems.append(f"the parameter {value.name} is a constant")
+                self.report(f"the parameter {value.name} is a constant")
         for state in self.function.state:
             self._make(state.value, "the state: ")
             self._initial(state)
         for call in self.function.body:
-            place = _call_location(call)
+            location = _call_location(call)
             for operand in call.inputs:
                 if operand is not None:
-                    self._use(operand, place)
-            self._call(call, place)
+                    self._use(operand, location)
+            self._call(call, location)
             for value in call.outputs:
-                self._make(value, place)
+                self._make(value, location)
                 if value.constant is not None:
-                    self.problems.append(f"{place}the output {value.name} is a constant")
+                    self.report(f"{location}the output {value.name} is a constant")
         for value in self.function.results:
             self._use(value, "the result: ")
         for state in self.function.state:
@@ -71,54 +74,48 @@ class _GraphVerifier:
 
     # ---- values ------------------------------------------------------------------------------
 
-    def _make(self, value: Value, place: str) -> None:
+    def _make(self, value: Value, location: str) -> None:
         if value.name in self.made:
-            self.problems.append(f"{place}{value.name} is defined twice")
+            self.report(f"{location}{value.name} is defined twice")
         self.made[value.name] = value
-        self._type(value, place)
+        self._type(value, location)
 
-    def _use(self, value: Value, place: str) -> None:
+    def _use(self, value: Value, location: str) -> None:
         definition = self.made.get(value.name)
         if definition is None and value.constant is not None:
-            self._make(value, place)
-            self._constant(value, place)
+            self._make(value, location)
+            self._constant(value, location)
         elif definition is None:
-            self.problems.append(f"{place}{value.name} is used before its definition")
+            self.report(f"{location}{value.name} is used before its definition")
         elif definition != value:
-            self.problems.append(
-                f"{place}{value.name} is used as a value that differs from its definition"
+            self.report(
+                f"{location}{value.name} is used as a value that differs from its definition"
             )
 
-    def _type(self, value: Value, place: str) -> None:
+    def _type(self, value: Value, location: str) -> None:
         kind, quantization = value.type, value.type.quantization
         if any(n < 1 for n in kind.shape):
-            self.problems.append(
-                f"{place}{value.name} has the shape {kind.shape}, not all positive"
-            )
+            self.report(f"{location}{value.name} has the shape {kind.shape}, not all positive")
         target = value.virtual_device.target
         if target and target not in self.module.targets:
-            self.problems.append(f"{place}{value.name} has the unknown target {target!r}")
+            self.report(f"{location}{value.name} has the unknown target {target!r}")
         if quantization is None or quantization.axis is None:
             return
         axis, count = quantization.axis, len(quantization.scales)
         if axis >= len(kind.shape):
-            self.problems.append(
-                f"{place}{value.name} is quantized along axis {axis} of {kind.shape}"
-            )
+            self.report(f"{location}{value.name} is quantized along axis {axis} of {kind.shape}")
         elif count not in (1, kind.shape[axis]):
-            self.problems.append(
-                f"{place}{value.name} has {count} scales for {kind.shape[axis]} channels"
+            self.report(
+                f"{location}{value.name} has {count} scales for {kind.shape[axis]} channels"
             )
 
-    def _constant(self, value: Value, place: str) -> None:
+    def _constant(self, value: Value, location: str) -> None:
         constant = self.module.constants.get(value.constant or "")
         if constant is None:
-            self.problems.append(
-                f"{place}{value.name} refers to the unknown constant {value.constant!r}"
-            )
+            self.report(f"{location}{value.name} refers to the unknown constant {value.constant!r}")
         elif (constant.dtype, constant.shape) != (value.type.dtype, value.type.shape):
-            self.problems.append(
-                f"{place}{value.name} is {_format_type(value.type)}, its constant "
+            self.report(
+                f"{location}{value.name} is {_format_type(value.type)}, its constant "
                 f"{format_shape(constant.dtype, constant.shape)}"
             )
 
@@ -127,51 +124,51 @@ class _GraphVerifier:
         kind, name = state.value.type, state.value.name
         constant = self.module.constants.get(state.initial)
         if state.value.constant is not None:
-            self.problems.append(f"the state {name} is a constant")
+            self.report(f"the state {name} is a constant")
         if constant is None:
-            self.problems.append(
-                f"the state {name} has the unknown initial constant {state.initial!r}"
-            )
+            self.report(f"the state {name} has the unknown initial constant {state.initial!r}")
         elif (constant.dtype, constant.shape) != (kind.dtype, kind.shape):
             begins = format_shape(constant.dtype, constant.shape)
-            self.problems.append(
+            self.report(
                 f"the state {name} is {_format_type(kind)}, its initial constant is {begins}"
             )
         if (state.next.type.dtype, state.next.type.shape) != (kind.dtype, kind.shape):
             becomes = _format_type(state.next.type)
-            self.problems.append(
-                f"the state {name} is {_format_type(kind)}, its next value is {becomes}"
-            )
+            self.report(f"the state {name} is {_format_type(kind)}, its next value is {becomes}")
 
     # ---- calls -------------------------------------------------------------------------------
 
-    def _call(self, call: Call, place: str) -> None:
+    def _call(self, call: Call, location: str) -> None:
         if call.target and call.target not in self.module.targets:
-            self.problems.append(f"{place}the target {call.target!r} is unknown")
+            self.report(f"{location}the target {call.target!r} is unknown")
         if call.op.startswith("@"):
-            self._function_call(call, place)
+            self._function_call(call, location)
             return
         if call.op in CONTROL_FLOW_OPS:
-            self._control(call, place)
+            self._control(call, location)
             return
         op = self.ops.get(call.op)
         if op is None:
-            self.problems.append(f"{place}the operator {call.op!r} is unknown")
+            self.report(f"{location}the operator {call.op!r} is unknown")
             return
         try:
-            inferred = op.infer(self._seen(call))
+            inferred = op.infer(self._make_op_call(call))
         except (FirmwrightError, NotSupportedError) as error:
-            self.problems.append(f"{place}{error}")
+            self.report(f"{location}{error}")
             return
-        except (KeyError, IndexError) as error:  # what a rule meets in an incomplete call
-            self.problems.append(f"{place}an input or attribute is missing ({error!r})")
+        except (KeyError, IndexError) as error:  # from an incomplete call
+            self.report(f"{location}an input or attribute is missing ({error!r})")
             return
-        except (TypeError, ValueError, ArithmeticError) as error:  # an attribute of another form
-            self.problems.append(f"{place}an input or attribute is invalid ({error})")
+        except (
+            TypeError,
+            ValueError,
+            ArithmeticError,
+        ) as error:  # from an attribute of another type
+            self.report(f"{location}an input or attribute is invalid ({error})")
             return
-        self._outputs(call, inferred, place)
+        self._outputs(call, inferred, location)
 
-    def _seen(self, call: Call) -> OpCall:
+    def _make_op_call(self, call: Call) -> OpCall:
         """Return the call as the operator's shape rule expects it."""
         constants = tuple(
             self.module.constants.get(v.constant) if v is not None and v.constant else None
@@ -186,27 +183,27 @@ class _GraphVerifier:
             "tflm" if self.module.attrs.get("numerics") == "tflm" else "litert",
         )
 
-    def _outputs(self, call: Call, inferred: Sequence[TensorType], place: str) -> None:
+    def _outputs(self, call: Call, inferred: Sequence[TensorType], location: str) -> None:
         if len(inferred) != len(call.outputs):
-            self.problems.append(
-                f"{place}{call.op} has {len(call.outputs)} outputs, expected {len(inferred)}"
+            self.report(
+                f"{location}{call.op} has {len(call.outputs)} outputs, expected {len(inferred)}"
             )
             return
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
-                self.problems.append(
-                    f"{place}{value.name} is {_format_type(value.type)}, "
+                self.report(
+                    f"{location}{value.name} is {_format_type(value.type)}, "
                     f"{call.op} returns {_format_type(kind)}"
                 )
 
-    def _control(self, call: Call, place: str) -> None:
+    def _control(self, call: Call, location: str) -> None:
         """Check that inputs and outputs match every function that the call runs."""
         inputs = [value for value in call.inputs if value is not None]
         outputs = list(call.outputs)
         if call.op == "if":
             signatures = {"then": (inputs[1:], outputs), "else": (inputs[1:], outputs)}
             if not inputs or inputs[0].type.dtype != BOOL or inputs[0].type.elements != 1:
-                self.problems.append(f"{place}the first input is not a boolean")
+                self.report(f"{location}the first input is not a boolean")
         else:
             signatures = {
                 "cond": (inputs, [Value("", TensorType((), BOOL))]),
@@ -216,21 +213,19 @@ class _GraphVerifier:
             name = str(call.attrs.get(attr, ""))
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
-                self.problems.append(
-                    f"{place}{attr} is {name!r}, not a graph function without state"
-                )
+                self.report(f"{location}{attr} is {name!r}, not a graph function without state")
             elif _types(callee.params) != _types(params) or _types(callee.results) != _types(
                 results
             ):
-                self.problems.append(f"{place}inputs and outputs do not match those of @{name}")
+                self.report(f"{location}inputs and outputs do not match those of @{name}")
 
-    def _function_call(self, call: Call, place: str) -> None:
+    def _function_call(self, call: Call, location: str) -> None:
         callee = self.module.functions.get(call.op[1:])
         if callee is None:
-            self.problems.append(f"{place}the function {call.op} is unknown")
+            self.report(f"{location}the function {call.op} is unknown")
             return
         if callee.name == self.function.name:
-            self.problems.append(f"{place}the function calls itself")
+            self.report(f"{location}the function calls itself")
             return
         if isinstance(callee, tir.PrimFunc):
             types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
@@ -240,7 +235,7 @@ class _GraphVerifier:
             want = [(v.type.dtype, v.type.elements) for v in values]
         operands = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if [(v.type.dtype, v.type.elements) for v in operands] != want:
-            self.problems.append(f"{place}inputs and outputs do not match those of {call.op}")
+            self.report(f"{location}inputs and outputs do not match those of {call.op}")
 
 
 def _types(values: Sequence[Value]) -> list[tuple[str, int]]:

@@ -29,8 +29,8 @@ def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction
         return []
     verifier = _AsyncCallVerifier(MemoryEffectAnalysis(main, functions))
     for call in verifier.walk(main.body, ()):
-        verifier.problem(f"{_format_call(call)} is started but never awaited")
-    return verifier.problems
+        verifier.report(f"{_format_call(call)} is started but never awaited")
+    return verifier.diagnostics
 
 
 def without_phase(call: tir.PrimFuncCall) -> tir.PrimFuncCall:
@@ -46,11 +46,11 @@ def _format_call(call: tir.PrimFuncCall) -> str:
 @dataclass
 class _AsyncCallVerifier:
     analysis: MemoryEffectAnalysis
-    problems: list[str] = field(default_factory=list)
+    diagnostics: list[str] = field(default_factory=list)
 
-    def problem(self, what: str) -> None:
-        if what not in self.problems:
-            self.problems.append(what)
+    def report(self, message: str) -> None:
+        if message not in self.diagnostics:
+            self.diagnostics.append(message)
 
     def walk(self, stmt: tir.Stmt, in_flight: CallsInFlight) -> CallsInFlight:
         """Return the calls in flight after `stmt`."""
@@ -87,30 +87,32 @@ class _AsyncCallVerifier:
         own = without_phase(call)
         if call.phase == "wait":
             if own not in in_flight:
-                self.problem(f"{_format_call(call)} is awaited but not in flight")
+                self.report(f"{_format_call(call)} is awaited but not in flight")
             return tuple(other for other in in_flight if other != own)
         other_devices = tuple(c for c in in_flight if not call.device or c.device != call.device)
         self._check_conflicts(self.analysis.effects_of(call), other_devices, _format_call(call))
         if call.phase == "call":
             return in_flight
         if not call.device:
-            self.problem(f"@{call.callee} is started on no device")
+            self.report(f"@{call.callee} is started on no device")
         if own in in_flight:
-            self.problem(f"{_format_call(call)} is started again while it is in flight")
+            self.report(f"{_format_call(call)} is started again while it is in flight")
             return in_flight
         return (*in_flight, own)
 
-    def _check_conflicts(self, effects: MemoryEffects, in_flight: CallsInFlight, what: str) -> None:
+    def _check_conflicts(
+        self, effects: MemoryEffects, in_flight: CallsInFlight, subject: str
+    ) -> None:
         for other in in_flight:
             effect = find_conflict(self.analysis.effects_of(other), effects)
             if effect is not None:
                 does = "writes" if effect.written else "reads"
-                self.problem(
-                    f"{what} {does} {effect.root} [{effect.first}, {effect.end}) "
+                self.report(
+                    f"{subject} {does} {effect.root} [{effect.first}, {effect.end}) "
                     f"while {_format_call(other)} is in flight"
                 )
 
     def _check_same(self, one: CallsInFlight, other: CallsInFlight, where: str) -> None:
         for call in (*one, *other):
             if (call in one) != (call in other):
-                self.problem(f"{_format_call(call)} is started or awaited {where}")
+                self.report(f"{_format_call(call)} is started or awaited {where}")

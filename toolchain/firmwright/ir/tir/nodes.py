@@ -10,9 +10,9 @@ array of the memory plan). `DeclBuffer` declares a typed view of another buffer:
 reinterpreted words or a planned offset. `AccessPtr` is a pointer with the number of elements that
 may be accessed through it; verifier, overlap analysis and sanitizer builds rely on it.
 
-Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure; in `Evaluate` it
-is a statement whose register operands are `BufferLoad`s of `reg` buffers and whose pointer operands
-are `AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module and occurs only in the AOT main.
+Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure. In `Evaluate` it
+is a statement; register operands are then `BufferLoad`s of `reg` buffers, pointer operands
+`AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module and occurs only in the AOT main.
 """
 
 from __future__ import annotations

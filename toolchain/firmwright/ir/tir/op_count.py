@@ -107,7 +107,7 @@ class _OperationCounter:
         self.visited: set[int] = set()
         self.values: dict[str, Samples | None] = {}
         self.depth: dict[str, int] = {}
-        self.data: set[str] = set()  # variables that hold what was computed from memory
+        self.data: set[str] = set()  # variables computed from memory
         self.arguments: set[str] = set()
 
     def charge(self, kind: str, count: float) -> None:
@@ -236,7 +236,7 @@ class _OperationCounter:
             self.charge_once(source, "window", self.loop_level(source.offset))
 
     def charge_view_rows(self, window: tir.Buffer) -> None:
-        """Charge one address per row of a view whose rows are not contiguous."""
+        """Charge one address per row of a view with non-contiguous rows."""
         strides = window.strides or ()
         if len(strides) > 1 and strides[0] > strides[-1]:
             self.charge("row", window.shape[0])

@@ -19,8 +19,8 @@ _INFIX: dict[str, tuple[tir.BinaryOp, int]] = {
     for table in (OPERATORS, LOGICAL)
     for op, (symbol, level) in table.items()
 }
-_COMPARING = 3  # the level whose operators do not chain
-_UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of a literal whose place is not known yet
+_COMPARING = 3  # precedence of the operators that do not chain
+_UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of an unresolved literal
 
 
 class _ParsedExpr(NamedTuple):

@@ -27,7 +27,7 @@ BufferKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """Half-open interval of time in which a buffer holds a value somebody still reads."""
+    """Half-open interval of time in which a buffer holds a value that is still needed."""
 
     first: int
     end: int
@@ -38,7 +38,7 @@ class LiveRange:
 
 @dataclass(frozen=True, slots=True)
 class BufferInfo:
-    """One buffer to place. `pools` are candidates in order of preference."""
+    """A buffer to place; `pools` lists candidates in order of preference."""
 
     name: str
     size_bytes: int
@@ -108,7 +108,7 @@ class OffsetConstraint(Generic[BufferKey]):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a buffer lies: pool name and offset of its first byte."""
+    """The pool of a buffer and the offset of its first byte."""
 
     pool: str
     offset: int
@@ -116,7 +116,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement for every buffer. `lower_bound_bytes` is what no plan can go below."""
+    """A placement for every buffer. `lower_bound_bytes` is a proven minimum of the workspace."""
 
     planner: str
     placements: Mapping[str, Placement]

@@ -54,24 +54,24 @@ def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: Intrinsic
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
     """Raise ModelError with every diagnostic for `module`."""
-    problems = _diagnose_tables(module)
+    diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
-            problems += diagnose_graph(func, module, ops)
+            diagnostics += diagnose_graph(func, module, ops)
         else:
-            problems += diagnose_prim_func(func, module, intrinsics)
+            diagnostics += diagnose_prim_func(func, module, intrinsics)
     if module.plan is not None:
-        problems += diagnose_plan(module.plan, module)
-    raise_diagnostics(problems, module.name)
+        diagnostics += diagnose_plan(module.plan, module)
+    raise_diagnostics(diagnostics, module.name)
 
 
-def raise_diagnostics(problems: Sequence[str], where: str) -> None:
+def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
     """Raise one error for all diagnostics, if there are any."""
-    if not problems:
+    if not diagnostics:
         return
-    lines = list(problems[:DIAGNOSTICS_SHOWN_MAX])
-    if len(problems) > DIAGNOSTICS_SHOWN_MAX:
-        lines.append(f"and {len(problems) - DIAGNOSTICS_SHOWN_MAX} more")
+    lines = list(diagnostics[:DIAGNOSTICS_SHOWN_MAX])
+    if len(diagnostics) > DIAGNOSTICS_SHOWN_MAX:
+        lines.append(f"and {len(diagnostics) - DIAGNOSTICS_SHOWN_MAX} more")
     raise ModelError("\n".join(lines), where=where)
 
 
@@ -82,7 +82,7 @@ def diagnose_prim_func(
     checker = _PrimFuncVerifier(func, module, intrinsics)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
-    return [f"{place}: {problem}" for problem in checker.problems]
+    return [f"{place}: {problem}" for problem in checker.diagnostics]
 
 
 class _PrimFuncVerifier(ExprVerifier):
@@ -99,10 +99,10 @@ class _PrimFuncVerifier(ExprVerifier):
             self._param(param)
         target = self.func.attrs.get("target", "")
         if target and target not in self.module.targets:
-            self.problem(f"target {target!r} is not in the module")
+            self.report(f"target {target!r} is not in the module")
         self._stmt(self._settled_body(), Bounds())
-        if not self.problems and self.func.attrs.get("aot_main"):
-            self.problems += diagnose_async_calls(self.func, self.module.functions)
+        if not self.diagnostics and self.func.attrs.get("aot_main"):
+            self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
 
     def _settled_body(self) -> tir.Stmt:
         """Return the body with constant scalar parameters replaced by their value."""
@@ -122,11 +122,11 @@ class _PrimFuncVerifier(ExprVerifier):
         value = param.value
         if isinstance(value, tir.Var):
             if param.role != "scalar":
-                self.problem(f"parameter {value.name} is a variable of role {param.role}")
+                self.report(f"parameter {value.name} is a variable of role {param.role}")
             self._bind(value)
             return
         if param.role == "scalar":
-            self.problem(f"parameter {value.name} is a buffer of role scalar")
+            self.report(f"parameter {value.name} is a buffer of role scalar")
         read_only = f"the {param.role} parameter {value.name}"
         self._declare(value, read_only if param.role in _READ_ONLY_ROLES else "", value.name)
 
@@ -134,7 +134,7 @@ class _PrimFuncVerifier(ExprVerifier):
 
     def _unique(self, name: str) -> None:
         if name in self.names:
-            self.problem(f"the name {name} is declared twice")
+            self.report(f"the name {name} is declared twice")
         self.names.add(name)
 
     def _bind(self, var: tir.Var) -> None:
@@ -144,14 +144,14 @@ class _PrimFuncVerifier(ExprVerifier):
     def _declare(self, buffer: tir.Buffer, read_only: str, root: str) -> None:
         self._unique(buffer.name)
         if any(n < 1 for n in buffer.shape):
-            self.problem(f"buffer {buffer.name} has an empty or negative axis")
+            self.report(f"buffer {buffer.name} has an empty or negative axis")
         strides = buffer.strides
         if strides is not None and (
             len(strides) != len(buffer.shape) or min(strides, default=1) < 0
         ):
-            self.problem(f"buffer {buffer.name} has strides that do not match its shape")
+            self.report(f"buffer {buffer.name} has strides that do not match its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
-            self.problem(
+            self.report(
                 f"buffer {buffer.name} has alignment {buffer.alignment}, "
                 "which is not a power of two"
             )
@@ -201,9 +201,9 @@ class _PrimFuncVerifier(ExprVerifier):
                     return bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
                 if (kind == "reg") != (buffer.scope == "reg"):
-                    self.problem(f"{buffer.name} has scope {buffer.scope}, its allocate has {kind}")
+                    self.report(f"{buffer.name} has scope {buffer.scope}, its allocate has {kind}")
                 elif buffer.scope in ("const", "pool"):
-                    self.problem(f"{buffer.name} of scope {buffer.scope} cannot be allocated")
+                    self.report(f"{buffer.name} of scope {buffer.scope} cannot be allocated")
                 self._declare(buffer, "", buffer.name)
             case tir.AllocateConst(buffer, constant):
                 self._constant(buffer, constant)
@@ -214,14 +214,14 @@ class _PrimFuncVerifier(ExprVerifier):
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
         constant = self.module.constants.get(name)
         if constant is None:
-            self.problem(f"{buffer.name} refers to the constant {name}, which does not exist")
+            self.report(f"{buffer.name} refers to the constant {name}, which does not exist")
         elif constant.dtype != buffer.dtype or constant.size_bytes != buffer.size_bytes:
-            self.problem(
+            self.report(
                 f"{buffer.name} has {buffer.size_bytes} bytes of {buffer.dtype.short}, "
                 f"its constant {name} {constant.size_bytes} of {constant.dtype.short}"
             )
         if buffer.scope != "const":
-            self.problem(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
+            self.report(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
         self._declare(buffer, f"the constant {buffer.name}", buffer.name)
 
     def _window(self, stmt: tir.DeclBuffer, bounds: Bounds) -> None:
@@ -230,7 +230,7 @@ class _PrimFuncVerifier(ExprVerifier):
         have = source.extent * source.buffer.dtype.size_bytes
         need = buffer.span_elements * buffer.dtype.size_bytes
         if need > have:
-            self.problem(
+            self.report(
                 f"view {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
             )
         self.aligned(source, buffer.alignment, f"view {buffer.name}", bounds)
@@ -245,14 +245,14 @@ class _PrimFuncVerifier(ExprVerifier):
         self.typed(stmt.value, buffer.dtype, f"the value stored to {buffer.name},", bounds)
         home = self.buffers.get(buffer.name)
         if home is not None and home.read_only:
-            self.problem(f"a store writes to {home.read_only}")
+            self.report(f"a store writes to {home.read_only}")
 
     def _for(self, stmt: tir.For, bounds: Bounds) -> None:
         name = stmt.var.name
         good = True
-        for what, part in (("start", stmt.start), ("extent", stmt.extent)):
-            good = self.integer(part, f"the {what} of loop {name},", bounds) and good
-            self.typed(part, stmt.var.dtype, f"the {what} of loop {name},", bounds)
+        for subject, part in (("start", stmt.start), ("extent", stmt.extent)):
+            good = self.integer(part, f"the {subject} of loop {name},", bounds) and good
+            self.typed(part, stmt.var.dtype, f"the {subject} of loop {name},", bounds)
         self._bind(stmt.var)
         inner = bounds.with_loop(stmt.var, stmt.start, stmt.extent) if good else bounds
         self._stmt(stmt.body, inner)
@@ -291,15 +291,15 @@ class _PrimFuncVerifier(ExprVerifier):
 
     def _call(self, call: tir.PrimFuncCall, bounds: Bounds) -> None:
         if not self.func.attrs.get("aot_main"):
-            self.problem(f"a kernel calls @{call.callee}: only the AOT main may call")
+            self.report(f"a kernel calls @{call.callee}: only the AOT main may call")
         callee = self.module.functions.get(call.callee)
         if not isinstance(callee, tir.PrimFunc):
-            self.problem(f"@{call.callee} is called but is not a PrimFunc of the module")
+            self.report(f"@{call.callee} is called but is not a PrimFunc of the module")
             return
         if callee.attrs.get("aot_main"):
-            self.problem(f"@{call.callee} is called but is an AOT main: recursion is not allowed")
+            self.report(f"@{call.callee} is called but is an AOT main: recursion is not allowed")
         if len(call.args) != len(callee.params):
-            self.problem(
+            self.report(
                 f"@{call.callee} is called with {len(call.args)} arguments, "
                 f"has {len(callee.params)} parameters"
             )
@@ -307,49 +307,49 @@ class _PrimFuncVerifier(ExprVerifier):
         for param, arg in zip(callee.params, call.args, strict=True):
             self._argument(f"{param.name} of @{call.callee}", param, arg, bounds)
 
-    def _argument(self, what: str, param: tir.Param, arg: tir.Expr, bounds: Bounds) -> None:
+    def _argument(self, subject: str, param: tir.Param, arg: tir.Expr, bounds: Bounds) -> None:
         if isinstance(param.value, tir.Var):
-            self.typed(arg, param.value.dtype, f"{what}:", bounds)
+            self.typed(arg, param.value.dtype, f"{subject}:", bounds)
             return
         if not isinstance(arg, tir.AccessPtr):
-            self.problem(f"{what}: {format_expr(arg)} must be a pointer")
+            self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg, bounds)
         shown, source, buffer = format_expr(arg), arg.buffer, param.value
         if source.dtype != buffer.dtype and source.scope != "pool":
-            self.problem(f"{what}: {shown} is to {source.dtype.short}, not {buffer.dtype.short}")
+            self.report(f"{subject}: {shown} is to {source.dtype.short}, not {buffer.dtype.short}")
         need = buffer.span_elements * buffer.dtype.size_bytes
         if arg.extent * source.dtype.size_bytes < need:
-            self.problem(
-                f"{what}: {shown} covers {arg.extent * source.dtype.size_bytes} bytes, "
+            self.report(
+                f"{subject}: {shown} covers {arg.extent * source.dtype.size_bytes} bytes, "
                 f"{need} are needed"
             )
         needed = {"in": "r", "const": "r", "out": "w"}.get(param.role, "rw")
         if not set(needed) <= set(arg.access):
-            self.problem(f"{what}: {shown} allows {arg.access}, {needed} is needed")
-        self.aligned(arg, buffer.alignment, what, bounds)
+            self.report(f"{subject}: {shown} allows {arg.access}, {needed} is needed")
+        self.aligned(arg, buffer.alignment, subject, bounds)
 
 
 def _diagnose_tables(module: IRModule) -> list[str]:
-    problems = [
-        f"{what} {entry.name!r} is stored under the name {name!r}"
-        for what, table in (("function", module.functions), ("constant", module.constants))
+    diagnostics = [
+        f"{subject} {entry.name!r} is stored under the name {name!r}"
+        for subject, table in (("function", module.functions), ("constant", module.constants))
         for name, entry in table.items()
         if entry.name != name
     ]
     for constant in module.constants.values():
         elements = tir.Buffer(constant.name, constant.dtype, constant.shape).elements
         if elements * constant.dtype.size_bytes != constant.size_bytes:
-            problems.append(f"constant {constant.name} has {constant.size_bytes} bytes")
+            diagnostics.append(f"constant {constant.name} has {constant.size_bytes} bytes")
     entry = module.attrs.get("entry")
     if entry is not None and entry not in module.functions:
-        problems.append(f"the entry {entry!r} is not a function of the module")
-    problems += _diagnose_io(module)
+        diagnostics.append(f"the entry {entry!r} is not a function of the module")
+    diagnostics += _diagnose_io(module)
     names = [pool.name for pool in module.pools]
-    problems += [
+    diagnostics += [
         f"pool {name} is declared twice" for name in {n for n in names if names.count(n) > 1}
     ]
-    return problems
+    return diagnostics
 
 
 def _diagnose_io(module: IRModule) -> list[str]:

@@ -1,6 +1,6 @@
 """Verification of TIR expressions: types, names and access bounds.
 
-Diagnostics are collected in `problems`. `tir/verify.py` lists the invariants.
+Diagnostics are collected in `diagnostics`. `tir/verify.py` lists the invariants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firmwright.ir.tir.traversal import children
 
 _BITWISE = frozenset({"and", "or", "xor"})
 _INTEGER_ONLY = frozenset({"mod", "shl", "shr"})
-_DEPTH_MAX = 100  # of an expression whose bounds are taken
+_DEPTH_MAX = 100  # of an expression with checked bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +34,30 @@ class ExprVerifier:
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
-        self.problems: list[str] = []
+        self.diagnostics: list[str] = []
         self.buffers: dict[str, VisibleBuffer] = {}
         self.vars: dict[str, tir.Var] = {}
 
-    def problem(self, what: str) -> None:
-        if what not in self.problems:
-            self.problems.append(what)
+    def report(self, message: str) -> None:
+        if message not in self.diagnostics:
+            self.diagnostics.append(message)
 
-    def typed(self, expr: tir.Expr, want: DType, what: str, bounds: Bounds) -> None:
+    def typed(self, expr: tir.Expr, want: DType, subject: str, bounds: Bounds) -> None:
         """Check that `expr` is valid and has dtype `want`."""
         self.check(expr, bounds)
         if expr.dtype != want:
-            self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}")
+            self.report(
+                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}"
+            )
 
-    def integer(self, expr: tir.Expr, what: str, bounds: Bounds) -> bool:
+    def integer(self, expr: tir.Expr, subject: str, bounds: Bounds) -> bool:
         """Check that `expr` is a valid integer of bounded depth."""
         self.check(expr, bounds)
         if not expr.dtype.is_int:
-            self.problem(f"{what} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
+            self.report(f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
             return False
         if not isinstance(expr, tir.IntImm | tir.Var) and depth_exceeds(expr, _DEPTH_MAX):
-            self.problem(f"{what} is deeper than {_DEPTH_MAX} operators: bind parts of it by let")
+            self.report(f"{subject} is deeper than {_DEPTH_MAX} operators: bind parts of it by let")
             return False
         return True
 
@@ -66,7 +68,7 @@ class ExprVerifier:
                 self._immediate(expr)
             case tir.Var(name):
                 if self.vars.get(name) != expr:
-                    self.problem(f"variable {name}: {expr.dtype.short} is not declared here")
+                    self.report(f"variable {name}: {expr.dtype.short} is not declared here")
             case tir.Binary(op, a, b):
                 self.check(a, bounds)
                 self.check(b, bounds)
@@ -76,7 +78,7 @@ class ExprVerifier:
             case tir.Cast(dtype, value):
                 self.check(value, bounds)
                 if HANDLE in (dtype, value.dtype):
-                    self.problem(f"{format_expr(expr)} casts a pointer")
+                    self.report(f"{format_expr(expr)} casts a pointer")
             case tir.Select(cond, a, b):
                 self.typed(cond, BOOL, "the condition", bounds)
                 self.check(a, bounds)
@@ -84,36 +86,36 @@ class ExprVerifier:
             case tir.BufferLoad(buffer, indices):
                 self.access(buffer, indices, bounds)
             case tir.AccessPtr():
-                self.problem(f"the pointer {format_expr(expr)} is used as a value")
+                self.report(f"the pointer {format_expr(expr)} is used as a value")
             case tir.IntrinsicCall():
                 self._value_call(expr, bounds)
 
     def _immediate(self, expr: tir.IntImm | tir.FloatImm) -> None:
         if isinstance(expr, tir.FloatImm):
             if not expr.dtype.is_float:
-                self.problem(f"the float literal {expr.value!r} is {expr.dtype.short}")
+                self.report(f"the float literal {expr.value!r} is {expr.dtype.short}")
         elif not (expr.dtype.is_int or expr.dtype == BOOL):
-            self.problem(f"the integer literal {expr.value} is {expr.dtype.short}")
+            self.report(f"the integer literal {expr.value} is {expr.dtype.short}")
         elif not expr.dtype.min <= expr.value <= expr.dtype.max:
-            self.problem(f"the literal {expr.value} does not fit {expr.dtype.short}")
+            self.report(f"the literal {expr.value} does not fit {expr.dtype.short}")
 
     def _operator(self, op: str, a: DType, b: DType, expr: tir.Expr) -> None:
         if a != b:
-            self.problem(f"{format_expr(expr)} has operands of {a.short} and {b.short}")
+            self.report(f"{format_expr(expr)} has operands of {a.short} and {b.short}")
         elif op in _BITWISE:
             good = a.is_int or a == BOOL
         else:
             good = a.is_int or (a.is_float and op not in _INTEGER_ONLY)
             good = good or (a == BOOL and op in tir.COMPARISONS)
         if a == b and not good:
-            self.problem(f"{format_expr(expr)} has operands of {a.short}, which {op} does not take")
+            self.report(f"{format_expr(expr)} has operands of {a.short}, which {op} does not take")
 
     # ---- memory ------------------------------------------------------------------------------
 
     def known(self, buffer: tir.Buffer) -> VisibleBuffer | None:
         home = self.buffers.get(buffer.name)
         if home is None or home.buffer != buffer:
-            self.problem(f"buffer {buffer.name} is not declared here")
+            self.report(f"buffer {buffer.name} is not declared here")
             return None
         return home
 
@@ -122,14 +124,14 @@ class ExprVerifier:
         self.known(buffer)
         if len(indices) != len(buffer.shape):
             shown = _format_access(buffer, indices)
-            self.problem(f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} axes")
+            self.report(f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} axes")
             return
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if isinstance(index, tir.IntImm) and index.dtype.is_int and 0 <= index.value < extent:
                 self._immediate(index)
             elif buffer.scope == "reg" and not isinstance(index, tir.IntImm):
                 shown = _format_access(buffer, indices)
-                self.problem(f"{shown}: registers are indexed by constants only")
+                self.report(f"{shown}: registers are indexed by constants only")
             else:
                 self._index(buffer, indices, axis, bounds)
 
@@ -144,31 +146,31 @@ class ExprVerifier:
                 _format_access(buffer, indices),
                 _format_interval(bounds.tight_interval_of(index)),
             )
-            self.problem(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
+            self.report(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: tir.AccessPtr, bounds: Bounds) -> VisibleBuffer | None:
         """Check that a pointer stays within its buffer and does not write read-only memory."""
         buffer = pointer.buffer
         home = self.known(buffer)
         if buffer.scope == "reg":
-            self.problem(f"{format_expr(pointer)} points to registers")
+            self.report(f"{format_expr(pointer)} points to registers")
         if pointer.extent < 0:
-            self.problem(f"{format_expr(pointer)} has a negative extent")
+            self.report(f"{format_expr(pointer)} has a negative extent")
         if home is not None and home.read_only and "w" in pointer.access:
-            self.problem(f"{format_expr(pointer)} may write to {home.read_only}")
+            self.report(f"{format_expr(pointer)} may write to {home.read_only}")
         last = buffer.span_elements - pointer.extent
-        what = f"the offset of a pointer to {buffer.name},"
-        if self.integer(pointer.offset, what, bounds) and not bounds.proves_within(
+        subject = f"the offset of a pointer to {buffer.name},"
+        if self.integer(pointer.offset, subject, bounds) and not bounds.proves_within(
             pointer.offset, 0, last
         ):
             shown, there = (
                 format_expr(pointer),
                 _format_interval(bounds.tight_interval_of(pointer.offset)),
             )
-            self.problem(f"{shown}: the offset is in {there}, outside of 0..{last}")
+            self.report(f"{shown}: the offset is in {there}, outside of 0..{last}")
         return home
 
-    def aligned(self, pointer: tir.AccessPtr, alignment: int, what: str, bounds: Bounds) -> None:
+    def aligned(self, pointer: tir.AccessPtr, alignment: int, subject: str, bounds: Bounds) -> None:
         """Check that the address is provably a multiple of `alignment`."""
         if alignment <= 1 or depth_exceeds(pointer.offset, _DEPTH_MAX):
             return
@@ -178,8 +180,9 @@ class ExprVerifier:
         step = common_divisor(bounds.expand(form)) * pointer.buffer.dtype.size_bytes
         proved = math.gcd(step, pointer.buffer.alignment)
         if proved % alignment:
-            self.problem(
-                f"{what} needs alignment {alignment}, {format_expr(pointer)} is aligned to {proved}"
+            self.report(
+                f"{subject} needs alignment {alignment}, "
+                f"{format_expr(pointer)} is aligned to {proved}"
             )
 
     # ---- intrinsics --------------------------------------------------------------------------
@@ -189,32 +192,30 @@ class ExprVerifier:
         if intrinsic is None:
             return
         if intrinsic.result is None:
-            self.problem(f"intrinsic {call.name} returns no value")
+            self.report(f"intrinsic {call.name} returns no value")
         elif intrinsic.result != call.dtype:
-            self.problem(
+            self.report(
                 f"intrinsic {call.name} gives {intrinsic.result.short}, not {call.dtype.short}"
             )
         for operand in intrinsic.operands:
             if operand.kind in ("out", "inout") or (
                 operand.kind == "ptr" and operand.access != "r"
             ):
-                self.problem(
-                    f"intrinsic {call.name} writes to {operand.name}, so it is not a value"
-                )
+                self.report(f"intrinsic {call.name} writes to {operand.name}, so it is not a value")
 
     def statement_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
         """Verify an intrinsic that is executed for its effect."""
         intrinsic = self._intrinsic(call, bounds)
         if intrinsic is not None and intrinsic.result is not None:
-            self.problem(f"the value of intrinsic {call.name} is unused")
+            self.report(f"the value of intrinsic {call.name} is unused")
 
     def _intrinsic(self, call: tir.IntrinsicCall, bounds: Bounds) -> Intrinsic | None:
         intrinsic = self.intrinsics.get(call.name)
         if intrinsic is None:
-            self.problem(f"intrinsic {call.name} is unknown")
+            self.report(f"intrinsic {call.name} is unknown")
             return None
         if len(call.args) != len(intrinsic.operands):
-            self.problem(
+            self.report(
                 f"intrinsic {call.name} has {len(call.args)} arguments, "
                 f"expected {len(intrinsic.operands)}"
             )
@@ -223,37 +224,39 @@ class ExprVerifier:
             self._operand(f"{operand.name} of {call.name}", operand, arg, bounds)
         return intrinsic
 
-    def _operand(self, what: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
+    def _operand(self, subject: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
         match operand.kind:
             case "ptr":
-                self._pointer_operand(what, operand, arg, bounds)
+                self._pointer_operand(subject, operand, arg, bounds)
             case "imm" if not isinstance(arg, tir.IntImm | tir.FloatImm):
-                self.problem(f"{what}: {format_expr(arg)} must be a literal")
+                self.report(f"{subject}: {format_expr(arg)} must be a literal")
             case "out" | "inout":
                 if isinstance(arg, tir.BufferLoad) and arg.buffer.scope == "reg":
-                    self.typed(arg, operand.dtype, f"{what}:", bounds)
+                    self.typed(arg, operand.dtype, f"{subject}:", bounds)
                 else:
-                    self.problem(f"{what}: {format_expr(arg)} must be a register")
+                    self.report(f"{subject}: {format_expr(arg)} must be a register")
             case _:
-                self.typed(arg, operand.dtype, f"{what}:", bounds)
+                self.typed(arg, operand.dtype, f"{subject}:", bounds)
 
-    def _pointer_operand(self, what: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
+    def _pointer_operand(
+        self, subject: str, operand: Operand, arg: tir.Expr, bounds: Bounds
+    ) -> None:
         if not isinstance(arg, tir.AccessPtr):
-            self.problem(f"{what}: {format_expr(arg)} must be a pointer")
+            self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg, bounds)
         if arg.buffer.dtype == operand.dtype and _covers_operand(arg, operand):
             return
         shown = format_expr(arg)
         if arg.buffer.dtype != operand.dtype:
-            self.problem(
-                f"{what}: {shown} is to {arg.buffer.dtype.short}, expected {operand.dtype.short}"
+            self.report(
+                f"{subject}: {shown} is to {arg.buffer.dtype.short}, expected {operand.dtype.short}"
             )
         if not set(operand.access) <= set(arg.access):
-            self.problem(f"{what}: {shown} allows {arg.access}, {operand.access} is needed")
+            self.report(f"{subject}: {shown} allows {arg.access}, {operand.access} is needed")
         if arg.extent < max(operand.extent, operand.post_increment):
             needed = max(operand.extent, operand.post_increment)
-            self.problem(f"{what}: {shown} covers {arg.extent} elements, {needed} are needed")
+            self.report(f"{subject}: {shown} covers {arg.extent} elements, {needed} are needed")
 
 
 def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:

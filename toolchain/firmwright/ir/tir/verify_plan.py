@@ -32,7 +32,7 @@ def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
 
 
 def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
-    problems: list[str] = []
+    diagnostics: list[str] = []
     limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
@@ -42,42 +42,42 @@ def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
     for pool, size in plan.pool_bytes.items():
         limit = limits.get(pool)
         if limits and pool not in limits:
-            problems.append(f"pool {pool} is not in the module")
+            diagnostics.append(f"pool {pool} is not in the module")
         elif limit is not None and size > limit:
-            problems.append(f"pool {pool} takes {size} bytes of {limit}")
+            diagnostics.append(f"pool {pool} takes {size} bytes of {limit}")
         if pool in tops and size > tops[pool]:
-            problems.append(f"pool {pool} has {size} bytes, its buffers end at {tops[pool]}")
-    return problems
+            diagnostics.append(f"pool {pool} has {size} bytes, its buffers end at {tops[pool]}")
+    return diagnostics
 
 
 def _diagnose_placements(plan: Plan) -> list[str]:
-    problems: list[str] = []
+    diagnostics: list[str] = []
     for buffer in plan.buffers:
         place = plan.placements.get(buffer.name)
         if place is None:
-            problems.append(f"{buffer.name} has no placement")
+            diagnostics.append(f"{buffer.name} has no placement")
             continue
         end = place.offset + buffer.size_bytes
         if place.pool not in buffer.pools:
-            problems.append(f"{buffer.name} is in {place.pool}, which is not one of its pools")
+            diagnostics.append(f"{buffer.name} is in {place.pool}, which is not one of its pools")
         if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
-            problems.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
+            diagnostics.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
         if buffer.alignment < 1 or place.offset % buffer.alignment:
-            problems.append(f"{buffer.name} at {place.offset} violates its alignment")
-    return problems
+            diagnostics.append(f"{buffer.name} at {place.offset} violates its alignment")
+    return diagnostics
 
 
 def _diagnose_conflicts(plan: Plan) -> list[str]:
-    problems: list[str] = []
+    diagnostics: list[str] = []
     for conflict in plan.conflicts:
         a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
         if a is None or b is None:
-            problems.append(
+            diagnostics.append(
                 f"a conflict refers to {conflict.a} and {conflict.b}, which are not both placed"
             )
         elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
-            problems.append(f"{conflict.a} and {conflict.b} overlap")
-    return problems
+            diagnostics.append(f"{conflict.a} and {conflict.b} overlap")
+    return diagnostics
 
 
 def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
@@ -85,7 +85,7 @@ def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
     placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
     placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
-    problems: list[str] = []
+    diagnostics: list[str] = []
     for number, (place, buffer) in enumerate(placed):
         end = place.offset + buffer.size_bytes
         for other_place, other in placed[number + 1 :]:
@@ -96,8 +96,8 @@ def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
                 and frozenset((buffer.name, other.name)) not in related
             ):
                 names = f"{buffer.name} and {other.name}"
-                problems.append(f"{names} overlap without a conflict that permits it")
-    return problems
+                diagnostics.append(f"{names} overlap without a conflict that permits it")
+    return diagnostics
 
 
 def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
@@ -110,7 +110,7 @@ def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
         return []
     scratch = {plan.placements.get(b.name) for b in plan.buffers if b.kind == "scratch"}
     places = {(place.pool, place.offset) for place in scratch if place is not None}
-    problems: list[str] = []
+    diagnostics: list[str] = []
     for part in statements(main.body):
         if not isinstance(part, tir.DeclBuffer) or part.source.buffer.scope != "pool":
             continue
@@ -122,5 +122,5 @@ def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
             places if placement is None else {(placement.pool, placement.offset)}
         )
         if not right:
-            problems.append(f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}")
-    return problems
+            diagnostics.append(f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}")
+    return diagnostics

@@ -77,7 +77,7 @@ def _checked(module: IRModule, entry: Function, pins: PoolAssignments) -> Mappin
             raise _wrong(module, tensor, pool, "no planned tensor has this name", hint)
         if pool not in pools:
             hint = f"{suggest_name(pool, pools)}."
-            raise _wrong(module, tensor, pool, "there is no writable pool of this name", hint)
+            raise _wrong(module, tensor, pool, "no writable pool has this name", hint)
         if assigned.get(tensor, pool) != pool:
             raise _wrong(module, tensor, pool, f"it is already assigned to {assigned[tensor]}")
         assigned[tensor] = pool

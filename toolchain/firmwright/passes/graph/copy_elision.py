@@ -1,4 +1,4 @@
-"""Copy elision: marks splits and concatenations whose parts can be views of the whole.
+"""Copy elision: marks splits and concatenations with parts that can be views of the whole.
 
 Runs last before lowering. Marked calls get the attributes `windows_of` ("input": the outputs are
 views of the first input; "output": the inputs are views of the output) and `offsets` (per part, in

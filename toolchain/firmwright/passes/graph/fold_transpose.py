@@ -1,8 +1,8 @@
 """Folding of transposes into adjacent expressions and reductions.
 
 An `expression` or `reduction` that reads a transpose reads its source through a permutation
-(`perms`) instead; one whose result is only read by a transpose produces the transposed result. This
-is exact: the elements are the same, and reductions keep their order of summation.
+(`perms`) instead. If all readers of its result are transposes, it produces the transposed result.
+This is exact: the elements are the same, and reductions keep their order of summation.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
     return with_input_permutations(replace(call, inputs=tuple(inputs)), tuple(perms))
 
 
-# ---- a transposition of what a formula makes -----------------------------------------------------
+# ---- transposes of results -----------------------------------------------------------------------
 
 
 def _into_makers(function: Function) -> Function:

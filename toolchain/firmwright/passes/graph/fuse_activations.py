@@ -1,7 +1,7 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
-Applies to convolutions, fully connected layers and pools whose only reader is the activation. The
-result takes the activation's name. This is exact. Quantized activations requantize and stay.
+Applies to convolutions, fully connected layers and pools that only the activation reads. The result
+takes the activation's name. This is exact. Quantized activations requantize and stay.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class _TransposeSinker:
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements == 1 or is_view_transpose(wide, back):
             if transposed is not None and call.op in EXPRESSION_OPS and value.name not in self.made:
-                return None  # a formula reads it where it lies
+                return None  # expressions read it through a permutation
             value = self.plain(value, call)
             return self.reshaped(value, [wide[axis] for axis in back], call)
         return None
@@ -364,7 +364,7 @@ def _slice(work: _TransposeSinker, call: Call) -> bool:
 
 
 def _softmax(work: _TransposeSinker, call: Call) -> bool:
-    """Handle a softmax, whose axis must also be the last one of the source."""
+    """Handle a softmax along the last axis of both value and source."""
     operands = work.sources(call, len(call.outputs[0].type.shape))
     if operands is None or operands[0][-1] != len(operands[0]) - 1:
         return False

@@ -23,7 +23,7 @@ def group_axes(before: Sequence[int], after: Sequence[int]) -> list[tuple[range,
         while (a := math.prod(before[first_i:i])) != (b := math.prod(after[first_j:j])):
             i, j = (i + 1, j) if a < b else (i, j + 1)
         groups.append((range(first_i, i), range(first_j, j)))
-    # What is left of either has one element.
+    # The remaining axes have one element.
     if groups and (i < len(before) or j < len(after)):
         axes, new = groups[-1]
         groups[-1] = (range(axes.start, len(before)), range(new.start, len(after)))

@@ -23,7 +23,7 @@ from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects
 from firmwright.ir.tir.traversal import prim_calls
 
 FALLBACK_ATTR = "fallback"
-"""Attribute of a module whose calls may fall back to the main core."""
+"""Module attribute: calls may fall back to the main core."""
 
 
 def run(module: IRModule) -> IRModule:

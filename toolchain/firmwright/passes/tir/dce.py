@@ -88,7 +88,7 @@ def _pruned(node: Node, names: set[str] | frozenset[str], read: set[_Register]) 
 
 
 def reachable_functions(module: IRModule) -> set[str]:
-    """Return the functions reachable from the entry, or all functions if there is no entry."""
+    """Return the functions reachable from the entry, or all functions without an entry."""
     entry = str(module.attrs.get("entry", "main"))
     if entry not in module.functions:
         return set(module.functions)

@@ -126,7 +126,7 @@ class _FunctionMerger:
     members: list[_KernelShape]
 
     def constants(self) -> list[str]:
-        """The linked buffers whose constants differ between members."""
+        """The linked buffers with different constants in different members."""
         lists = [linked_constants(member.func) for member in self.members]
         rows = zip(*lists, strict=True)
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]

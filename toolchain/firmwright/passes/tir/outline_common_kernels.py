@@ -203,7 +203,7 @@ def _members(
     intrinsics: IntrinsicTable,
     price: EstimateCost,
 ) -> Iterator[_SharedKernel]:
-    """Return the kernels whose flattened form passes the verifier."""
+    """Return the kernels that pass the verifier in flattened form."""
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is None or diagnose_prim_func(flat, module, intrinsics):

@@ -153,7 +153,7 @@ class _ConstantStager:
         gone = isinstance(node, tir.AllocateConst) and node.buffer.name in self.linked
         return node.body if gone and isinstance(node, tir.AllocateConst) else None
 
-    # ---- what each step needs ------------------------------------------------------------------
+    # ---- constants of each step ----------------------------------------------------------------
 
     def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
         """Return the blocks needed by a step, one per pool."""
