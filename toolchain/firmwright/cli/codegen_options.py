@@ -28,7 +28,7 @@ def add_codegen_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--c-standard",
         choices=C_STANDARDS,
-        help="language of sources and project; since c11 the plan is checked by "
+        help="language of sources and project; from c11 on the plan is checked by "
         "_Static_assert (default: c99)",
     )
     group.add_argument(

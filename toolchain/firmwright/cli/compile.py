@@ -122,7 +122,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _timing_rows(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
-    """Return one row for each pass and target."""
     return [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in timings]
 
 
@@ -279,5 +278,4 @@ def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
 
 
 def _targets(compiled: Compilation) -> str:
-    """Format the core and the backends in use."""
     return ", ".join(map(str, compiled.module.targets.values()))

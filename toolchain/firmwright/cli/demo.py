@@ -140,7 +140,6 @@ def _digits(demo: DemoResult) -> str:
 
 
 def _one_of_each(demo: DemoResult, candidates: Sequence[int]) -> list[int]:
-    """Return the first image of every class, in order of the classes."""
     first: dict[int, int] = {}
     for k in candidates:
         first.setdefault(int(demo.labels[k]), k)

@@ -173,7 +173,6 @@ def _compilers() -> Iterator[ToolStatus]:
 
 
 def _zig() -> ToolStatus:
-    """Return the status of zig, as a Python package or a program."""
     command = zig_command()
     zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
     enables = "--toolchain zig: every board without another compiler"
@@ -198,7 +197,6 @@ def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
 
 
 def _version(program: str) -> str:
-    """Return the version number in the first line of the program's output."""
     first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
     number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
     return number[0] if number else "of unknown version"

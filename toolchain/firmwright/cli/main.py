@@ -115,7 +115,11 @@ def _parser(verbs_by_name: Mapping[str, Verb]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, verb in verbs_by_name.items():
         sub = commands.add_parser(
-            name, help=verb.HELP, description=f"{verb.HELP}.", parents=[common], allow_abbrev=False
+            name,
+            help=verb.HELP,
+            description=f"{verb.HELP[:1].upper()}{verb.HELP[1:]}.",
+            parents=[common],
+            allow_abbrev=False,
         )
         verb.add_arguments(sub)
     return parser

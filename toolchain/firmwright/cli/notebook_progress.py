@@ -42,14 +42,12 @@ class CellProgress(logging.Handler):
         self._level_before = logging.NOTSET
 
     def begin(self, *_: Any) -> None:
-        """Start when a cell starts."""
         logger = logging.getLogger(ROOT)
         self._level_before = logger.level
         logger.setLevel(logging.INFO)
         logger.addHandler(self)
 
     def end(self, *_: Any) -> None:
-        """Remove the display when the cell has finished."""
         logger = logging.getLogger(ROOT)
         if self in logger.handlers:
             logger.removeHandler(self)

@@ -41,7 +41,6 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_variant_option(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of image."""
     parser.add_argument(
         "--variant",
         choices=get_args(Variant),
@@ -52,7 +51,6 @@ def add_variant_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_count_instructions_option(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of exact instruction counts."""
     parser.add_argument(
         "--count-instructions",
         action="store_true",

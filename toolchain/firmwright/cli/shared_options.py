@@ -92,7 +92,6 @@ def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_model_argument(args: argparse.Namespace) -> Model:
-    """Load the model with its custom operators."""
     name = getattr(args, "name", None) or ""
     for file in args.custom_op:
         load_custom_ops(Path(file))
@@ -119,13 +118,11 @@ def add_board_options(parser: ParserOrGroup) -> None:
 
 
 def add_required_board_option(parser: ParserOrGroup) -> None:
-    """Add the board as a required option, and folders of boards."""
     parser.add_argument("--board", metavar="B", required=True, help="see firmwright boards")
     add_boards_dir_option(parser)
 
 
 def add_boards_dir_option(parser: ParserOrGroup) -> None:
-    """Add folders of boards."""
     parser.add_argument(
         "--boards-dir",
         dest="board_dirs",
@@ -138,7 +135,6 @@ def add_boards_dir_option(parser: ParserOrGroup) -> None:
 
 
 def add_runner_option(parser: ParserOrGroup) -> None:
-    """Add the choice of the flash tool."""
     parser.add_argument(
         "--runner",
         choices=tuple(FLASH_RUNNERS),
@@ -148,7 +144,6 @@ def add_runner_option(parser: ParserOrGroup) -> None:
 
 
 def add_firmware_option(parser: ParserOrGroup) -> None:
-    """Add the choice of the firmware around the model."""
     parser.add_argument(
         "--firmware",
         choices=("serial", "mlperf", "mlperf-energy"),
@@ -166,7 +161,6 @@ def with_firmware(args: argparse.Namespace, compiled: Compilation) -> Compilatio
 
 
 def add_toolchain_option(parser: ParserOrGroup) -> None:
-    """Add the choice of the C compiler."""
     parser.add_argument(
         "--toolchain",
         "--compiler",
@@ -179,7 +173,6 @@ def add_toolchain_option(parser: ParserOrGroup) -> None:
 
 
 def add_measurement_options(parser: ParserOrGroup) -> None:
-    """Add the options for measurements on a physical board."""
     parser.add_argument(
         "--port",
         metavar="URL",
@@ -198,7 +191,6 @@ def add_measurement_options(parser: ParserOrGroup) -> None:
 
 
 def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> None:
-    """Add the number of generated samples and their seed."""
     shown = f" (default: {default})" if default is not None else ""
     parser.add_argument(
         "--samples",
@@ -220,7 +212,6 @@ def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> 
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Add all options of a compilation."""
     add_board_options(parser)
     group = parser.add_argument_group("compilation")
     add_target_option(group)
@@ -233,12 +224,10 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target_option(parser: ParserOrGroup) -> None:
-    """Add the target."""
     parser.add_argument("--target", metavar="T", help="target, e.g. 'cortex-m -mcpu=cortex-m4'")
 
 
 def add_numerics_option(parser: ParserOrGroup) -> None:
-    """Add the rounding profile."""
     parser.add_argument(
         "--numerics",
         choices=NUMERICS,
@@ -247,7 +236,6 @@ def add_numerics_option(parser: ParserOrGroup) -> None:
 
 
 def add_partition_options(parser: ParserOrGroup) -> None:
-    """Add the options that assign operators to backends."""
     parser.add_argument(
         "--cmsis-nn",
         metavar="PATH",
@@ -420,6 +408,5 @@ def partition_request(args: argparse.Namespace) -> PartitionRequest:
 
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:
-    """Compile the model with the given options."""
     model, options = prepare_compilation(args)
     return compile_for(model, **options)

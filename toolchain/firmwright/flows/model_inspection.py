@@ -81,7 +81,6 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
 
 
 def inspect_module(module: IRModule) -> Inspection:
-    """Inspect a module."""
     entry = module.entry
     if not isinstance(entry, Function):
         inputs = tuple(

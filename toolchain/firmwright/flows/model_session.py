@@ -59,7 +59,6 @@ class ModelSession(Closeable):
         self._runner = runner
 
     def close(self) -> None:
-        """End the firmware's process or emulator, or close the port."""
         self._runner.close()
 
     def _repr_html_(self) -> str:

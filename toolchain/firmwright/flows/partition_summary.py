@@ -12,8 +12,6 @@ from firmwright.targets.kernel_builder import flatten_calls
 
 @dataclass(frozen=True, slots=True)
 class TargetShare:
-    """One target's operators."""
-
     target: str
     operators: int
     functions: tuple[str, ...] = ()

@@ -172,7 +172,6 @@ def _probed(
 
 
 def _flags(board: Board, compiler: Compiler) -> str:
-    """Return the compiler of the model and its flags."""
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
 

@@ -97,19 +97,15 @@ class ProjectTransport:
 
     @property
     def name(self) -> str:
-        """The implementation's name."""
         return f"project {self._api.info().name}"
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Read from the implementation."""
         return self._api.read(limit, timeout_s)
 
     def write(self, data: bytes) -> None:
-        """Write to the implementation."""
         self._api.write(data)
 
     def close(self) -> None:
-        """Close the implementation's stream."""
         self._api.close_transport()
 
 

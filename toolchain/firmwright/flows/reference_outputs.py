@@ -56,7 +56,6 @@ class ReferenceOutputs:
 
 
 def numerics_of(module: IRModule) -> Numerics:
-    """Return the module's numerics profile."""
     return "tflm" if module.attrs.get("numerics") == "tflm" else "litert"
 
 

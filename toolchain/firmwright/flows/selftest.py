@@ -231,7 +231,6 @@ def _samples(group: Sequence[NamedCase], count: int) -> tuple[Tensors, ...]:
 
 
 def case_seed(group: Sequence[NamedCase]) -> int:
-    """Return the seed for the samples of these cases."""
     return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
 
 

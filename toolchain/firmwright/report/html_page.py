@@ -80,7 +80,6 @@ class BarSegment:
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
-    """Render the page."""
     environment = Environment(
         loader=PackageLoader("firmwright.report", "templates"),
         autoescape=True,
@@ -207,7 +206,6 @@ def _same_unit(report: BuildReport) -> bool:
 
 
 def _flash(report: BuildReport) -> list[BarSegment]:
-    """Return the image's flash by kind of section."""
     whole = max(report.flash_bytes, 1)
     sizes = [
         (words, sum(s.size_bytes for s in report.sections if s.kind == kind))
@@ -221,7 +219,6 @@ def _flash(report: BuildReport) -> list[BarSegment]:
 
 
 def _largest(report: BuildReport) -> list[BarSegment]:
-    """Return the image's flash by owner: operators, the rest of the model, other firmware."""
     whole = max(report.flash_bytes, 1)
     owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
     parts = [

@@ -234,7 +234,6 @@ def _buffers(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str
 def _box(
     buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale
 ) -> tuple[float, float, float, float]:
-    """Return left, top, width and height."""
     x, y = scale.x(live[0]) + 1, scale.y(buffer.end)
     return x, y, scale.x(live[1]) - scale.x(live[0]) - 2, max(scale.y(buffer.offset) - y, 2.0)
 
@@ -253,7 +252,6 @@ def _rectangle(
 
 
 def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme: MapTheme) -> str:
-    """Return the size label, or "" if it does not fit."""
     x, y, width, height = _box(buffer, live, scale)
     label = f"{buffer.size_bytes:,}{theme.unit}"
     if height < 15 or width < LETTER * len(label):
@@ -263,7 +261,6 @@ def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme:
 
 
 def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
-    """Yield the line at the top of the pool."""
     y, right = scale.y(drawn.used_bytes), LEFT + scale.width
     yield (
         f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.line}" stroke-width="1.5" '

@@ -165,7 +165,6 @@ class BuildReport:
         return kinds[0] if kinds else ""
 
     def as_json(self) -> Mapping[str, Any]:
-        """Return the report as plain values."""
         return asdict(self)
 
 

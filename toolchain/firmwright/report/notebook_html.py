@@ -30,7 +30,6 @@ def compilation_html(summary: CompilationSummary) -> str:
 
 
 def memory_html(summary: CompilationSummary, pool: str) -> Markup:
-    """Render the map of one pool."""
     title = f"{summary.model} on {summary.board}, pool {pool}"
     return Markup(render_svg(make_memory_map(summary, pool, title)))
 
