@@ -39,13 +39,13 @@ class Edit:
 FRAMES = "tests/runtime/test_runtime_files.py"
 LINES = "tests/runtime/test_bad_lines.py -k 'perfect_line or every_session or long_ago'"
 SLOTS = "tests/runtime/test_loader_slots.py"
-PROTOCOL = "tests/unit/device/test_protocol.py " + FRAMES
+PROTOCOL = "tests/unit/device/test_link_protocol.py " + FRAMES
 COMPARE = "tests/unit/oracle/test_compare.py"
 VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls.py"
 VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/ir/test_verify.py"
 TUNING = "tests/unit/ir/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
-STACK = "tests/unit/build/test_stack.py"
-C_LINK, C_DATA, C_LOOP = (f"runtime_c/fwr_{name}.c" for name in ("link", "loop_data", "loop"))
+STACK = "tests/unit/build/test_stack_analysis.py"
+C_LINK, C_DATA, C_SERVER = (f"runtime_c/fwr_{name}.c" for name in ("link", "server_data", "server"))
 C_RUN, C_SLOTS = "runtime_c/fwr_server_run.c", "runtime_c/bootloader/fwr_slots.c"
 STATE = "tests/state/test_variables.py"
 SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_multi_core_split.py"
@@ -70,12 +70,12 @@ EDITS = (
          "fwr_server_request_size() - 7u", LINES),
     Edit("damage of a frame forgotten", C_LINK, "    link->broken = 0;\n", "", FRAMES),
     Edit("damage of a frame forgotten", C_LINK, "        link->broken = 1;\n", "", FRAMES),
-    Edit("request carried out twice", C_LOOP,
+    Edit("request carried out twice", C_SERVER,
          "return ahead == 0 ? FWR_FRAME_RETRANSMIT : FWR_FRAME_NEXT;",
          "return FWR_FRAME_NEXT;", LINES),
-    Edit("request of another session taken", C_LOOP, "session != fwr_server.session",
+    Edit("request of another session taken", C_SERVER, "session != fwr_server.session",
          "session == 0xffffu", LINES),
-    Edit("old request taken", C_LOOP, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
+    Edit("old request taken", C_SERVER, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
     Edit("place in an input off by one", C_DATA,
          "        fwr_server.input_offset = offset + size;\n        pass_full_inputs();",
          "        fwr_server.input_offset = offset + size - 1u;\n        pass_full_inputs();",
@@ -125,7 +125,7 @@ EDITS = (
     # ---- the judges ------------------------------------------------------------------------
     Edit("outputs compared with themselves", PY + "flows/verification.py",
          "compare(reference.outputs, actual)", "compare(actual, actual)",
-         "tests/unit/flows/test_verifying.py -k first_operator"),
+         "tests/unit/flows/test_verification.py -k first_operator"),
     Edit("comparison blind to integers", PY + "oracle/compare.py", "wrong = expected != actual",
          "wrong = errors > 1", COMPARE),
     Edit("comparison blind to signs", PY + "oracle/compare.py",
@@ -193,7 +193,7 @@ EDITS = (
          '        "numerics": call.numerics,\n', "", TUNING),
     # ---- what is kept, where constants lie, spans -----------------------------------------
     Edit("state not committed", PY + "select/aot_main.py",
-         "            if held != source:\n", "            if False:\n", STATE),
+         "            if state_buffer != source:\n", "            if False:\n", STATE),
     Edit("state not reset", PY + "codegen/templates/model.c.j2", "kept.fill, kept.io",
          "kept.fill + 1, kept.io", STATE),
     Edit("state not reset", PY + "codegen/templates/model.c.j2",
