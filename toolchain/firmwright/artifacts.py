@@ -54,7 +54,6 @@ class SourceTree:
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
 
     def merged(self, other: SourceTree) -> SourceTree:
-        """Return both trees as one; a common path is an InternalError."""
         twice = sorted(self.files.keys() & other.files.keys())
         if twice:
             raise InternalError("two trees have the same file.", where=twice[0])
@@ -103,17 +102,13 @@ class ImageRegionUsage:
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """The size of an image: flash holds text, rodata and initial values of data; RAM the rest.
-
-    Sections of kind `external` are not part of the image and count as neither.
-    """
+    """The size of an image: flash holds text, rodata and initial values of data; RAM the rest."""
 
     sections: tuple[SectionSize, ...]
     symbols: tuple[SymbolSize, ...]
     regions: tuple[ImageRegionUsage, ...]
 
     def bytes_of(self, *kinds: SectionKind) -> int:
-        """Return the total size of all sections of these kinds."""
         return sum(s.size_bytes for s in self.sections if s.kind in kinds)
 
     @property
@@ -125,18 +120,13 @@ class ImageSizes:
         return self.bytes_of("data", "bss", "noinit", "stack")
 
     def largest(self, *kinds: SectionKind, count: int = 5) -> tuple[SymbolSize, ...]:
-        """Return the `count` largest symbols in sections of these kinds, largest first."""
         chosen = [s for s in self.symbols if s.kind in kinds]
         return tuple(sorted(chosen, key=lambda s: (-s.size_bytes, s.name))[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class PreloadedMemory:
-    """A file that must be in memory at `address` when the firmware starts.
-
-    It is not part of the image. On the host, where a file emulates the memory, the address is
-    meaningless.
-    """
+    """A file that must be in memory at `address` when the firmware starts, besides its image."""
 
     file: Path
     address: int
@@ -144,9 +134,9 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """The worst-case stack of the calls below one function, and the path that causes it.
+    """Worst-case stack of the calls below one function, and their path.
 
-    `unknown` are functions on the path whose frame size is not known; they count as zero.
+    `unknown` are functions of unknown frame size; they count as zero.
     """
 
     root: str
@@ -159,7 +149,7 @@ class StackUsage:
 class Image:
     """A linked firmware; on the host an executable that speaks the link, and a library.
 
-    `model_flash_bytes` and `model_ram_bytes` are this firmware minus the same one with an empty
+    `model_flash_bytes` and `model_ram_bytes` are the difference to the same firmware with an empty
     model. `stack` is the worst case from the model's run, `firmware_stack` from reset.
     """
 

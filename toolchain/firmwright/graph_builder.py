@@ -6,9 +6,8 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
     model = g.model(y)
 
-The operators are those of docs/operators.md, with the attributes described by their files in
-`ops/`. Each call is checked when it is added, and its result type is inferred. The result is a
-`Model`, like that of `firmwright.load`.
+The operators are those of docs/operators.md; their files in `ops/` describe the attributes. Each
+call is checked and its result type inferred.
 """
 
 from __future__ import annotations
@@ -126,8 +125,8 @@ class GraphBuilder:
     ) -> Value:
         """Add a call and return its first result; None is an omitted optional input.
 
-        By default the result has the first input's dtype and quantization. `shape` is needed for
-        `reshape` only; other operators infer it.
+        By default the result has the first input's dtype and quantization; only `reshape` needs
+        `shape`.
         """
         spec = _ResultSpec(shape, dtype, scale, zero_point)
         return self._call(op, inputs, (name,), spec, attrs)[0]
@@ -151,7 +150,6 @@ class GraphBuilder:
         return Model(self.module(*results))
 
     def module(self, *results: Value) -> IRModule:
-        """Return the network with these results as a verified IR module."""
         main = Function(
             "main",
             tuple(self._inputs),
@@ -224,8 +222,6 @@ class GraphBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _ResultSpec:
-    """The user's specification of a result."""
-
     shape: Sequence[int] | None
     dtype: str
     scale: Scale

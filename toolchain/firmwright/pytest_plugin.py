@@ -86,8 +86,8 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
 def _root(config: pytest.Config) -> Path:
     """Return the project's folder.
 
-    If the port is a file, such as /dev/ttyACM0, pytest looks for its root there and finds no ini
-    file; then the folder is the one that pytest was called in.
+    A port that is a file, such as /dev/ttyACM0, misleads pytest's search for it; then the folder is
+    the one that pytest was called in.
     """
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 

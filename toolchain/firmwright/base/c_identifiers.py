@@ -1,9 +1,4 @@
-"""C identifiers for arbitrary names.
-
-Names in model files may be empty or contain slashes, semicolons and any Unicode. The identifiers
-made of them are not keywords and not names of the headers that generated C includes. The same
-requests in the same order yield the same identifiers.
-"""
+"""C identifiers for arbitrary names; equal requests in equal order yield equal identifiers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The table of element types: one frozen `DType` for each type of a tensor or scalar.
-
-Types that a model file may have and the table has not (`float16`, `string`) are not an error here;
-`find_dtype` returns None for them.
-"""
+"""The table of element types; `find_dtype` returns None for types that are not in it."""
 
 from __future__ import annotations
 
@@ -20,11 +16,10 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type.
+    """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text (`i8`).
 
-    `name` is the name in numpy and JSON (`int8`), `short` the name in IR text (`i8`). `bits` is the
-    width in memory, 8 for bool and 0 for HANDLE. `c_type` is the type in generated C, where bool is
-    `uint8_t`. `numpy` is the numpy name, empty for HANDLE.
+    `bits` is the width in memory, 8 for bool and 0 for HANDLE. `c_type` is the type in generated C
+    (bool is `uint8_t`), `numpy` the numpy name, empty for HANDLE.
     """
 
     name: str

@@ -1,8 +1,6 @@
-"""The errors that are reported to users.
+"""The errors that are reported to users: what was found, where it is, and what to do.
 
-Each message has three parts: the finding, where it is (file, operator, tensor), and what to do. The
-class determines the `error.code` of `--json` output and the exit code. `InternalError` is raised
-for bugs of the program only.
+The class determines `error.code` of `--json` output and the exit code.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ EXIT_INTERNAL = 70
 
 
 class FirmwrightError(Exception):
-    """The base class: what was found, where, and a hint; printed as one paragraph."""
+    """The base class of errors; printed as one paragraph."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = EXIT_FAILED
@@ -35,7 +33,7 @@ class FirmwrightError(Exception):
 
 
 class UsageError(FirmwrightError):
-    """A command line or a call that is contradictory or names something unknown."""
+    """A contradictory command line or call, or an unknown name in it."""
 
     code = "usage"
     exit_code = EXIT_USAGE

@@ -1,7 +1,6 @@
-"""HTML fragments for notebooks: tables, property lists and bars.
+"""HTML fragments for notebooks: tables, property lists and bars, without a style sheet.
 
-The fragments need no style sheet, work on light and dark backgrounds, and scroll inside their own
-box if they are too wide. All text is escaped except `Markup`.
+All text is escaped except `Markup`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Wrappers for functions that differ between operating systems: file locks and the user's identity.
-
-Modules that exist only on POSIX or Windows are imported when used, so that every module of the
-package can be imported on every system.
-"""
+"""Wrappers for functions that differ between operating systems: file locks, the user's identity."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Affine quantization and the integer requantize step with both rounding modes.
 
-This is the bit-exact reference; generated C and all other implementations are tested against it.
-Source of the semantics: TFLite's quantization specification (real = scale * (q - zero_point)) and
-the fixed-point definitions quoted at each function. Results are int64 arrays with int32 values.
+This is the bit-exact reference for generated C. Source of the semantics: TFLite's quantization
+specification and the fixed-point definitions quoted at each function. Results are int64 arrays with
+int32 values.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
     Definition (TFLite, QuantizeMultiplier): real = q * 2^shift with q in [0.5, 1); multiplier is q
     * 2^31 rounded half away from zero; if that is 2^31, it is halved and the shift incremented. A
-    shift below -31 yields (0, 0). Raises ModelError for a `real` of 2^30 or more, which no kernel
-    supports.
+    shift below -31 yields (0, 0); a `real` of 2^30 or more is a ModelError.
     """
     if not math.isfinite(real) or real < 0.0:
         raise ModelError(f"a requantize factor is {real!r}; it must be finite and not negative.")
@@ -138,8 +137,8 @@ def multiply_by_quantized_multiplier(
 def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
     """Return the high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32 values.
 
-    nudge is 2^30 for ab >= 0, else 1 - 2^30, so halves round towards +infinity. The only product
-    that overflows, INT32_MIN squared, saturates to INT32_MAX. Definition: gemmlowp's fixed point.
+    nudge is 2^30 for ab >= 0, else 1 - 2^30. INT32_MIN squared saturates to INT32_MAX. Definition:
+    gemmlowp's fixed point.
     """
     product = _int32(a, "a") * _int32(b, "b")
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))

@@ -1,9 +1,7 @@
 """The recursion limit for deep expression trees.
 
-The AOT main of a model nests as deep as the model has tensors, and tree rewrites recurse up to
-three Python frames per level. Python's default limit would stop at about three hundred tensors. The
-limit is not higher because functions in C, such as the JSON reader, obey it as well and use more
-stack.
+The AOT main nests as deep as the model has tensors, and rewrites take up to three frames per level.
+The limit is not higher because C functions, such as the JSON reader, obey it and use more stack.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Locations of the data files of the package: `runtime_c/`, `boards/`, the example, benchmark data.
 
-An installed package has copies under `firmwright/_data`. In a checkout (a parent folder with an
-SConstruct) its own folders take precedence, so that edits take effect at once even if an editable
-install holds stale copies.
+An installed package has copies under `firmwright/_data`; in a checkout its own folders take
+precedence.
 """
 
 from __future__ import annotations
@@ -21,22 +20,18 @@ def checkout_dir() -> Path | None:
 
 
 def runtime_dir() -> Path:
-    """Return the directory with `fwr.h`."""
     return _find("runtime_c")
 
 
 def boards_dir() -> Path:
-    """Return the directory with one folder per board, and `soc/`."""
     return _find("boards")
 
 
 def digits_dir() -> Path:
-    """Return the directory of the bundled example: digits.tflite, test images and labels."""
     return _find("examples/01_digits")
 
 
 def benchmarks_dir() -> Path:
-    """Return the directory with `peers.csv`."""
     return _find("benchmarks")
 
 

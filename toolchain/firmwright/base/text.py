@@ -1,12 +1,9 @@
 """The lexical level of text formats: an indenting writer and a tokenizer.
 
-The tokenizer reads the output of the `format_*` functions back to an equal value. Errors are
-ModelErrors whose `where` is FILE:LINE:COLUMN, both counted from 1.
-
-Lexical rules: `;` and `//` start comments; identifiers may contain dots (`nn.conv2d`); `%name` and
-`@name` are names, quoted if they hold characters other than letters, digits, `_`, `.` and `$`; a
-minus that touches the digits after it and no operand before it belongs to the number; `inf` and
-`nan` are floats.
+Errors are ModelErrors at FILE:LINE:COLUMN, both counted from 1. Lexical rules: `;` and `//` start
+comments; identifiers may contain dots (`nn.conv2d`); `%name` and `@name` are names, quoted if they
+hold characters other than letters, digits, `_`, `.` and `$`; a minus that touches the digits after
+it and no operand before it belongs to the number; `inf` and `nan` are floats.
 """
 
 from __future__ import annotations
@@ -21,8 +18,6 @@ from firmwright.base.errors import ModelError
 
 
 class IndentedWriter:
-    """A collector of indented lines."""
-
     __slots__ = ("_indent", "_lines", "_step")
 
     def __init__(self, step: str = "  ") -> None:
@@ -51,7 +46,6 @@ class IndentedWriter:
         self.line(brackets[1:])
 
     def text(self) -> str:
-        """Return all lines, each ended by a newline."""
         return "".join(f"{line}\n" for line in self._lines)
 
 
@@ -142,7 +136,6 @@ class Tokenizer:
 
     @property
     def peek(self) -> Token:
-        """The next token, which is not consumed."""
         if self._peeked is None:
             self._peeked = self._scan()
         return self._peeked
@@ -163,7 +156,7 @@ class Tokenizer:
         return token.text == text and token.kind in (TokenKind.PUNCT, TokenKind.IDENT)
 
     def accept(self, text: str) -> bool:
-        """Consume the next token if it is this punctuation or identifier; return whether it was."""
+        """Consume the next token if it matches; return whether it did."""
         if not self.at(text):
             return False
         self.next()
@@ -191,7 +184,6 @@ class Tokenizer:
         return int(self._take(TokenKind.INT).value)
 
     def float_(self) -> float:
-        """Consume a float or an integer and return it as a float."""
         if self.peek.kind is TokenKind.INT:
             token = self.next()
             try:

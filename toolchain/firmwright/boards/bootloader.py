@@ -51,10 +51,7 @@ class Bootloader:
 
 
 def read_bootloader(table: TomlTable, port: str, memory: Sequence[MemoryRegion]) -> Bootloader:
-    """Read `[bootloader]`; by default the slots take all flash after the bootloader.
-
-    Raises BoardError if the slots are misaligned, too small, too many or overlap the bootloader.
-    """
+    """Read `[bootloader]`; by default the slots take all flash after the bootloader."""
     table.expect_keys(("driver", "page", "slots", "start", "size"))
     page = table.integer("page", minimum=256)
     count = table.integer("slots", SLOTS_MIN, minimum=SLOTS_MIN, maximum=SLOTS_MAX)
@@ -131,10 +128,7 @@ def board_for_slot(board: Board, number: int) -> Board:
 
 
 def board_for_model_update(board: Board, number: int, ram_start: int) -> Board:
-    """Return the board that a model alone is linked for: slot `number`, RAM from `ram_start` on.
-
-    Raises BoardError if `ram_start` is outside of the RAM.
-    """
+    """Return the board that a model alone is linked for, with RAM from `ram_start` on."""
     bootloader = _require_bootloader(board)
     ram = _ram_below_handoff(board)
     if not ram.start <= ram_start < ram.end:

@@ -1,9 +1,8 @@
 """Clock trees of chips: PLL settings for a source and a processor frequency.
 
-The settings yield the frequency exactly and keep the limits of the reference manual and data sheet
-named at each function; a ValueError names the violated limit. Among several solutions the one with
-the highest comparison frequency and then the lowest PLL output is chosen. The clock driver's C file
-receives the settings by name.
+Settings are exact and within the limits of the manual and data sheet named at each function; a
+ValueError names a violated limit. Of several solutions the one with the highest comparison
+frequency, then the lowest PLL output is chosen.
 """
 
 from __future__ import annotations
@@ -49,24 +48,17 @@ class Pll:
         raise ValueError("no setting of the PLL gives it within its limits")
 
 
-# ---- STM32 --------------------------------------------------------------------------------------
-
-
 def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the multiplier (RM0041, 6.3.2: 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out).
-
-    No bus needs a divider and the flash no wait state, since all support 24 MHz.
-    """
+    """RM0041, 6.3.2: multiplier 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out."""
     _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
     _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
     return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
 
 
 def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return multiplier, wait states and dividers (RM0008, 7.3.2: multiplier 2 to 16).
+    """RM0008, 7.3.2: multiplier 2 to 16; data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 36 MHz.
 
-    Data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 at most 36 MHz. The flash has one wait state
-    above 24 MHz and two above 48 MHz (3.3.3).
+    The flash has one wait state above 24 MHz and two above 48 MHz (3.3.3).
     """
     _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
     _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
@@ -79,20 +71,14 @@ def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return settings by RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V.
-
-    Data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz.
-    """
+    """RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V; data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz."""
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
 
 
 def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return settings by RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V.
-
-    Data sheet: 216 MHz, above 180 MHz with over-drive.
-    """
+    """RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V; data sheet: 216 MHz, above 180 with over-drive."""
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
@@ -118,10 +104,7 @@ def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache
 
 
 def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
-    """Return settings by RM0432, 6.2.5 and 3.3.3, in voltage range 1.
-
-    Above 80 MHz boosted; data sheet: 120 MHz.
-    """
+    """RM0432, 6.2.5 and 3.3.3, voltage range 1, boosted above 80 MHz; data sheet: 120 MHz."""
     _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -137,10 +120,7 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32u575_settings(source_hz: int, hz: int) -> Settings:
-    """Return settings by RM0456, 11.4.5 and 7.3.3, in voltage range 1.
-
-    Data sheet: 160 MHz; the booster takes 4 to 16 MHz.
-    """
+    """RM0456, 11.4.5 and 7.3.3, voltage range 1; data sheet: 160 MHz, booster input 4 to 16 MHz."""
     _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -160,10 +140,9 @@ def stm32u575_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32h743_settings(source_hz: int, hz: int) -> Settings:
-    """Return settings by RM0433, 8.5.5 and 4.3.8, in voltage scale 1.
+    """RM0433, 8.5.5 and 4.3.8, voltage scale 1; revision Y: 400 MHz, buses half, APBs a quarter.
 
-    Revision Y supports 400 MHz, its buses half and its APBs a quarter of that. The flash's wait
-    states and programming delay follow the clock of its bus.
+    The flash's wait states and programming delay follow the clock of its bus.
     """
     _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
     pll = Pll(
@@ -188,35 +167,25 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
     )
 
 
-# ---- Others -------------------------------------------------------------------------------------
-
-
 def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return no settings: the processor always runs at 64 MHz, made exact by the crystal.
-
-    Source: nRF52840 PS, 5.4.
-    """
+    """nRF52840 PS, 5.4: the processor always runs at 64 MHz; the crystal makes it exact."""
     _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
     _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
     return ()
 
 
 def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return settings by the RP2040 data sheet, 2.18; at most 133 MHz."""
+    """RP2040 data sheet, 2.18; at most 133 MHz."""
     return _rp2(crystal_hz, hz, 133 * _MHZ)
 
 
 def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return settings by the RP2350 data sheet, 8.6; at most 150 MHz."""
+    """RP2350 data sheet, 8.6; at most 150 MHz."""
     return _rp2(crystal_hz, hz, 150 * _MHZ)
 
 
 def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
-    """Return the settings of crystal * feedback / (first * second).
-
-    Dividers are 1 to 7, the VCO runs at 750 to 1600 MHz. Among several solutions the one with the
-    highest VCO frequency has the least jitter.
-    """
+    """Solve crystal * feedback / (first * second); the highest VCO has the least jitter."""
     _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
     _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
     ways = []
@@ -237,10 +206,10 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
 
 
 def fe310_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return settings by the FE310-G002 manual, 6.6, for at most 320 MHz.
+    """FE310-G002 manual, 6.6: reference 6 to 12 MHz, VCO 384 to 768 MHz, at most 320 MHz.
 
-    The reference is 6 to 12 MHz, the VCO 384 to 768 MHz. The program's flash supports reads of at
-    most 50 MHz (command 03h); its clock is the processor's over twice the divider.
+    The program's flash supports reads of at most 50 MHz (command 03h); its clock is the processor's
+    over twice the divider.
     """
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
@@ -254,9 +223,6 @@ def fe310_settings(crystal_hz: int, hz: int) -> Settings:
     r, f, q = pll.solve(crystal_hz, hz)
     flash_half_divider = -(-hz // (2 * 50 * _MHZ))
     return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
-
-
-# ---- Helpers ------------------------------------------------------------------------------------
 
 
 def _multiplier(crystal_hz: int, hz: int) -> int:

@@ -1,9 +1,7 @@
 """Search for board files and reading of them.
 
-Directories are searched in this order: those of the caller, the environment variable
-FIRMWRIGHT_BOARDS, installed packages (entry points of the group `firmwright.boards`: a module next
-to its board folders, or a path), the project's own. The first `NAME/board.toml` is used; SoC files
-are found in the same way.
+Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (entry points of the
+group `firmwright.boards`: a module next to its board folders, or a path), the project's own.
 """
 
 from __future__ import annotations

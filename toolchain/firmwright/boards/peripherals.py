@@ -1,8 +1,4 @@
-"""The peripherals of a board: console, counter, further cores, DMA controller and watchdog.
-
-Each has a driver, a C file of its port's folder called `console_NAME.c`, `counter_NAME.c`,
-`cores_NAME.c`, `dma_NAME.c` or `watchdog_NAME.c`.
-"""
+"""Peripherals of a board; a driver is a file of the port, such as `console_NAME.c`."""
 
 from __future__ import annotations
 
@@ -55,7 +51,7 @@ _WATCHDOG_TICKS_MAX: Final = (1 << 32) - 1
 
 
 def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
-    """Read pairs of a word's address and a word; BoardError if a number is out of range."""
+    """Read pairs of an aligned address and a word."""
     pairs = table.pairs(key)
     for address, word in pairs:
         if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
@@ -94,9 +90,9 @@ def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
 class Console:
     """The serial port of the link.
 
-    `gpio` is the address of the first GPIO port, `function` the alternate function of the pins.
-    The baud-rate divider counts `steps` per period of a clock: that of `bus`, or `clock_hz` if the
-    console has its own. Before anything else the bits of each (address, bits) of `enable` are set.
+    `gpio` is the address of the first GPIO port, `function` the alternate function of the pins. The
+    divider counts `steps` per period of the clock of `bus`, or of `clock_hz`. The bits of each
+    (address, bits) of `enable` are set first.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]
@@ -169,10 +165,7 @@ def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
 
 
 def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:
-    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after reset.
-
-    Raises BoardError if the time-out exceeds the counter.
-    """
+    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after reset."""
     watchdog = read_table(table, Watchdog, port)
     watchdog = replace(watchdog, clock_hz=watchdog.clock_hz or clock_hz)
     if watchdog.ticks > _WATCHDOG_TICKS_MAX:

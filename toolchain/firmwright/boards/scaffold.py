@@ -14,10 +14,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
-    """Write `place/name/board.toml` and return its path.
+    """Write `place/name/board.toml`, a copy of the board `like` with another name and description.
 
-    The text, comments included, is that of the board `like` with another name, description and
-    the validation `built`. Raises UsageError if the name is invalid or the file exists.
+    Raises UsageError if the name is invalid or the file exists.
     """
     if not _NAME.fullmatch(name) or name == "soc":
         raise UsageError(

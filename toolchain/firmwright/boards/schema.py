@@ -62,10 +62,9 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes reserved for the stack, and for the runtime's data if it shares RAM with a pool.
+    """Bytes reserved for the stack, and for the runtime if it shares RAM with a pool.
 
-    With `fit_stack` the planner reserves `stack_bytes`, and the image the worst-case stack that
-    its build computes. `link_payload_bytes` is the largest payload of a frame of the link.
+    With `fit_stack` the planner reserves `stack_bytes`, and the image its computed worst case.
     """
 
     stack_bytes: Annotated[int, TomlKey("stack", minimum=STACK_BYTES_MIN)]
@@ -116,12 +115,12 @@ class Board:
 
     @property
     def flash_bytes(self) -> int | None:
-        """Size of all flash regions; None on the host, which has no memory map."""
+        """Size of all flash regions; None on the host."""
         return self._total("flash")
 
     @property
     def ram_bytes(self) -> int | None:
-        """Size of all RAM regions; None on the host, which has no memory map."""
+        """Size of all RAM regions; None on the host."""
         return self._total("ram")
 
     @property
@@ -135,9 +134,9 @@ class Board:
         return next(r for r in self.memory if r.kind == "ram")
 
     def pools(self) -> tuple[PoolInfo, ...]:
-        """Return the planner's pools in the order of the memory map; the host's has no limit.
+        """Return the planner's pools in the order of the memory map.
 
-        A pool in the first RAM region is smaller by the bytes reserved for stack and runtime.
+        The pool in the first RAM region excludes stack and runtime; the host's has no limit.
         """
         if self.is_host:
             return (PoolInfo("sram"),)
@@ -173,7 +172,7 @@ class Board:
 
     @property
     def relocates_vectors(self) -> bool:
-        """Whether start-up sets the vector table, which a boot ROM or bootloader may have moved."""
+        """Whether start-up sets the address of the vector table."""
         return self.run.kind == "serial" and self.port == "cortex_m" and self.core != "cortex-m0"
 
     @property

@@ -1,7 +1,6 @@
-"""Typed reading of layered TOML tables into dataclasses, with errors that name file and key.
+"""Typed reading of layered TOML tables into dataclasses.
 
-A board's table overrides the table of its chip key by key. An error names the file that holds the
-bad key.
+A board's table overrides its chip's key by key. Errors name the file that holds the bad key.
 """
 
 from __future__ import annotations
@@ -169,10 +168,10 @@ NOT_IN_TOML: Final = TomlKey()
 def read_table(
     table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
 ) -> T:
-    """Return a `cls` whose fields are read from the keys of `table`, each by its annotation.
+    """Return a `cls` whose fields are read from the keys of `table` by their annotations.
 
-    `port` selects among choices by port. `values` are fields that the caller has read already;
-    their keys and `more_keys` are accepted. Raises BoardError for unknown or malformed keys.
+    `port` selects among choices by port; `values` are fields read by the caller. Raises BoardError
+    for unknown or malformed keys.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
     expect_fields(table, cls, more_keys)

@@ -30,8 +30,6 @@ WHOLE_MODEL = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One wrong value: sample number, tensor name, index in the tensor."""
-
     sample: int
     tensor: str
     index: tuple[int, ...]
@@ -72,7 +70,6 @@ def compare_tensor(
     actual: NDArray[np.generic],
     tolerance: Tolerance = WHOLE_MODEL,
 ) -> Comparison:
-    """Compare one tensor of one sample."""
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         raise InternalError(
             f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "

@@ -1,11 +1,8 @@
 """Worker process of ONNX Runtime's quantization.
 
 Input: FOLDER/request.json (the `QuantizeOptions` and the input names), the file `model`, and
-inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis).
-
-Output: FOLDER/quantized.onnx (with QuantizeLinear and DequantizeLinear), prepared.onnx (the float
-model after constant folding, with batch normalization folded too) and answer.json: version and
-`nodes`, the prepared model's operators by their result, or the `error`.
+inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the float model after constant folding)
+and answer.json: version and `nodes`, or the `error`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,6 @@ def make_sample(
 def make_samples(
     inputs: Sequence[SampleInput], count: int, seed: int = 0
 ) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """Yield the first `count` samples of `seed`."""
     return (make_sample(inputs, index, seed) for index in range(count))
 
 

@@ -1,7 +1,6 @@
 """Execution of models by a reference runtime in a worker process.
 
-Data are exchanged through files in a temporary folder. A model that crashes, hangs or exhausts the
-interpreter leads to one clear error. This process never imports a runtime.
+A model that crashes, hangs or exhausts the interpreter leads to one clear error.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ def run_reference(
 ) -> ReferenceResult:
     """Run every sample of `inputs` by the reference runtime of the profile `numerics`.
 
-    `subgraph` is the subgraph to run. Raises ToolMissingError if the runtime's package is not
-    installed, ToolFailedError if the runtime refuses the model, crashes or exceeds `timeout_s`,
-    UsageError if the samples do not match the model's inputs.
+    Raises ToolMissingError if the runtime's package is missing, ToolFailedError if the runtime
+    refuses the model, crashes or exceeds `timeout_s`, UsageError if the samples do not match the
+    model's inputs.
     """
     if numerics not in RUNTIME_TITLES:
         raise UsageError(
@@ -113,10 +112,7 @@ def write_request(
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
-    """Run the worker `module` on the request in `folder` and return its answer.
-
-    Raises for the errors that all workers share; others remain in the answer.
-    """
+    """Run the worker `module` on `folder` and return its answer; raise errors common to all."""
     _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     _raise_if_refused(answer, tool)

@@ -3,15 +3,11 @@
 Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`, and
 inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis).
 
-Output: FOLDER/answer.json (version, names of outputs and layers) and outputs.npz (`o<k>` the
-outputs by position, `t<k>` the tensors of subgraph 0 by index, samples on the leading axis). If the
-package is missing or the runtime refuses the model, answer.json has an `error` instead.
+Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and outputs.npz
+(`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
-A crash of the interpreter ends only this process. Samples run in order and share the model's state.
-
-Sources of the semantics: LiteRT's BUILTIN_REF resolver, which has only the reference kernels; the
-TFLM interpreter of the tflite-micro package; for ONNX models the CPU kernels of ONNX Runtime,
-without graph optimizations.
+Samples run in order and share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF
+resolver (reference kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations.
 """
 
 from __future__ import annotations

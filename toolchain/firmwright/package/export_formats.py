@@ -1,8 +1,7 @@
 """Export of a model as a package for another build system.
 
-Each format is a folder of templates below `templates/`, whose paths are those of the package (NAME
-is replaced by the model's name). Output does not depend on date or machine. The Model Library
-Format is in model_library_format.py.
+Each format is a folder of templates below `templates/`; NAME in paths is the model's name. The
+Model Library Format is in model_library_format.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Projects whose firmware speaks MLPerf Tiny's device protocol instead of the link.
+"""Projects for MLPerf Tiny: the device protocol of the benchmark instead of the link.
 
-fwr_mlperf.c replaces main and server loop, and generated glue describes a sample. Model, plan and
-glue are unchanged, so the benchmark measures the same code as other firmware.
+Model, plan and glue are unchanged, so the benchmark measures the same code as other firmware.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ _SAMPLE_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One task of the benchmark.
+    """One task of the benchmark, identified by its input and output sizes.
 
-    `elements` and `results` are the sizes of the model's input and output; they identify the task.
     With `is_error` the single result is the difference between output and input. With `energy` the
     firmware marks times on a pin.
     """
@@ -60,10 +58,7 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """Return the task called `name`, or by default the one with the model's sizes.
-
-    Raises UsageError if no task fits the model.
-    """
+    """Return the task called `name`, by default the one with the model's sizes; or UsageError."""
     tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         raise UsageError(

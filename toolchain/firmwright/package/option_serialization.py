@@ -1,7 +1,7 @@
-"""Conversion of compilation options to plain JSON values of metadata.json, and back.
+"""Conversion of compilation options to JSON values and back.
 
-Only options that differ from their defaults are stored. Options of the machine (board folders) are
-omitted, and of measurements only the digest is stored.
+Only options that differ from their defaults are stored; options of the machine are omitted, and of
+measurements only the digest is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writing of a project into a directory that is empty or holds an earlier project.
 
-Nothing is written outside of the directory, not even through links. Files of other origin are never
-changed or removed. Model files of an earlier compilation that are no longer part of the project are
-removed, because the build compiles every C file of the folder.
+Nothing is written outside of it, not even through links, and other files are never changed. Stale
+model files are removed, because the build compiles every C file of the folder.
 """
 
 from __future__ import annotations

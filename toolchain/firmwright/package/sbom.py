@@ -1,7 +1,6 @@
 """The software bill of materials (SBOM) of a firmware project, in CycloneDX 1.6.
 
-It depends on its input only: the serial number is a hash of the content, components are sorted, and
-the time is included only if it is given. Unknown versions are omitted.
+It depends on its input only: the serial number is a hash of the content.
 """
 
 from __future__ import annotations

@@ -35,12 +35,10 @@ def generate(env: Any) -> None:
 
 
 def exists(env: Any) -> bool:
-    """Whether the tool is available; called by SCons."""
     return True
 
 
 def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> Any:
-    """Compile `model` into `directory`; `options` are fields of `pipeline.Options`."""
     name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
     files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", "metadata.json")
     nodes = env.Command(

@@ -1,8 +1,6 @@
 """Emission of graph calls for ONNX operators, with constant folding.
 
-An `OnnxValue` is a `Value` of the graph or a `ConstantValue`, an array known at compile time. A
-call with constant inputs only is evaluated at once by the operator's reference. Shape rules of the
-operators determine result types.
+Calls with constant inputs only are evaluated by the operator's reference.
 """
 
 from __future__ import annotations
@@ -72,10 +70,7 @@ class CallEmitter:
         self.names.add(candidate)
         return candidate
 
-    # ---- tensors -----------------------------------------------------------------------------
-
     def const(self, array: Array, part: str = "constant") -> ConstantValue:
-        """Return a constant made during the import; `part` is its role in the node."""
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
     def value(self, tensor: OnnxValue) -> Value:
@@ -95,8 +90,6 @@ class CallEmitter:
         self._known[id(tensor)] = (tensor, value)
         return value
 
-    # ---- calls -------------------------------------------------------------------------------
-
     def call(
         self,
         op: str,
@@ -109,7 +102,7 @@ class CallEmitter:
     ) -> OnnxValue:
         """Emit a call of `op` with one result; `like`, or `dtype` and `shape`, declare its type.
 
-        By default the result has the first input's type, including quantization.
+        By default it is the first input's type.
         """
         first = next(item for item in inputs if item is not None)
         quantization = self._type(first).quantization if dtype is None else None
@@ -160,8 +153,6 @@ class CallEmitter:
             return self.constants[tensor.constant]
         return None
 
-    # ---- common calls ------------------------------------------------------------------------
-
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
         """Emit a formula over `inputs`, named a, b, c...; one-element constants become literals."""
         operands: list[OnnxValue] = []
@@ -201,7 +192,6 @@ class CallEmitter:
         return self.call("reshape", [x], {}, like=kind)
 
     def copy(self, x: OnnxValue) -> OnnxValue:
-        """Return a distinct value with the same elements."""
         source = self.value(x)
         kind = source.type
         outputs = (Value(self.unique(f"{self.stem}/copy"), kind),)

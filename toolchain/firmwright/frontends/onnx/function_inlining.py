@@ -99,7 +99,7 @@ def _type(tensor: OnnxValue | None) -> bytes:
 
 
 def inline_function(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
-    """Return (opset, nodes) that compute `node`, with its tensor names and attributes filled in."""
+    """Return (opset, nodes) that compute `node`, with its tensor names and attributes."""
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
     # An output that the caller omits has a local name.

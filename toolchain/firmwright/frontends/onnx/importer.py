@@ -1,8 +1,7 @@
 """Conversion of an `OnnxModel` into an `IRModule`.
 
-Each node goes to the importer of its operator (operators/); nodes with constant inputs are folded,
-and operators defined as functions are inlined. Operators between DequantizeLinear and
-QuantizeLinear become integer operators where possible. All unsupported items are reported at once.
+Nodes with constant inputs are folded, functions inlined, and operators between DequantizeLinear and
+QuantizeLinear fused where possible. All unsupported items are reported at once.
 """
 
 from __future__ import annotations
@@ -111,8 +110,6 @@ class _OnnxImporter:
         if item not in self.items:
             self.items.append(item)
 
-    # ---- inputs and outputs ------------------------------------------------------------------
-
     def _param(self, item: OnnxValueInfo) -> Value | None:
         self.tensors[item.name] = None
         where = f"input {item.name}"
@@ -146,7 +143,6 @@ class _OnnxImporter:
         return _fixed(item.shape)
 
     def _result(self, item: OnnxValueInfo) -> Value | None:
-        """Return the output as the result of a distinct call."""
         definition = self.tensors.get(item.name)
         if definition is None:
             return None
@@ -174,8 +170,6 @@ class _OnnxImporter:
                 self.new_names[tensor.name] = self.emitter.unique(item.name)
         assert isinstance(tensor, Value)
         return tensor
-
-    # ---- nodes -------------------------------------------------------------------------------
 
     def _node(self, node: Message, opset: int) -> None:
         if node.output and node.output[0] in self.fused_outputs:
@@ -265,8 +259,6 @@ class _OnnxImporter:
             else:
                 tensors.append(value)
         return tensors
-
-    # ---- quantized nodes -----------------------------------------------------------------------
 
     def _fuse_integer_operator(
         self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
@@ -396,7 +388,6 @@ class _OnnxImporter:
         return []  # the inner nodes have defined the node's outputs
 
     def _body(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
-        """Return the outputs of a subgraph with bound inputs; it can read the tensors around it."""
         outer = dict(self.tensors)
         self.tensors.update(bound)
         for item in graph.initializer:
@@ -408,8 +399,6 @@ class _OnnxImporter:
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [item for item in self._materialize_all(results) if item is not None]
-
-    # ---- names -------------------------------------------------------------------------------
 
     def _final(self, call: Call) -> Call:
         inputs = tuple(None if v is None else self._renamed(v) for v in call.inputs)

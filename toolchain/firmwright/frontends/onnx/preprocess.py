@@ -1,8 +1,7 @@
-"""Completion of an ONNX file: input shapes, fixed inputs, external data, opset and class labels.
+"""Completion of an ONNX file: input shapes, fixed inputs, external data, opset, class labels.
 
-The result contains everything that the importer needs, so that the compiler and the reference
-runtime see the same model. Models of an opset below the importers' minimum are converted by the
-onnx package. External data are read from the model's own folder only.
+The compiler and the reference runtime then see the same model. External data are read from the
+model's own folder only.
 """
 
 from __future__ import annotations

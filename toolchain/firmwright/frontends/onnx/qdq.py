@@ -68,7 +68,6 @@ class QdqParameters:
         return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
-        """Return the float32 values of all int8 values in ascending order."""
         steps = np.arange(INT8.min, INT8.max + 1) - self.zero_point
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 
@@ -123,7 +122,6 @@ def attach_quantization(
 
 
 def dequantize_constant(constant: ConstantValue) -> ConstantValue:
-    """Return the float values of a quantized constant."""
     quant = constant.quantization
     assert quant is not None  # by construction
     scales, points = np.array(quant.scales, np.float32), np.array(quant.zero_points)
@@ -152,7 +150,6 @@ def materialize(emit: CallEmitter, value: QdqValue) -> OnnxValue:
 def reinterpret_as_quantized(
     emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
 ) -> QuantizedValue:
-    """Return int8 or uint8 integers of the model as a quantized value."""
     kind = scaling.type
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"

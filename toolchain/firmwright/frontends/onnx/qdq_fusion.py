@@ -1,9 +1,8 @@
 """Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
 
-Data movement needs no QuantizeLinear: its results keep the quantization. Elementwise functions
-become a look-up table. Convolutions, matrix products, sums and means become quantized operators
-that round a fixed-point factor where ONNX Runtime rounds a float, so results may differ by 1.
-Operators that cannot be fused are computed on floats.
+Data movement keeps the quantization. Elementwise functions become look-up tables. Convolutions,
+matrix products, sums and means round a fixed-point factor where ONNX Runtime rounds a float, so
+results may differ by 1.
 """
 
 from __future__ import annotations
@@ -57,9 +56,6 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
     return operand.source if good and quant.axis in (None, axis) else None
 
 
-# ---- moves -------------------------------------------------------------------------------------
-
-
 def fuse_data_movement(
     importer: Importer, c: NodeContext, operands: Sequence[QdqValue | None]
 ) -> list[DequantizedValue] | None:
@@ -90,7 +86,6 @@ def fuse_data_movement(
 
 
 def _only_copies_elements(c: NodeContext, operands: Sequence[QdqValue | None]) -> bool:
-    """Whether every result element is an element of an input."""
     match c.node.op_type:
         case "Resize":
             return bool(c.attr("mode", "nearest") == "nearest")
@@ -101,9 +96,6 @@ def _only_copies_elements(c: NodeContext, operands: Sequence[QdqValue | None]) -
         case "MaxPool" | "Dropout" | "Split":
             return c.node.op_type == "Split" or len([n for n in c.outputs if n]) == 1
     return True
-
-
-# ---- functions of one element ------------------------------------------------------------------
 
 
 def lower_to_lut(
@@ -140,9 +132,6 @@ def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
         return x
     reals = QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
     return c.emit.value(_emit_lut(c, x, reals, target))
-
-
-# ---- convolutions and products -----------------------------------------------------------------
 
 
 def _fuse_conv(
@@ -204,9 +193,6 @@ def _fuse_fully_connected(
         return None
     attrs: dict[str, Attr] = {"activation": activation, "keep_dims": True}
     return c.emit.call("fully_connected", [x, weights, bias], attrs, like=target.type)
-
-
-# ---- sums, means, softmax ----------------------------------------------------------------------
 
 
 def _fuse_binary(

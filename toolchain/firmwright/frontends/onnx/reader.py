@@ -1,7 +1,7 @@
 """The ONNX container: the bytes of a preprocessed file become an `OnnxModel`.
 
 Checked rules: the file is a model with a graph, its opset is known, and names are defined once and
-before their use. Operators are not checked: names, attributes and types may be unknown or absurd.
+before their use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Removal of ZipMap nodes and string labels from ONNX-ML models.
-
-The input of a `ZipMap` becomes the output, and string labels become class indices. This is part of
-preprocessing, so the reference runtime runs the changed model too.
-"""
+"""Removal of ZipMap nodes and string labels, which become class indices, from ONNX-ML models."""
 
 from __future__ import annotations
 

@@ -29,10 +29,7 @@ _HEADER_BYTES = 16
 
 
 def decompress(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Return the tensor of type `kind` from its encoded and ancillary bytes.
-
-    Raises NotSupportedError if the data violate the format.
-    """
+    """Return the tensor of type `kind`; NotSupportedError if the data violate the format."""
     if len(ancillary) < _HEADER_BYTES:
         raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")
     decoder = _DECODERS.get(ancillary[0])

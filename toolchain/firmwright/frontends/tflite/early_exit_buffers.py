@@ -45,10 +45,7 @@ def _exits_early(call: Call) -> bool:
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
-    """Return `function` with copies of all early results after the last early exit.
-
-    The copies take over the results' names.
-    """
+    """Return `function` with all early results copied, under their names, after the last exit."""
     last = max(place for place, call in enumerate(function.body) if _exits_early(call))
     late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
     early = [value for value in _unique(function.results) if value.name not in late]
@@ -91,9 +88,9 @@ class _TailOutliner:
     def outline_tail(
         self, body: Sequence[Call], live_out: Sequence[Value]
     ) -> tuple[list[Call], list[State]]:
-        """Return `body` with a branch after its first early exit, and the state that is added.
+        """Return `body` with a branch after its first early exit, and the added state.
 
-        `live_out` are the values of `body` that are used elsewhere.
+        `live_out` are values used elsewhere.
         """
         place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
         if place is None:
@@ -134,7 +131,6 @@ class _TailOutliner:
     def _emit_branch(
         self, buffer: Call, rest: Sequence[Call], results: Sequence[Value], is_due: Value
     ) -> Call:
-        """Return the call that runs `rest`, or else yields the previous values of `results`."""
         previous = [self.before[value.name] for value in results]
         defined = {value.name for call in rest for value in call.outputs}
         captured = [value for call in rest for value in call.variables if value.name not in defined]

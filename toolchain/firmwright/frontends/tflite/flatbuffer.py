@@ -2,9 +2,8 @@
 
 Rules (the flatbuffers binary format): offsets point forward and inside the file, tables and vectors
 are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is inside its table;
-strings end in a zero byte; enumerators are known. Tables nest only as deep as the schema, so there
-are no cycles. Shared data cost part of a budget at each visit, which bounds work and memory by the
-size of the file. An error is a ModelError with the path of the field (`subgraphs[0].tensors[3]`).
+strings end in a zero byte; enumerators are known. Shared data cost part of a budget at each visit,
+which bounds work and memory. A ModelError has the path of the field (`subgraphs[0].tensors[3]`).
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ class Flatbuffer:
         return value
 
     def follow(self, position: int, path: str) -> int:
-        """Return the target of the offset stored at `position`."""
         offset = int(self.scalar("u32", position, path))
         target = position + offset
         if offset == 0 or target > len(self.data) - 4:
@@ -145,7 +143,6 @@ class FlatbufferTable:
         return tuple(float(number) for number in self._numbers(self._field(name)))
 
     def table(self, name: str, kind: str | None = None) -> FlatbufferTable | None:
-        """Return a table field; `kind` names the member of a union."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:

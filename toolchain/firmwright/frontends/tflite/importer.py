@@ -1,9 +1,7 @@
 """Conversion of a `RawModel` into an `IRModule`.
 
-The operator files under `ops/` define the meaning of operators; this module finds the importer,
-passes it the raw node, and collects unsupported items, so that all are reported at once. Calls of
-constants are folded. Variables become state: reads and assignments become plain dataflow, and an
-initialization subgraph is evaluated at import time.
+Operator files under `ops/` import their nodes. Calls of constants are folded, and variables become
+state. All unsupported items are reported at once.
 """
 
 from __future__ import annotations
@@ -53,9 +51,9 @@ def import_model(
 ) -> IRModule:
     """Return the module of `raw`'s first subgraph, or of the subgraph of `signature`.
 
-    `imports` maps `tflite:NAME` to the operator that imports it, `is_claimed` selects operators
-    that are imported as `custom`, and `data` is the file (for its hash). Raises UnsupportedError
-    with every unsupported item, UsageError for an unknown signature.
+    `imports` maps `tflite:NAME` to operators, `is_claimed` selects operators imported as `custom`,
+    `data` is the file. Raises UnsupportedError with every unsupported item, UsageError for an
+    unknown signature.
     """
     raw = replace(raw, subgraphs=tuple(map(widen, raw.subgraphs)))
     session = ImportSession(raw, imports, ops, is_claimed)
@@ -96,8 +94,6 @@ def _entry(raw: RawModel, signature: str) -> int:
 
 @dataclass
 class _SubgraphImporter:
-    """Import of one subgraph."""
-
     session: ImportSession
     index: int
     values: dict[int, Value] = field(default_factory=dict)
@@ -148,8 +144,6 @@ class _SubgraphImporter:
     def _is_usable(self, tensor: RawTensor) -> bool:
         return not tensor.dynamic_axes and find_dtype(tensor.dtype) is not None
 
-    # ---- values ------------------------------------------------------------------------------
-
     def _type(self, tensor: RawTensor) -> TensorType:
         dtype = find_dtype(tensor.dtype)
         if dtype is None:
@@ -188,8 +182,6 @@ class _SubgraphImporter:
         if tensor.buffer is None or dtype is None:
             return None
         return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
-
-    # ---- calls -------------------------------------------------------------------------------
 
     def _node(self, node: RawNode, bad: set[int]) -> None:
         try:
@@ -282,8 +274,8 @@ class _SubgraphImporter:
     def _fold_call(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
         """Fold a call of constants; return whether its outputs are constants now.
 
-        Outputs of the model stay calls, as do calls whose results are far larger than their inputs;
-        later operators see the values of these as well.
+        Outputs of the model and results far larger than their inputs stay calls, but later
+        operators see their values.
         """
         if call.variables:
             return False
@@ -333,13 +325,8 @@ class _SubgraphImporter:
                     f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
                 )
 
-    # ---- control flow --------------------------------------------------------------------------
-
     def _control(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
-        """Append a call that runs other subgraphs.
-
-        The variables that these use become further operands and results.
-        """
+        """Append a call that runs other subgraphs; variables they use are operands and results."""
         indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
         variables, changed = self._shared_variables(indices)
         if op == "while":  # a loop passes its operands on to the next iteration
@@ -365,11 +352,7 @@ class _SubgraphImporter:
     def _shared_variables(
         self, indices: Mapping[str, int]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """Return the variables that the subgraphs use, and the keys of the assigned ones.
-
-        Keys are those of this subgraph. A variable tensor belongs to its subgraph, not to the
-        caller.
-        """
+        """Return the variables that the subgraphs use by their key here, and the assigned keys."""
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
@@ -396,18 +379,13 @@ class _SubgraphImporter:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> str:
-        """Return the name of the function of subgraph `index`, with `variables` as operands.
-
-        The values of `assigned` are further results.
-        """
+        """Return the name of the function of subgraph `index`, with `variables` as operands."""
         table, function = self.session.branches[index]
         name = f"{attr}_{index}" + (f"_{len(self.session.functions)}" if variables else "")
         if name not in self.session.functions:
             function = table.with_operands(function, index, variables, assigned)
             self.session.functions[name] = replace(function, name=name)
         return name
-
-    # ---- variables -----------------------------------------------------------------------------
 
     def _read(self, node: RawNode) -> None:
         key = self._handle(node)

@@ -1,7 +1,6 @@
-"""Reader of .tflite files: untrusted bytes become a verified `RawModel`, or raise one ModelError.
+"""Reader of .tflite files: untrusted bytes become a verified `RawModel`, or one ModelError.
 
-Source of the semantics: the TFLite schema and the checks of tensors and quantization in LiteRT's
-loader.
+Source of the semantics: the TFLite schema and the checks of LiteRT's loader.
 """
 
 from __future__ import annotations
@@ -157,10 +156,7 @@ def _node(
 
 
 def _options(table: FlatbufferTable, op: str) -> Attrs:
-    """Return all options of the operator, with the schema's defaults for absent ones.
-
-    A custom operator has no schema: its options are those in the file.
-    """
+    """Return all options, with the schema's defaults; custom operators have those in the file."""
     if op.startswith("custom:"):
         return read_flexbuffer_map(table.blob("custom_options")) or {}
     expected = OPTIONS_OF_OPERATOR.get(op)
@@ -232,8 +228,8 @@ def _check_constant(
 def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
     """Return the tensor's quantization, or None.
 
-    Exporters write empty vectors, and zero scales for index tensors, for unquantized tensors. The
-    quantization of a float tensor is a remnant of training without meaning for inference.
+    Empty vectors, and zero scales of index tensors, mean unquantized. The quantization of a float
+    tensor is a remnant of training.
     """
     details = table.table("quantization")
     if details is None or dtype not in _INTEGER_RANGES:

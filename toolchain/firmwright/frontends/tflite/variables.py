@@ -1,8 +1,4 @@
-"""The variables of a model during import: reads and assignments as dataflow.
-
-After an assignment a variable's value is the assigned value itself. A new state is always a
-distinct value, never the old value of another state.
-"""
+"""The variables of a model during import: reads and assignments become dataflow."""
 
 from __future__ import annotations
 
@@ -18,20 +14,14 @@ from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
-    """Return the value of a variable without initialization: zero, or the zero point for int8.
-
-    Both runtimes reset variables to this value.
-    """
+    """Return the default initial value: zero, or the zero point for int8, as in both runtimes."""
     if kind.quantization is None or kind.dtype != INT8:
         return 0
     return kind.quantization.zero_points[0]
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return the key of a variable of subgraph `index` in other subgraphs.
-
-    Only named variables, whose key is a tuple, are shared.
-    """
+    """Return the key of a variable of subgraph `index` in others; only named ones are shared."""
     return key if isinstance(key, tuple) else (index, key)
 
 

@@ -1,8 +1,6 @@
-"""Widening of constants in narrow types before the import.
+"""Exact widening of constants: int4 (two to a byte, the lower half first) and float16.
 
-Constants of 4 bits (two to a byte, the lower half first) become int8; a DEQUANTIZE of a float16
-constant becomes a float32 constant. Both are exact. Variables of these types are not changed and
-are refused later.
+Variables of these types are not changed and are refused later.
 """
 
 from __future__ import annotations

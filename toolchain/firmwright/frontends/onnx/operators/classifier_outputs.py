@@ -33,7 +33,6 @@ def reject_invalid_attributes(importer: Importer) -> Importer:
 
 
 def apply_post_transform(c: NodeContext, scores: OnnxValue) -> OnnxValue:
-    """Return the scores after the node's `post_transform`."""
     name = post_transform_name(c)
     if name == "NONE":
         return scores
@@ -43,7 +42,6 @@ def apply_post_transform(c: NodeContext, scores: OnnxValue) -> OnnxValue:
 
 
 def post_transform_name(c: NodeContext) -> str:
-    """Return the node's `post_transform`; NotSupportedError if it is unknown."""
     # The newest operator has numbers; ONNX Runtime swaps the standard's 1 and 2.
     value = c.attr("post_transform", "NONE")
     name = "NONE" if value == 0 else str(value)
@@ -69,7 +67,6 @@ def row_reduction(c: NodeContext, step: str, x: OnnxValue, formula: str = "a") -
 
 
 def class_labels(c: NodeContext) -> tuple[int, ...]:
-    """Return the integer labels of the classes; string labels are replaced by their indices."""
     numbers = c.attr("classlabels_int64s") or c.attr("classlabels_ints")
     if numbers:
         return tuple(numbers)

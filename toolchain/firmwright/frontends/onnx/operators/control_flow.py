@@ -1,7 +1,6 @@
 """If, Loop and Scan resolved at compile time: the chosen branch, or unrolled iterations.
 
-A condition or iteration count that is known only at run time is refused. Source of the semantics:
-the ONNX operator specification.
+Conditions or iteration counts known only at run time are refused.
 """
 
 from __future__ import annotations

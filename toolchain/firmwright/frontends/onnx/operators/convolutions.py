@@ -1,8 +1,7 @@
-"""Conv and ConvTranspose as conv2d, depthwise_conv2d or transpose_conv2d, else as N-d convolution.
+"""Conv and ConvTranspose as image operators if weights are constant, else as N-d convolution.
 
-Image operators need constant weights and channels last; ONNX has channels first, so calls are
-enclosed by transposes, which the pass `sink-transposes` moves and cancels. A single spatial axis becomes an
-image of one row. Source of the semantics: ONNX's Conv, ConvTranspose, ConvInteger.
+ONNX has channels first, so calls are enclosed by transposes, which the layout passes cancel. A
+single spatial axis becomes an image of one row. Source: ONNX's Conv, ConvTranspose, ConvInteger.
 """
 
 from __future__ import annotations
@@ -79,9 +78,6 @@ def _larger(total: int) -> int:
     return total - total // 2
 
 
-# ---- layouts -----------------------------------------------------------------------------------
-
-
 def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     """Return [n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
     shape = shape_of(x)
@@ -115,9 +111,6 @@ def filters_to_ohwi(array: Array) -> Array:
     if array.ndim == 3:
         array = array[:, :, None, :]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
-
-
-# ---- conv --------------------------------------------------------------------------------------
 
 
 def _conv(c: NodeContext) -> OnnxValue:
@@ -245,18 +238,12 @@ def _conv_integer(c: NodeContext) -> OnnxValue:
 def subtract_zero_point(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, rank: int
 ) -> OnnxValue:
-    """Return x as int32 minus its zero point, which is one, or one per index of the first axis.
-
-    `rank` is the number of axes that the zero point broadcasts over.
-    """
+    """Return x as int32 minus its zero point, one or one per index of the first of `rank` axes."""
     if zero_point is None:
         return c.emit.cast(x, INT32)
     count = math.prod(shape_of(zero_point))
     spread = (count, *(1,) * (rank - 1)) if count > 1 else ()
     return c.emit.expression("int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread))
-
-
-# ---- transposed --------------------------------------------------------------------------------
 
 
 def _conv_transpose(c: NodeContext) -> OnnxValue:

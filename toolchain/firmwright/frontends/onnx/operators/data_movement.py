@@ -1,8 +1,4 @@
-"""Data movement and shape operators: reshapes, transposes, slices, concatenations, padding.
-
-Results that depend only on shapes become constants. Source of the semantics: the ONNX operator
-specification.
-"""
+"""Data movement and shape operators; results that depend only on shapes become constants."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dty
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
-
-# ---- views -------------------------------------------------------------------------------------
 
 
 def _reshape(c: NodeContext) -> OnnxValue:
@@ -81,9 +75,6 @@ def _bit_cast(c: NodeContext) -> OnnxValue:
     return c.emit.cast(c.input(0), after)
 
 
-# ---- shapes ------------------------------------------------------------------------------------
-
-
 def _shape(c: NodeContext) -> OnnxValue:
     shape = c.shape(0)
     extents = shape[slice(c.attr("start", 0), c.attr("end", len(shape)))]
@@ -110,9 +101,6 @@ def _trilu(c: NodeContext) -> OnnxValue:
     mask = np.triu(ones, shift) if c.attr("upper", 1) else np.tril(ones, shift)
     kind = dtype_of(x).name
     return c.emit.expression(f"where(b, a, {kind}(0))", x, c.emit.const(mask, "mask"))
-
-
-# ---- data movement -----------------------------------------------------------------------------
 
 
 def _transpose(c: NodeContext) -> OnnxValue:
@@ -241,9 +229,6 @@ def _gather_flat(c: NodeContext, places: Array) -> OnnxValue:
         "shape": tuple(int(n) for n in places.shape),
     }
     return c.emit.call("gather", [flat], attrs)
-
-
-# ---- pad ---------------------------------------------------------------------------------------
 
 
 def _pad(c: NodeContext) -> OnnxValue:

@@ -1,8 +1,4 @@
-"""Elementwise operators: arithmetic, comparisons, activations, conversions.
-
-They become `expression` calls, or `relu` and `relu6`, which convolutions can fuse. Source of the
-semantics: the ONNX operator specification.
-"""
+"""Elementwise operators as `expression` calls, or `relu` and `relu6`, which convolutions fuse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Gather, scatter and ordering operators: static index lists if constant, else indexed reads.
-
-Source of the semantics: the ONNX operator specification.
-"""
+"""Gather, scatter and ordering operators: static index lists if constant, else indexed reads."""
 
 from __future__ import annotations
 
@@ -72,9 +69,6 @@ def _compress(c: NodeContext) -> OnnxValue:
         raise NotSupportedError("a tensor without elements")
     attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (len(indices),)}
     return c.emit.call("gather", [x], attrs)
-
-
-# ---- orders ------------------------------------------------------------------------------------
 
 
 def _arg(least: bool, c: NodeContext) -> OnnxValue:

@@ -121,9 +121,6 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
     return emit_matmul(c.emit, a, subtract_zero_point(c, c.input(1), c.optional(3), 1))
 
 
-# ---- einsum ------------------------------------------------------------------------------------
-
-
 def _labels(c: NodeContext) -> tuple[list[str], str]:
     text = c.attr("equation").replace(" ", "")
     operands, arrow, result = text.partition("->")

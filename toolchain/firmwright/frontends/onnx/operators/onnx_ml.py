@@ -40,9 +40,6 @@ def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxV
     return c.emit.call("fully_connected", [x, w, b], attrs)
 
 
-# ---- linear models -----------------------------------------------------------------------------
-
-
 def _linear(c: NodeContext, outputs: int) -> OnnxValue:
     x = _features(c)
     weights = _floats(c, "coefficients").reshape(outputs, -1)
@@ -61,9 +58,6 @@ def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
     if count != classes and (count, classes) != (1, 2):
         raise NotSupportedError(f"{count} scores of {classes} classes")
     return labels_and_scores(c, _linear(c, count))
-
-
-# ---- support vectors ---------------------------------------------------------------------------
 
 
 def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
@@ -145,9 +139,6 @@ def _count_votes(
         other = c.emit.expression("-a", scores)
         scores = c.emit.concat([other, scores], 1)
     return labels, scores
-
-
-# ---- features ----------------------------------------------------------------------------------
 
 
 def _normalizer(c: NodeContext) -> OnnxValue:

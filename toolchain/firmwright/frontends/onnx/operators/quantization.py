@@ -1,7 +1,6 @@
 """QuantizeLinear, DequantizeLinear and the QLinear operators by their definitions.
 
-qdq_fusion.py makes integer operators where it can; this module handles the other cases: scales
-along an axis, other element types, operands that are not constant. Source of the semantics: the
+qdq_fusion.py makes integer operators where it can; this module handles the other cases. Source: the
 ONNX operator specification.
 """
 

@@ -1,8 +1,7 @@
 """RNN, GRU and LSTM unrolled in time.
 
-Each step is a matrix product, a sum and elementwise formulas; the inputs of all steps are
-multiplied at once. Steps differ only in their data, so each kernel exists once. The number of steps
-is known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
+The inputs of all steps are multiplied at once; steps share their kernels. The number of steps is
+known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ def _index_first_axis(c: NodeContext, tensor: OnnxValue, index: int) -> OnnxValu
 
 
 def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
-    """Emit x [n, i] times w [o, i], plus bias [o]."""
     if isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue)):
         return emit_fully_connected(c.emit, x, w.array, w.name, bias)
     y = emit_matmul(c.emit, x, c.emit.transpose(w, (1, 0)))
@@ -204,9 +202,6 @@ def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
     rows, hidden = shape_of(z)[0], shape_of(z)[1] // count
     kinds = (TensorType((rows, hidden), FLOAT32),) * count
     return c.emit.multi_result_call("split", [z], {"axis": 1, "sizes": (hidden,) * count}, kinds)
-
-
-# ---- the kinds ---------------------------------------------------------------------------------
 
 
 def _rnn(c: NodeContext) -> list[OnnxValue]:

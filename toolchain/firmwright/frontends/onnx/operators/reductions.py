@@ -1,7 +1,4 @@
-"""Reductions along axes, and operators built from them: norms, softmax, normalizations.
-
-Source of the semantics: the ONNX operator specification.
-"""
+"""Reductions along axes, and operators built from them: norms, softmax, normalizations."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from firmwright.frontends.onnx.call_emitter import (
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.ir.core import Attr
-
-# ---- reductions --------------------------------------------------------------------------------
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
@@ -109,9 +104,6 @@ def _without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-# ---- softmaxes ---------------------------------------------------------------------------------
-
-
 def _softmax(c: NodeContext) -> OnnxValue:
     require_float32(c)
     axis, rank = c.axis(-1), len(c.shape(0))
@@ -149,9 +141,6 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     formula, root = ("abs(a)", "b") if order == 1 else ("a * a", "sqrt(b)")
     total = emit_reduction(c.emit, [c.input(0)], formula, "add", (axis,))
     return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
-
-
-# ---- normalizations ----------------------------------------------------------------------------
 
 
 def _channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:

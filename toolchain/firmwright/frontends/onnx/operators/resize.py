@@ -1,7 +1,6 @@
 """Resize and Upsample: a gather for nearest-neighbor mode, weighted taps for interpolation.
 
-Each axis is resized separately; coordinates are known at compile time. Source of the semantics:
-ONNX's Resize.
+Each axis is resized separately.
 """
 
 from __future__ import annotations

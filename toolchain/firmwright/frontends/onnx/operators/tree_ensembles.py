@@ -1,7 +1,6 @@
 """Tree ensembles of ONNX-ML as calls of `tree_ensemble`, with their post-processing.
 
-Every comparison becomes "x <= threshold goes left": x < t becomes x <= the float below t, and the
-opposite comparisons swap the children; missing values keep their side. Source of the semantics:
+Every comparison becomes "x <= threshold goes left"; missing values keep their side. Source:
 ONNX-ML's tree operators, and ONNX Runtime where the standard is silent (the class of scores with
 one class id).
 """
@@ -97,7 +96,7 @@ def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
 
 
 def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]]:
-    """Flatten the trees of the older operators; also return the position of each leaf's node."""
+    """Flatten the trees of the older operators; also return each leaf's position."""
     count = len(c.attrs["nodes_nodeids"])
 
     def column(name: str, default: Any = 0) -> Sequence[Any]:
