@@ -1,7 +1,7 @@
-/* main.c: words in the audio that comes over a UART, 16 kHz, 16 bits, little endian, one channel.
+/* main.c: keyword spotting on audio from a UART: 16 kHz, 16 bits, little endian, one channel.
  *
- * Each 20 ms of samples are one run; what the model remembers of those before lies in its pools. A
- * word is told once, with the second at which it was certain.
+ * Each run processes 20 ms of samples; the model keeps its state in its pools. A detected word is
+ * printed once, with the time in seconds.
  */
 #include <stdint.h>
 
@@ -9,8 +9,8 @@
 #include "port/fwr_port.h"
 
 #define RUN_MS 20u
-#define SURE (190 - 128) /* of 127: what a word's probability must reach */
-#define APART_RUNS 25u   /* a word is not heard twice within half a second */
+#define SURE (190 - 128) /* of 127: minimum probability of a word */
+#define APART_RUNS 25u   /* no repeated detection within half a second */
 
 static const char *const words[] = {"nothing", "up", "down"};
 
@@ -43,7 +43,7 @@ static void say_seconds(uint32_t hundredths)
     say(text);
 }
 
-/* The word that is certain, or 0. */
+/* Returns the detected word, or 0. */
 static uint32_t heard(const int8_t *probabilities)
 {
     uint32_t best = 0;

@@ -1,8 +1,8 @@
-/* main.c: two models in one image and one set of pools: digits in images, words in audio.
+/* main.c: two models in one image with shared pools: digits in images, words in audio.
  *
- * 'd' and 64 bytes of an image give "digit 7"; 'a' and 640 bytes of audio give the probabilities of
- * the words. The models were planned together: neither writes where the other keeps something, so
- * they may be asked in any order.
+ * 'd' and 64 bytes of an image are answered with "digit 7", 'a' and 640 bytes of audio with the
+ * probabilities of the words. The models were planned jointly: neither overwrites state of the
+ * other, so they may run in any order.
  */
 #include <stdint.h>
 
@@ -10,7 +10,7 @@
 #include "keyword.h"
 #include "port/fwr_port.h"
 
-/* As large as the larger. */
+/* The larger of both sizes. */
 static union {
     uint8_t digits[DIGITS_SRAM_SIZE];
     uint8_t keyword[KEYWORD_SRAM_SIZE];

@@ -1,4 +1,4 @@
-/* hooks.h: what the application does before (phase 0) and after (phase 1) each operator. */
+/* hooks.h: called by the model before (phase 0) and after (phase 1) each operator. */
 #ifndef HOOKS_H
 #define HOOKS_H
 

@@ -1,7 +1,7 @@
-/* main.c: a program that has its own main loop, and asks a model in it. Nothing of a runtime.
+/* main.c: an application with its own main loop that runs a model, without the runtime.
  *
- * Images of 64 bytes come from stdin; for each the digit is printed. Between operators the watchdog
- * is fed, since a run takes longer than it would wait.
+ * It reads images of 64 bytes from stdin and prints the digits. The watchdog is kicked between
+ * operators, since a run takes longer than the watchdog's timeout.
  */
 #include <stdint.h>
 #include <stdio.h>

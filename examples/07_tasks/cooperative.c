@@ -1,8 +1,9 @@
-/* cooperative.c: two tasks on one core without an RTOS: each does one operator, then the other.
+/* cooperative.c: two cooperative tasks on one core without an RTOS, which alternate after each
+ * operator.
  *
- * digits_step does the next operator of an inference and returns. Where an inference stands lies in
- * its task's digits_progress, its values in the task's own pools. Images of 64 bytes come over the
- * UART, two at a time; the digits go back in their order.
+ * digits_step executes the next operator of an inference and returns. The position is kept in the
+ * task's digits_progress, the data in the task's own pools. Images of 64 bytes arrive over the UART
+ * in pairs; the digits are returned in order.
  */
 #include <stdint.h>
 
@@ -16,7 +17,7 @@ struct task {
     struct digits_workspace_pools pools;
     struct digits_inputs in;
     struct digits_outputs out;
-    struct digits_progress at; /* zeros: before the beginning */
+    struct digits_progress at; /* zeros: start of an inference */
     int32_t status;
 };
 
@@ -32,7 +33,7 @@ static void receive(int8_t *image)
     }
 }
 
-/* One operator of each task that has some left, in turn: here others could have their turn too. */
+/* Executes one operator of each unfinished task in turn; other work could run in between. */
 static void run_all(void)
 {
     int32_t left = TASKS;

@@ -1,9 +1,9 @@
-/* main.c: one model in two tasks that interrupt each other, as an RTOS runs them.
+/* main.c: one model in two preemptive tasks, as in an RTOS.
  *
- * digits_run has no variables of its own: everything is in the pools that the caller hands over. So
- * each task has pools, and no lock. Here tasks are POSIX threads; xTaskCreate with two stacks and
- * the same function is the same. Both classify all images that come from stdin, each in another
- * order, and the results are compared.
+ * digits_run has no global variables; all data is in the caller's pools. Each task therefore has
+ * its own pools and needs no lock. The tasks are POSIX threads here; two xTaskCreate calls with the
+ * same function work the same. Both classify all images from stdin, in different order, and the
+ * results are compared.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -1,16 +1,15 @@
-/* main.c: an LED that blinks on a keyword: 0 for "up", 1 for "down".
+/* main.c: an LED controlled by keywords: LED 0 for "up", LED 1 for "down".
  *
- * Audio comes over the UART, 16 kHz, 16 bits, little endian, one channel; each 20 ms of it are one
- * run. A board of your own has its samples from a microphone and its LED at another place:
- * `next_sample` and `light` are all that is to be changed.
+ * Audio arrives over the UART: 16 kHz, 16 bits, little endian, one channel; each run processes 20
+ * ms. To use a microphone and another LED, change only `next_sample` and `light`.
  */
 #include <stdint.h>
 
 #include "keyword.h"
 #include "port/fwr_port.h"
 
-#define LEDS (*(volatile uint32_t *)0x40028000u) /* FPGAIO of the MPS2 boards: a bit an LED */
-#define SURE (190 - 128)                         /* of 127: what a probability must reach */
+#define LEDS (*(volatile uint32_t *)0x40028000u) /* FPGAIO of the MPS2 boards: one bit per LED */
+#define SURE (190 - 128)                         /* of 127: minimum probability */
 #define LIT_RUNS 25u                             /* half a second */
 
 static uint32_t sram[(KEYWORD_SRAM_SIZE + 3) / 4] __attribute__((aligned(KEYWORD_SRAM_ALIGN)));
@@ -31,13 +30,13 @@ static int16_t next_sample(void)
     return (int16_t)(low | next_byte() << 8);
 }
 
-/* Word 1 is "up", word 2 "down"; 0 turns both off. */
+/* Word 1 is "up", word 2 is "down"; 0 turns both LEDs off. */
 static void light(uint32_t word)
 {
     LEDS = word == 0 ? 0u : 1u << (word - 1u);
 }
 
-/* The word that is certain, or 0. */
+/* Returns the detected word, or 0. */
 static uint32_t heard(const int8_t *probabilities)
 {
     for (uint32_t word = 1; word < KEYWORD_WORDS_ELEMENTS; word++) {

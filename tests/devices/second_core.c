@@ -1,10 +1,10 @@
-/* second_core.c: a thread stands in for the second core of a model compiled with two.
+/* second_core.c: a thread acts as the second core of a model compiled for two.
  *
- *   second_core MODE      prints the steps of the device's life, one letter each, and the status
+ *     second_core MODE      prints the device's callbacks, one letter each, and the status
  *
- * MODE: "thread" (a worker does the calls, after a pause), "refuse" (no call is begun), "break" (the
- * first wait fails), "asleep" (it cannot be activated). The outputs are compared with those of a
- * device that does each call at its start. Built with NAME, HEADER, INPUT and OUTPUT defined.
+ * MODE: "thread" (a worker executes the calls, after a delay), "refuse" (no call starts), "break"
+ * (the first wait fails), "asleep" (activation fails). The outputs are compared with those of a
+ * device that executes each call at its start. Built with NAME, HEADER, INPUT and OUTPUT defined.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>

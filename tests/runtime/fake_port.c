@@ -1,4 +1,6 @@
-/* fake_port.c: a port for tests of single runtime files: bytes out are kept, time is told. */
+/* fake_port.c: a port for tests of single runtime files, with recorded output and a settable
+ * counter.
+ */
 #include "fwr_server.h"
 #include "port/fwr_port.h"
 
@@ -6,8 +8,8 @@
 
 uint8_t fake_out[OUT_MAX];
 uint32_t fake_out_size;
-uint64_t fake_now;       /* what the counter shows */
-uint64_t fake_read_cost; /* ticks that each look at it takes */
+uint64_t fake_now;       /* counter value */
+uint64_t fake_read_cost; /* ticks per read */
 
 void fwr_port_byte_out(uint8_t byte)
 {
@@ -22,7 +24,7 @@ uint64_t fwr_port_counter(void)
     return fake_now;
 }
 
-/* What the loop does of a probe: here nothing pauses. */
+/* Stub: runs do not pause. */
 void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)
 {
     (void)operator_index;

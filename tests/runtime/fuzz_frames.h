@@ -1,10 +1,10 @@
-/* fuzz_frames.h: a host's frames for a firmware under a fuzzer. */
+/* fuzz_frames.h: frames of a simulated host for fuzz tests. */
 #ifndef FUZZ_FRAMES_H
 #define FUZZ_FRAMES_H
 
 #include <stdint.h>
 
-/* Stuffs a closed frame of `end` bytes, as fwr_link_send does for the host, into `take`. */
+/* Encodes a closed frame of `end` bytes and passes each byte to `take`. */
 static inline void hand_over(void (*take)(uint8_t), const uint8_t *frame, uint32_t end)
 {
     uint32_t at = 0;

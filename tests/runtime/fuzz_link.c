@@ -1,9 +1,9 @@
-/* fuzz_link.c: the link and the loop of the runtime under libFuzzer, with ASan and UBSan.
+/* fuzz_link.c: fuzzes the link and the server with libFuzzer, ASan and UBSan.
  *
- * The input is a list of steps. A step is raw bytes, or a frame with a sound checksum, of the
- * session under way or of any, so that the fuzzer need not guess CRC-32. What comes back is read by
- * the link's own reader: each frame of it is sound and no longer than agreed. The model has small
- * tensors in memory of their own, where each byte beyond them is an error.
+ * The input is a list of steps: raw bytes, or a frame with a correct checksum in the current or
+ * another session, so that the fuzzer need not guess CRC-32. The link's own receiver checks that
+ * every answer is valid and within the agreed size. The model has small tensors in separate memory,
+ * so that ASan detects any overflow.
  *
  *     clang -fsanitize=fuzzer,address,undefined -DFWR_PROFILE=1 -Iruntime_c fuzz_link.c
  */
@@ -14,11 +14,11 @@
 #include "fuzz_frames.h"
 #include "fwr_defaults.c"
 #include "fwr_link.c"
+#include "fwr_probe.c"
 #include "fwr_server.c"
 #include "fwr_server_data.c"
 #include "fwr_server_info.c"
 #include "fwr_server_run.c"
-#include "fwr_probe.c"
 #include "fwr_stack.c"
 
 #define INPUT_BYTES 37u
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct {
     const uint8_t *data;
     size_t size;
-    struct fwr_link reader; /* of what the firmware sends */
+    struct fwr_link reader; /* receiver of the firmware's output */
     uint32_t stack[64];
     uint32_t runs;
     jmp_buf end;
@@ -78,7 +78,7 @@ const struct fwr_port_info *fwr_port_info(void)
     return &info;
 }
 
-/* In the middle of a run: the rest of the input; when there is none, the session is over. */
+/* During a run: the rest of the input; at its end, leave the run. */
 int32_t fwr_port_byte_in(void)
 {
     if (fuzz.size == 0) {
@@ -139,7 +139,7 @@ static void take_sound_frame(uint8_t kind, uint32_t size)
 static void steps(const struct fwr_model *model, int knows_stack)
 {
     fwr_server_start(model);
-    if (knows_stack) { /* from now on: painting would reach the fuzzer's own */
+    if (knows_stack) { /* disabled from here on, since painting would reach the fuzzer's stack */
         info.stack_low = fuzz.stack;
         info.stack_high = fuzz.stack + 64;
     }

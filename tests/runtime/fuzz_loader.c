@@ -1,20 +1,20 @@
-/* fuzz_loader.c: the resident loader under libFuzzer, with ASan and UBSan.
+/* fuzz_loader.c: fuzzes the bootloader with libFuzzer, ASan and UBSan.
  *
- * The input is a list of requests with sound checksums. The flash is memory of its own, where each
- * byte beyond it is an error. Whatever comes, only the free slot is written, and there always is an
- * application that can be started: one was confirmed at the beginning.
+ * The input is a list of requests with correct checksums. The flash is separate memory, so that
+ * ASan detects any overflow. Only the free slot may be written, and a startable application must
+ * always remain, since one was confirmed at the beginning.
  *
  *     clang -fsanitize=fuzzer,address,undefined -Iruntime_c -Iruntime_c/bootloader fuzz_loader.c
  *
- * with a fwr_board.h of the test's, which leads addresses here.
+ * with the test's fwr_board.h, which redirects flash addresses here.
  */
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz_frames.h"
-#include "fwr_link.c"
 #include "fwr_bootloader.c"
+#include "fwr_link.c"
 #include "fwr_slots.c"
 
 #define FLASH_BYTES (FWR_SLOT_COUNT * FWR_SLOT_BYTES)
@@ -29,7 +29,7 @@ struct fwr_handoff fuzz_handoff;
 static struct {
     const uint8_t *data;
     size_t size;
-    struct fwr_link reader; /* of what the loader sends */
+    struct fwr_link reader; /* receiver of the bootloader's output */
     jmp_buf left;
 } fuzz;
 
@@ -55,7 +55,7 @@ FWR_NORETURN void fwr_bootloader_leave(uint32_t entry)
     longjmp(fuzz.left, 1);
 }
 
-/* Marks are made in any slot, images written to the free one. */
+/* Marks may be set in any slot; images are written only to the free one. */
 static void require_free(uint32_t address)
 {
     uint32_t begin = fwr_slots_address(loader.slots.free);
@@ -107,7 +107,7 @@ static void write_image(uint8_t *at, uint8_t seed, int is_model)
     memcpy(at, &image, sizeof image);
 }
 
-/* What the fuzzer would have to guess: an image, and its checksum. */
+/* Fills in a valid image and its checksum, which the fuzzer could not guess. */
 static uint32_t fill(uint8_t *payload, uint8_t command, uint32_t size)
 {
     uint8_t how = next();
@@ -145,7 +145,7 @@ static void request(void)
     hand_over(take, frame, FWR_LINK_HEADER + size + FWR_LINK_CRC);
 }
 
-/* From one start of the loader to the next. */
+/* Runs the bootloader until its next start. */
 static void serve(void)
 {
     fwr_slots_scan(&loader.slots);

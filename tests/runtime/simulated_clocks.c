@@ -1,8 +1,9 @@
-/* simulated_clocks.c: a chip behind FWR_REG whose flags follow what switches them on.
+/* simulated_clocks.c: a simulated chip in place of FWR_REG, with flags that follow their enable
+ * bits.
  *
- * RULES and FIELDS are given by the test: a flag is up while all bits of its switch are set; a
- * field repeats another one. Without an argument the chip is one whose oscillators never start.
- * WATCHED is read when the clock is switched over: the flash must be slowed down by then.
+ * The test defines RULES and FIELDS: a flag is set while all its enable bits are set; a field
+ * mirrors another. Without an argument, oscillators never start. WATCHED is read when the clock
+ * source changes: the flash must have its wait states by then.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -16,8 +17,8 @@ struct rule {
     uint32_t flag_mask;
 };
 
-/* The bits of from become, shifted by up, bits of to; or, where up is 32, the bit that they number.
- */
+/* The bits of `from`, shifted by `up`, become bits of `to`; if `up` is 32, the bit that they
+ * number. */
 struct field {
     uint32_t from;
     uint32_t mask;

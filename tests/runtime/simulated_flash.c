@@ -1,7 +1,7 @@
-/* simulated_flash.c: a flash whose power goes after so many bytes, below the loader's slots.
+/* simulated_flash.c: a simulated flash that loses power after a number of bytes, for slot tests.
  *
- * It keeps to the rules of NOR flash. The byte at which power goes is left half erased or half
- * written. The test's fwr_board.h leads addresses here.
+ * It follows the rules of NOR flash. The byte at the power loss is half erased or half written. The
+ * test's fwr_board.h redirects flash addresses here.
  */
 #include <setjmp.h>
 
@@ -10,11 +10,11 @@
 #include "fwr_slots.h"
 
 #define POWER_CUT (-100)
-#define HALF 0x55u /* of the bits, those that were quick */
+#define HALF 0x55u /* bits that completed before the power loss */
 
 uint8_t sim_flash[FWR_SLOT_COUNT * FWR_SLOT_BYTES];
-int32_t sim_power; /* bytes until it goes; negative: it stays */
-int32_t sim_stuck; /* the byte whose lowest bit cannot be written, of which nobody hears; or 0 */
+int32_t sim_power; /* bytes until power loss; negative: never */
+int32_t sim_stuck; /* the byte with a stuck lowest bit, which is not reported; or 0 */
 static jmp_buf off;
 
 static int is_over(void)
@@ -59,10 +59,9 @@ int32_t fwr_flash_write(uint32_t address, const uint8_t *data, uint32_t size)
     return FWR_OK;
 }
 
-/* ---- What a loader does, from power-on --------------------------------------------------------
- */
+/* ---- Bootloader actions from power-on -------------------------------------------------------- */
 
-/* A host's whole update. */
+/* A complete update by a host. */
 int32_t sim_update(struct fwr_slots *slots, const uint8_t *image, uint32_t size, uint32_t crc)
 {
     uint32_t slot;
@@ -83,10 +82,10 @@ int32_t sim_update(struct fwr_slots *slots, const uint8_t *image, uint32_t size,
         }
     }
     (void)fwr_slots_commit(slots, slot, size, crc, id);
-    return fwr_slots_commit(slots, slot, size, crc, id); /* the answer was lost */
+    return fwr_slots_commit(slots, slot, size, crc, id); /* repeated, as after a lost answer */
 }
 
-/* A start: what runs then is in `slots`. */
+/* Starts; `slots` then holds the running image. */
 int32_t sim_start(struct fwr_slots *slots)
 {
     if (setjmp(off)) {

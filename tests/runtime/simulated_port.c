@@ -1,5 +1,6 @@
-/* simulated_port.c: a port without time of its own: a test hands over each byte and takes what the
- * firmware sends. A restart ends the call that led to it; the library is then loaded anew. */
+/* simulated_port.c: a port without time: a test passes each byte and receives the firmware's
+ * output. A restart ends the current call; the test then reloads the library.
+ */
 #include <setjmp.h>
 
 #include "fwr.h"
@@ -9,10 +10,10 @@
 
 uint8_t sim_out[OUT_MAX];
 uint32_t sim_out_size;
-uint32_t sim_baud; /* 0: that of start-up */
+uint32_t sim_baud; /* 0: rate at start-up */
 int32_t sim_has_baud;
 uint32_t sim_receive_bytes;
-uint32_t sim_marks; /* runs that began; the highest bit while one goes on */
+uint32_t sim_marks; /* runs started; the highest bit is set during a run */
 
 void sim_start(void);
 int sim_take(uint8_t byte);
@@ -80,7 +81,7 @@ void sim_start(void)
     fwr_server_start(&fwr_app_model);
 }
 
-/* Whether the firmware goes on; if not, it asked for a restart. */
+/* Returns whether the firmware continues; otherwise it requested a restart. */
 int sim_take(uint8_t byte)
 {
     if (setjmp(restart) != 0) {

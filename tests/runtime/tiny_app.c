@@ -1,8 +1,8 @@
-/* tiny_app.c: glue and model in one, small enough to check by eye: doubles its input.
+/* tiny_app.c: glue and model in one file; doubles its input.
  *
- * The second output counts the runs since start-up, so that a run carried out twice shows. The
- * first input value can ask for trouble. TINY_IN_PLACE lays the output over the input; TINY_PARAMS
- * takes the factor from a parameter block.
+ * The second output counts the runs since start-up, which reveals repeated runs. The first input
+ * value can trigger faults. TINY_IN_PLACE places the output over the input; TINY_PARAMS takes the
+ * factor from a parameter block.
  */
 #include "fwr.h"
 

@@ -29,7 +29,7 @@ def format_linker_script(board: Board) -> str:
         "link.ld.j2",
         board=board,
         entry=entry_symbol(board),
-        beside=extra_constant_regions(board),
+        extra_regions=extra_constant_regions(board),
         tls_bytes=IMAGE_TLS_BYTES,
     )
 

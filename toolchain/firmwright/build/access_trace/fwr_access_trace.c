@@ -1,18 +1,19 @@
-/* fwr_access_trace.c: see fwr_access_trace.h. The functions that a compiler calls under -fsanitize=thread. */
+/* fwr_access_trace.c: see fwr_access_trace.h. Implements the calls that -fsanitize=thread inserts.
+ */
 #include "fwr_access_trace.h"
 
 #include <stddef.h>
 
-static const struct fwr_access_pool *watched;
-static uint32_t watched_count;
+static const struct fwr_access_pool *pools_traced;
+static uint32_t pool_count;
 static int32_t running = -1;
 static uint32_t fault_count;
 static struct fwr_access_violation first_fault;
 
 void fwr_access_start(const struct fwr_access_pool *pools, uint32_t count)
 {
-    watched = pools;
-    watched_count = count;
+    pools_traced = pools;
+    pool_count = count;
     running = -1;
     fault_count = 0;
 }
@@ -42,7 +43,7 @@ static void fault(int32_t kind, uint32_t pool, uint32_t byte, uint16_t owner, in
 
 static void touch_byte(uint32_t number, uint32_t byte, int write)
 {
-    const struct fwr_access_pool *pool = &watched[number];
+    const struct fwr_access_pool *pool = &pools_traced[number];
     const uint16_t buffer = pool->buffer[byte];
     const uint32_t place = pool->planned[byte];
 
@@ -61,10 +62,10 @@ static void touch_byte(uint32_t number, uint32_t byte, int write)
 
 static void touch(const void *address, size_t bytes, int write)
 {
-    for (uint32_t i = 0; i < watched_count; ++i) {
-        const uintptr_t first = (uintptr_t)address - (uintptr_t)watched[i].base;
-        if (first < watched[i].bytes) {
-            for (size_t k = 0; k < bytes && first + k < watched[i].bytes; ++k) {
+    for (uint32_t i = 0; i < pool_count; ++i) {
+        const uintptr_t first = (uintptr_t)address - (uintptr_t)pools_traced[i].base;
+        if (first < pools_traced[i].bytes) {
+            for (size_t k = 0; k < bytes && first + k < pools_traced[i].bytes; ++k) {
                 touch_byte(i, (uint32_t)(first + k), write);
             }
         }
@@ -76,7 +77,7 @@ void fwr_access_record(const void *address, uint32_t bytes, int32_t write)
     touch(address, bytes, write);
 }
 
-/* ---- What the compiler calls ---- */
+/* ---- Called by compiler-generated code ------------------------------------------------------- */
 
 #define ACCESS(name, bytes, write) \
     void __tsan_##name(const void *address); \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fwr_app_empty.c: a model of nothing. The firmware linked with it tells what a model adds. */
+/* fwr_app_empty.c: an empty model, to measure the size that a model adds. */
 #include "fwr.h"
 
 static int32_t run(void)

@@ -1,20 +1,18 @@
-/* count.c: a QEMU plugin that counts executed guest instructions, by address and by call site.
+/* count.c: a QEMU plugin that counts executed guest instructions by address and call site.
  *
- *   -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
+ *     -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
  *
- * `from` and `bytes` are the range of one function, the root. Between two instructions of the root
- * everything that runs belongs to the one that ran last, its site: a call in the root collects what
- * its callee does, however deep. Entering the root starts all counts anew, so they are those of its
- * last call. What runs after the root has returned is collected by the return, for nobody.
+ * `from` and `bytes` give the range of one function, the root. Every instruction executed between
+ * two instructions of the root is attributed to the former, its site, so a call in the root
+ * collects its callees at any depth. Entering the root resets all counts; only the last call
+ * counts. Instructions after the root's return are attributed to the return and discarded.
  *
- * Only core 0 is counted so. With `steps` the cores are traced too: each of the watched functions has
- * a number, in their order, and whenever a core goes from one of them to another one, that is a step.
- * What is not watched belongs to the function that ran before. Entering the root starts the trace
- * anew as well.
+ * Only core 0 is counted. With `steps`, both cores are traced as well: the watched functions are
+ * numbered in order, and each change of a core from one to another is recorded. Other code belongs
+ * to the function that ran before. Entering the root resets the trace.
  *
- * FILE exists and has the size that is wanted; it is mapped, so its content survives a killed
- * emulator. Its layout is struct header, then N times struct step, then struct cell again and again,
- * in order of appearance.
+ * FILE must exist with the required size. It is mapped, so its contents survive a killed emulator.
+ * Its layout is struct header, N times struct step, then struct cell in order of first execution.
  *
  * QEMU's plugin interface, version 1, is declared here because distributions ship no header.
  */
@@ -49,14 +47,14 @@ int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char *
 EXPORTED int qemu_plugin_version = 1;
 
 #define MAGIC 0x31637766u /* "fwc1" */
-#define SLOTS (1u << 20)  /* of the hash table; a power of two */
+#define SLOTS (1u << 20)  /* hash table size; a power of two */
 #define NO_SITE UINT32_MAX
 
 struct header {
     uint32_t magic;
     uint32_t cells;    /* used */
     uint32_t entries;  /* calls of the root */
-    uint32_t overflow; /* not 0: the file is full, counts are missing */
+    uint32_t overflow; /* nonzero: the file is full and counts are missing */
     uint32_t steps;    /* used */
     uint32_t step_room;
 };
@@ -65,16 +63,15 @@ struct header {
 #define WATCHED 512u
 #define NO_FUNCTION UINT32_MAX
 
-/* Core `cpu` comes to the watched function `function`; `executed` is what each core has done by
- * then, since the root was entered. */
+/* Core `cpu` entered the watched function `function`; `executed` counts the instructions of each
+ * core since the root was entered. */
 struct step {
     uint32_t cpu;
     uint32_t function;
     uint64_t executed[CORES];
 };
 
-/* Executions of the instruction at `address` on behalf of `site`; `taken` of them went elsewhere
- * than to the next address. */
+/* Executions of the instruction at `address` on behalf of `site`; `taken` of them branched. */
 struct cell {
     uint32_t address;
     uint32_t site;
@@ -87,7 +84,7 @@ struct instruction {
     uint32_t size;
     uint32_t site; /* of `cell` */
     struct cell *cell;
-    uint32_t function; /* the watched one that it is in, or NO_FUNCTION */
+    uint32_t function; /* index of the watched function that contains it, or NO_FUNCTION */
 };
 
 static struct {
@@ -210,7 +207,7 @@ static uint32_t watched_at(uint32_t address)
     return NO_FUNCTION;
 }
 
-/* The record of one instruction: the same one whenever its block is translated again. */
+/* Returns the record of an instruction, the same for every translation of its block. */
 static struct instruction *find_instruction(const struct qemu_plugin_insn *insn)
 {
     const uint32_t address = (uint32_t)qemu_plugin_insn_vaddr(insn);

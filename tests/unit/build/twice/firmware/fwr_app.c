@@ -1,4 +1,4 @@
-/* fwr_app.c: presents the model `twice` to the runtime, as generated glue does. */
+/* fwr_app.c: registers the model `twice` with the runtime, like generated glue. */
 #include "fwr.h"
 #include "twice.h"
 
