@@ -151,10 +151,8 @@ def test_vector_requantization_is_exact_for_all_int32(layers: range) -> None:
         assert vector_requantize.supports_requantize(params)
         acc = accumulators(rng, params, np.full(CHANNELS, (1 << 31) - 1))
         doubled = in_32_bits((acc * np.array(params.multipliers) + (1 << 30)) >> 31)
-        seen = doubled if vector_requantize.rounding_away_shift(params) == 1 else doubled & shifts
-        less = (
-            0 if vector_requantize.rounding_away_shift(params) == 0 else (seen < 0).astype(np.int64)
-        )
+        seen = doubled if vector_requantize.rounding_mode(params) == 1 else doubled & shifts
+        less = 0 if vector_requantize.rounding_mode(params) == 0 else (seen < 0).astype(np.int64)
         right = -shifts
         nudged = in_32_bits(doubled - less) + np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
         result = np.clip((nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max)

@@ -34,7 +34,7 @@ class ConstantChannels:
     channels: int
     rows: tir.Buffer | None
 
-    def write(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
+    def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
         """Store constants to `pixels` pixels from `at`; other channels hold garbage."""
         if not self.values:
             return

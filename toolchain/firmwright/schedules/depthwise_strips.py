@@ -85,7 +85,7 @@ class _Strips:
                         b.store(acc, [pixel * lanes + c], bias)
             self._window(b, acc, columns, at, block)
             for c in range(lanes):
-                with self.sums.channel(b, block * lanes + c) as finish:
+                with self.sums.bind_channel(b, block * lanes + c) as finish:
                     for pixel in range(count):
                         total = b.load(acc, [pixel * lanes + c])
                         b.store(y, [pixel, block * lanes + c], finish(total))

@@ -74,7 +74,7 @@ class RequantizeEpilogue:
     has_odd_right_shift: bool = False
 
     @contextmanager
-    def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
+    def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
         """Bind parameters common to all channels; yield None if channels have table rows."""
         if self.table is None or self.table.shape[0] > 1:
             yield None
@@ -83,7 +83,7 @@ class RequantizeEpilogue:
             yield self._bound(b, stack, 0)
 
     @contextmanager
-    def channel(
+    def bind_channel(
         self,
         b: Kernel,
         index: ArithExpr,

@@ -49,9 +49,9 @@ class Int16Accumulation:
         return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
 
     @contextmanager
-    def channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
+    def bind_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
         """Yield a function from a 32-bit sum (begun with `start`) to the output element."""
-        with self.whole(b, channel) as finish:
+        with self.bind_wide_channel(b, channel) as finish:
             if self.is_wide:
                 with b.let("channel_bias", b.load(self.bias, [channel])) as bias:
                     yield lambda total: finish(total.cast(INT64) + bias)
@@ -59,11 +59,11 @@ class Int16Accumulation:
                 yield finish
 
     @contextmanager
-    def whole(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
+    def bind_wide_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
         """Yield a function from a complete sum of `dtype`, bias included, to the output element."""
         step = self.step
         if isinstance(step, RequantizeEpilogue):
-            with step.channel(b, channel) as finish:
+            with step.bind_channel(b, channel) as finish:
                 yield finish
         else:
             yield lambda total: step(total, channel)

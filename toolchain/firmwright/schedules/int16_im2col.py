@@ -147,7 +147,7 @@ class _Int16GemmKernel:
                         self._set(b, acc, row, start)
                 self._run(b, acc, columns, group)
                 for row in range(self.rows):
-                    with self.sums.channel(b, first + row) as finish:
+                    with self.sums.bind_channel(b, first + row) as finish:
                         self._store(b, y, acc, (first, row), finish)
 
     def _in_chunks(
@@ -165,7 +165,7 @@ class _Int16GemmKernel:
             for i in range(self.pixels * self.rows):
                 b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
         for row in range(self.rows):
-            with self.sums.whole(b, first + row) as finish:
+            with self.sums.bind_wide_channel(b, first + row) as finish:
                 self._store(b, y, total, (first, row), finish)
 
     def _set(self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int) -> None:

@@ -130,7 +130,7 @@ def convolve_in_blocks(
                 _position(b, window, pixel // out_width, pixel % out_width, shape) as position,
             ):
                 packer.pixel(position, p)
-        gemm.run(b, columns, at + first)
+        gemm.emit(b, columns, at + first)
 
 
 @contextmanager

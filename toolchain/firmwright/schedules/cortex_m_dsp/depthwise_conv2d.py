@@ -72,7 +72,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     multiplier = channels // op.input(0).shape[3]
     with ExitStack() as stack:
         channel = stack.enter_context(b.for_("c", channels))
-        finish = stack.enter_context(epilogue.channel(b, channel))
+        finish = stack.enter_context(epilogue.bind_channel(b, channel))
         pairs_of = [
             stack.enter_context(b.let(f"w{i}", b.load(layer.packed, [channel, i])))
             for i in range(layer.packed.shape[1])

@@ -228,7 +228,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         _write_constant_channels(b, constant_channels, op)
         index = stack.enter_context(b.for_("c", len(order.rows)))
         target = stack.enter_context(b.let("channel", order.channel(b, index)))
-        finish = stack.enter_context(epilogue.channel(b, index))
+        finish = stack.enter_context(epilogue.bind_channel(b, index))
         start = stack.enter_context(b.let("channel_bias", b.load(bias_table, [index])))
         words = [
             stack.enter_context(b.let(f"w{i}", b.load(packed, [index, i])))
@@ -244,7 +244,7 @@ def _write_constant_channels(b: Kernel, constant_channels: ConstantChannels, op:
     batch, height, width, _ = op.output.shape
     if constant_channels.values:
         with b.for_("n", batch) as n:
-            constant_channels.write(b, n * (height * width), height * width)
+            constant_channels.emit_stores(b, n * (height * width), height * width)
 
 
 def _pack(taps: Array) -> Array:
@@ -289,7 +289,7 @@ def _group(
             adjusted = _with_zero_points(layer, channel, bias, omitted)
             bias = stack.enter_context(b.let(f"{label}_bias", adjusted))
         channel = replace(channel, bias=bias)
-        _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).run()
+        _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 
 
 def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
@@ -318,7 +318,7 @@ class _SlideEmitter:
             self.b.reg(f"{self.label}_sum{i}", INT32) for i in range(self.slide.accumulators)
         ]
 
-    def run(self) -> None:
+    def emit(self) -> None:
         before, iteration, iterations, after = self.slide.parts
         x, y = self.start
         self._lines(before, x, y, self.label)

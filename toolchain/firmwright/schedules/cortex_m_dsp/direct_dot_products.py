@@ -44,7 +44,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     rows, kernel = int(config["rows"]), _kernel(op)
     channels, steps = len(kernel), kernel.shape[-1] // TAPS
     is_wide = op.input(0).dtype == INT16
-    weights = b.constant("weights", pack_int16_weights(kernel, rows, is_wide=is_wide), UINT32)
+    weights = b.constant("weights", pack_weight_words(kernel, rows, is_wide=is_wide), UINT32)
     bias = b.constant("bias", bias_of(op, "int32"), INT32)
     x_shape, y_shape = _image(op, op.input(0).shape), _image(op, op.output.shape)
     words = (*x_shape[:3], steps, op.input(0).dtype.size_bytes)
@@ -113,7 +113,7 @@ def _kernel(op: OpCall) -> Array:
     return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
 
 
-def pack_int16_weights(kernel: Array, rows: int, *, is_wide: bool) -> Array:
+def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
     """Pack weights as words [group, ky, kx, four taps, row].
 
     SXTB16 takes bytes 0 and 2, then 1 and 3. With `is_wide`, activations are int16 in memory order;
@@ -166,7 +166,7 @@ def _finisher(
     low, high = (end - zero_point for end in (op.input(0).dtype.min, op.input(0).dtype.max))
     bounds = accumulator_bounds(bias_of(op, "int32"), kernel, low, high)
     epilogue = make_epilogue(b, step, bounds, dtype, len(kernel))
-    return lambda channel: epilogue.channel(b, channel)
+    return lambda channel: epilogue.bind_channel(b, channel)
 
 
 SCHEDULES = tuple(

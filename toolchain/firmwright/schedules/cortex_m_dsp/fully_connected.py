@@ -68,11 +68,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
             b.for_("n", batch) as n,
             b.view("words", b.input(0), n * depth, (words,), dtype=UINT32, alignment=4) as x,
         ):
-            gemm.run_bytes(b, x, n)
+            gemm.emit_from_bytes(b, x, n)
         return
     with b.for_("n", batch) as n, b.allocate("wide", UINT32, (layout.words, 1)) as wide:
         Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
-        gemm.run(b, wide, n)
+        gemm.emit(b, wide, n)
 
 
 def _layout(depth: int) -> Im2colLayout:

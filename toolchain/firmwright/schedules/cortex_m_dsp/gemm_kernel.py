@@ -34,9 +34,9 @@ from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, mak
 # -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits
 # 24 bits, so 256 times it is exact modulo 2^32. Otherwise weights are plain bytes.
 #
-# The column of a single pixel may also be its plain bytes (`run_bytes`): no scratch memory, and one
-# instruction more per four taps of eight channels. Constant channels are stored first and not
-# computed; `order` maps table rows to channels.
+# The column of a single pixel may also be its plain bytes (`emit_from_bytes`): no scratch memory,
+# and one instruction more per four taps of eight channels. Constant channels are stored first and
+# not computed; `order` maps table rows to channels.
 
 _ACCUMULATORS = 8
 _UNROLL = 4
@@ -46,10 +46,10 @@ _PAIRED_LIMIT = 1 << 23
 class ChannelEpilogue(Protocol):
     """Converts the accumulators of a channel to output elements; see `RequantizeEpilogue`."""
 
-    def shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
+    def bind_shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
         """Bind the values common to all channels."""
 
-    def channel(
+    def bind_channel(
         self,
         b: Kernel,
         index: ArithExpr,
@@ -76,15 +76,15 @@ class GemmKernel:
     epilogue: ChannelEpilogue
     steps: int | None = None
 
-    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`, from packed `columns`."""
-        self.constant_channels.write(b, at, self.pixels)
+        self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, columns, index), at, index)
 
-    def run_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
+    def emit_from_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of pixel `at` from its int8 column; requires one pixel per tile."""
-        self.constant_channels.write(b, at, self.pixels)
+        self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
 
@@ -208,7 +208,7 @@ class GemmKernel:
                         b.store(acc, [at], total)
 
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
-        with self.epilogue.shared(b) as shared:
+        with self.epilogue.bind_shared(b) as shared:
             for place in range(self.block):
                 self._store_channel(b, acc, at, index, place, shared)
 
@@ -224,7 +224,7 @@ class GemmKernel:
         row = index * self.block + place
         with ExitStack() as stack:
             channel = stack.enter_context(b.let(f"channel{place}", self.order.channel(b, row)))
-            finish = stack.enter_context(self.epilogue.channel(b, row, place, shared))
+            finish = stack.enter_context(self.epilogue.bind_channel(b, row, place, shared))
             window = b.view(
                 f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
                 strides=(self.outputs,), access="w",

@@ -86,11 +86,11 @@ class _DequantizeEpilogue:
     is_paired: bool
 
     @contextmanager
-    def shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
+    def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
         yield None
 
     @contextmanager
-    def channel(
+    def bind_channel(
         self,
         b: Kernel,
         index: ArithExpr,

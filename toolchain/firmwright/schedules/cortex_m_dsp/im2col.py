@@ -33,18 +33,18 @@ _FEW_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colLayout:
-    """Column layout: window rows of `run` int8 values (kernel columns x channels)."""
+    """Column layout: window rows of `row_elements` int8 values (kernel columns x channels)."""
 
     window: ConvWindow
     channels: int
 
     @property
-    def run(self) -> int:
+    def row_elements(self) -> int:
         return self.window.size[1] * self.channels
 
     @property
     def words_per_row(self) -> int:
-        groups, tail = divmod(self.run, 4)
+        groups, tail = divmod(self.row_elements, 4)
         return 2 * groups + (tail + 1) // 2
 
     @property
@@ -52,10 +52,10 @@ class Im2colLayout:
         return self.window.size[0] * self.words_per_row
 
     def _taps(self) -> Array:
-        """[word, lane] -> index in a window row; `run` marks the zero lane."""
-        groups = 4 * np.arange(self.run // 4)
+        """[word, lane] -> index in a window row; `row_elements` marks the zero lane."""
+        groups = 4 * np.arange(self.row_elements // 4)
         pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
-        tail = [*range(4 * (self.run // 4), self.run), self.run]
+        tail = [*range(4 * (self.row_elements // 4), self.row_elements), self.row_elements]
         pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
         return np.array(pairs)
 
@@ -65,7 +65,7 @@ class Im2colLayout:
         A word holds two taps of two adjacent channels (see microkernels.py): lanes 256 b + a if
         `is_paired`, else bytes a, b, a', b'. Taps follow the order of the columns.
         """
-        rows = weights.reshape(len(weights), self.window.size[0], self.run)
+        rows = weights.reshape(len(weights), self.window.size[0], self.row_elements)
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., self._taps()].reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
@@ -99,20 +99,20 @@ class Im2colPacker:
             offset = ((n * height + iy) * width + left) * self.layout.channels
             offsets = [offset + p * (step * self.layout.channels) for p in range(pixels)]
             if not window.guarded(0) and not window.guarded(1):
-                self._runs(offsets, self.layout.run, word, range(pixels))
+                self._runs(offsets, self.layout.row_elements, word, range(pixels))
                 return
             reach = (pixels - 1) * step + window.size[1]
             inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - reach)
             with b.if_(inside):
-                self._runs(offsets, self.layout.run, word, range(pixels))
+                self._runs(offsets, self.layout.row_elements, word, range(pixels))
             with b.else_(), b.for_("p", pixels) as p, b.let("x0", left + p * step) as x0:
-                if self.layout.run < _GROUP:
+                if self.layout.row_elements < _GROUP:
                     self._border((n, iy, x0), word, p)
                     return
                 across = logical_and(x0 >= 0, x0 <= width - window.size[1])
                 with b.if_(logical_and(iy >= 0, iy < height, across)):
                     start = ((n * height + iy) * width + x0) * self.layout.channels
-                    self._runs([start], self.layout.run, word, [p])
+                    self._runs([start], self.layout.row_elements, word, [p])
                 with b.else_():
                     self._border((n, iy, x0), word, p)
 
@@ -124,17 +124,19 @@ class Im2colPacker:
         with self._rows(top) as (iy, word):
             offset = ((n * height + iy) * width + left) * self.layout.channels
             if not window.guarded(0) and not window.guarded(1):
-                self._runs([offset], self.layout.run, word, [pixel])
+                self._runs([offset], self.layout.row_elements, word, [pixel])
                 return
             inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
             with b.if_(inside):
-                self._runs([offset], self.layout.run, word, [pixel])
+                self._runs([offset], self.layout.row_elements, word, [pixel])
             with b.else_():
                 self._border((n, iy, left), word, pixel)
 
     def points(self, offsets: Sequence[ArithExpr]) -> None:
         """Pack windows of one element: the channels of each pixel, starting at its offset."""
-        self._runs(offsets, self.layout.run, ArithExpr(immediate(0, INDEX)), range(len(offsets)))
+        self._runs(
+            offsets, self.layout.row_elements, ArithExpr(immediate(0, INDEX)), range(len(offsets))
+        )
 
     @contextmanager
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
@@ -232,7 +234,7 @@ class Im2colPacker:
         self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
     ) -> None:
         b, layout, pixels = self.b, self.layout, self.columns.shape[1]
-        groups = layout.run // 4
+        groups = layout.row_elements // 4
         window = b.view(
             "halves", self.columns, word * pixels + pixel, (layout.words_per_row, 2), dtype=INT16,
             strides=(2 * pixels, 1), access="w", alignment=4,
@@ -242,9 +244,9 @@ class Im2colPacker:
                 with b.for_("k", 4 * groups) as k:
                     place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
                     self._element(at, halves, place, k // layout.channels, k % layout.channels)
-            for tap in range(4 * groups, layout.run + layout.run % 2):
+            for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
                 word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
-                if tap == layout.run:
+                if tap == layout.row_elements:
                     b.store(halves, [word_at, lane], 0)
                 else:
                     kx, c = (ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels))

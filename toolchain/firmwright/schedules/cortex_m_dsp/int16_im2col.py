@@ -14,7 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules import int16_im2col
-from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_int16_weights
+from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_weight_words
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 
@@ -30,7 +30,7 @@ class _DualMac:
         return UINT32
 
     def weights(self, b: Kernel, flat: Array, rows: int) -> tir.Buffer:
-        words = pack_int16_weights(flat[:, None, None], rows, is_wide=True)
+        words = pack_weight_words(flat[:, None, None], rows, is_wide=True)
         return b.constant("weights", words[:, 0, 0], UINT32)
 
     def add(

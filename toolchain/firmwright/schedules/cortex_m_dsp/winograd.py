@@ -179,7 +179,7 @@ def _finish(
         for place in places:
             with (
                 b.let("channel", pair * 2 + place) as channel,
-                work.epilogue.channel(b, channel) as finish,
+                work.epilogue.bind_channel(b, channel) as finish,
                 b.let("start", b.load(work.bias, [channel])) as bias,
             ):
                 store_output_tiles(b, work.m, bias, at, channel, place * TILES, finish)

@@ -51,7 +51,7 @@ def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) 
         with b.let("at", start) as at:
             if window.pointwise and block == 1:
                 with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
-                    gemm.run(b, x, at)
+                    gemm.emit(b, x, at)
             else:
                 _packed(b, op, window, gemm, at)
 
@@ -61,7 +61,7 @@ def _packed(
 ) -> None:
     with b.allocate("columns", FLOAT32, (gemm.depth, gemm.tile.pixels)) as columns:
         FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        gemm.run(b, columns, at)
+        gemm.emit(b, columns, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -79,7 +79,7 @@ def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel
         b.for_("n", rows) as n,
         b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
     ):
-        gemm.run(b, x, n)
+        gemm.emit(b, x, n)
 
 
 def _tile_of(config: Config) -> FpuTile:

@@ -36,7 +36,7 @@ class FloatGemmKernel:
     bias: tir.Buffer
     activation: str
 
-    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
         tile, size = self.tile, self.tile.lanes * self.depth
         with b.for_("group", -(-self.outputs // tile.lanes)) as group:

@@ -76,7 +76,7 @@ class TwoPixelGemm(Protocol):
     def with_taps(self, taps: int) -> Self:
         """Return a copy for columns of `taps` values."""
 
-    def run(
+    def emit(
         self,
         b: Kernel,
         source: tir.Buffer,
@@ -106,7 +106,7 @@ class BlockGemm:
     def with_taps(self, taps: int) -> BlockGemm:
         return replace(self, taps=taps)
 
-    def run(
+    def emit(
         self,
         b: Kernel,
         source: tir.Buffer,
@@ -174,7 +174,7 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
     with ExitStack() as stack:
         pixels = stack.enter_context(_pair(b, batch * height * width))
         columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in pixels]
-        gemm.run(b, source.x, columns, pixels)
+        gemm.emit(b, source.x, columns, pixels)
 
 
 def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
@@ -200,7 +200,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
                 ox = pair * _PIXELS + p
                 packer.pack(b, columns, group * 0 + p * gemm.taps, origin + ox * step)
             pixel = row * width + pair * _PIXELS
-            gemm.run(b, columns, [pair * 0, pair * 0 + gemm.taps], [pixel, pixel + 1])
+            gemm.emit(b, columns, [pair * 0, pair * 0 + gemm.taps], [pixel, pixel + 1])
             return
         with b.for_("r", rows_per_group) as r:
             origin = rows_of(row + r)
@@ -208,7 +208,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
                 place = (r * width + ox) * gemm.taps
                 packer.pack(b, columns, place, origin + ox * step)
         pixels = stack.enter_context(_pair(b, pixels_per_group))
-        gemm.run(b, columns, [p * gemm.taps for p in pixels], [row * width + p for p in pixels])
+        gemm.emit(b, columns, [p * gemm.taps for p in pixels], [row * width + p for p in pixels])
 
 
 def _source(

@@ -25,7 +25,7 @@ from firmwright.schedules.helium import (
     vector_requantize,
 )
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
-from firmwright.schedules.helium.int16_conv2d_fully_connected import is_provable
+from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
 
@@ -71,7 +71,7 @@ class _ChannelGroupLayer:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    is_wide = is_provable(op, 3)
+    is_wide = has_int32_sums(op, 3)
     if is_wide:
         applies = int16_dot.supports_requantize(requantization_of(op))
     else:
@@ -172,7 +172,7 @@ def _layer(
 
 def _params(op: OpCall) -> Requantization:
     params = requantization_of(op)
-    return params if op.input(0).dtype == INT8 else int16_dot.requantize_with_round_once(params)
+    return params if op.input(0).dtype == INT8 else int16_dot.adjust_round_once_shifts(params)
 
 
 def _settings(op: OpCall, lanes: int) -> list[int]:

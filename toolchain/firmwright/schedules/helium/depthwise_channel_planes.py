@@ -123,7 +123,7 @@ def _layout(op: OpCall) -> _GatherLayout | None:
     """The cheapest layout that fits, or None."""
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
-    away = vector_requantize.rounding_away_shift(requantization_of(op))
+    away = vector_requantize.rounding_mode(requantization_of(op))
     layouts = [
         layout
         for outer, inner in ((vertical, horizontal), (horizontal, vertical))

@@ -41,18 +41,18 @@ from firmwright.schedules.schedule_factories import helium_schedule
 _CHANNELS = vector_requantize.CHANNELS
 
 
-def is_provable(op: OpCall, axis: int) -> bool:
+def has_int32_sums(op: OpCall, axis: int) -> bool:
     """Return whether the layer is int16 with 32-bit sums; `axis` is the channel axis."""
     return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
 
 
 def _conv_configs(op: OpCall) -> Sequence[Config]:
-    applies = is_provable(op, 0) and int16_dot.supports_requantize(requantization_of(op))
+    applies = has_int32_sums(op, 0) and int16_dot.supports_requantize(requantization_of(op))
     return ({},) if applies else ()
 
 
 def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel, params = weights_of(op), int16_dot.requantize_with_round_once(requantization_of(op))
+    kernel, params = weights_of(op), int16_dot.adjust_round_once_shifts(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
     starts = channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
@@ -88,7 +88,7 @@ class _Int16RowGemm:
     def with_taps(self, taps: int) -> _Int16RowGemm:
         return replace(self, taps=taps)
 
-    def run(
+    def emit(
         self,
         b: Kernel,
         source: tir.Buffer,
@@ -113,7 +113,7 @@ class _Int16RowGemm:
             sums = b.reg("sum", INT32, int16_dot.ROWS)
             self._products(b, sums, source, column, (block * steps, self.taps))
             for i in range(count):
-                with self.sums.channel(b, row + i) as finish:
+                with self.sums.bind_channel(b, row + i) as finish:
                     total = b.load(sums, [i])
                     if not self.sums.is_wide:
                         total = total + b.load(self.sums.bias, [row + i])
@@ -140,7 +140,7 @@ class _Int16RowGemm:
             first = block * steps + whole * self.chunk
             self._chunk(b, total, source, column + whole * size, (first, self.taps % size))
         for i in range(count):
-            with self.sums.whole(b, row + i) as finish:
+            with self.sums.bind_wide_channel(b, row + i) as finish:
                 b.store(y, [i], finish(b.load(total, [i])))
 
     def _chunk(

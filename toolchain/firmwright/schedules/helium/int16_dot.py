@@ -252,7 +252,7 @@ def supports_requantize(params: Requantization) -> bool:
     return max_shift <= -2 if params.rounding is Rounding.ONCE else max_shift <= 0
 
 
-def requantize_with_round_once(params: Requantization) -> Requantization:
+def adjust_round_once_shifts(params: Requantization) -> Requantization:
     """Return micro-kernel parameters; a single rounding includes one bit of the shift."""
     if params.rounding is not Rounding.ONCE:
         return params
@@ -262,8 +262,6 @@ def requantize_with_round_once(params: Requantization) -> Requantization:
 def epilogue_settings(params: Requantization) -> list[int]:
     """Return the immediate operands low, high, away."""
     away = (
-        ROUND_ONCE
-        if params.rounding is Rounding.ONCE
-        else vector_requantize.rounding_away_shift(params)
+        ROUND_ONCE if params.rounding is Rounding.ONCE else vector_requantize.rounding_mode(params)
     )
     return [params.clamp_min, params.clamp_max, away]

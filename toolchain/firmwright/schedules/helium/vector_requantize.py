@@ -88,12 +88,12 @@ def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
         params.zero_point,
         params.clamp_min,
         params.clamp_max,
-        rounding_away_shift(params),
+        rounding_mode(params),
         lanes,
     ]
 
 
-def rounding_away_shift(params: Requantization) -> int:
+def rounding_mode(params: Requantization) -> int:
     """Return the rounding of halves: 0 any, 1 away from zero, 2 away where shifted."""
     if params.clamp_min >= params.zero_point:
         return 0

@@ -79,7 +79,7 @@ class _FloatVectorGemm:
     bias: tir.Buffer
     activation: int
 
-    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
         tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
@@ -160,11 +160,11 @@ def _build_conv(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -
     ):
         if window.pointwise and block == 1:
             with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
-                gemm.run(b, x, at)
+                gemm.emit(b, x, at)
             return
         with b.allocate("columns", FLOAT32, (gemm.depth, block)) as columns:
             FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-            gemm.run(b, columns, at)
+            gemm.emit(b, columns, at)
 
 
 def _matrix_configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
@@ -180,7 +180,7 @@ def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel)
         b.for_("n", op.input(0).elements // gemm.depth) as n,
         b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
     ):
-        gemm.run(b, x, n)
+        gemm.emit(b, x, n)
 
 
 def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:

@@ -250,7 +250,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
         _blocks(b, pixels, count) as at,
         pack_columns(b, op, zero_point, window, at, (count, product.depth)) as columns,
     ):
-        product.run(b, columns, at)
+        product.emit(b, columns, at)
 
 
 SCHEDULES = (

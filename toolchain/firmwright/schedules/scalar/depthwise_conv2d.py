@@ -86,13 +86,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     layer = plan_scalar_layer(b, op, flat, params, chosen, may_bake=True)
     kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
-    constant_channels.write(b, 0, batch * height * width)
+    constant_channels.emit_stores(b, 0, batch * height * width)
     with ExitStack() as stack:
         index = stack.enter_context(b.for_("c", len(chosen)))
         c = index
         if order.table is not None:
             c = stack.enter_context(b.let("channel", order.channel(b, index)))
-        finish = stack.enter_context(layer.epilogue.channel(b, index))
+        finish = stack.enter_context(layer.epilogue.bind_channel(b, index))
         weights = [
             [
                 stack.enter_context(

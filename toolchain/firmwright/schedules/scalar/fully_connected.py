@@ -71,7 +71,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
         b.for_("n", op.output.elements // outputs) as n,
         b.view("row", b.input(0), n * depth, (1, depth)) as columns,
     ):
-        product.run(b, columns, n)
+        product.emit(b, columns, n)
 
 
 SCHEDULES = (

@@ -47,10 +47,10 @@ class ScalarGemmKernel:
     constant_channels: ConstantChannels
     epilogue: RequantizeEpilogue
 
-    def run(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of the pixels starting at `at`; `columns` is [pixels, depth]."""
         shape = self.shape
-        self.constant_channels.write(b, at, shape.pixels)
+        self.constant_channels.emit_stores(b, at, shape.pixels)
         with b.for_("group", len(self.order.rows) // shape.rows) as group:
             acc = b.reg("acc", INT32, shape.sums)
             w = b.pointer(self.weights, group * (shape.rows * self.depth), shape.rows * self.depth)
@@ -66,7 +66,7 @@ class ScalarGemmKernel:
         """Requantize and store row `row` of the block, which is row `index` of the tables."""
         with ExitStack() as stack:
             channel = stack.enter_context(b.let("channel", self.order.channel(b, index)))
-            finish = stack.enter_context(self.epilogue.channel(b, index))
+            finish = stack.enter_context(self.epilogue.bind_channel(b, index))
             window = b.view(
                 "out", b.y, at * self.outputs + channel, (self.shape.pixels,),
                 strides=(self.outputs,), access="w",

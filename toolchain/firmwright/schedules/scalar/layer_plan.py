@@ -33,7 +33,7 @@ SUPPORTED_DTYPES = (INT8, FLOAT32)
 class SumEpilogue(Protocol):
     """Converts the sum of an output channel to its element."""
 
-    def channel(self, b: Kernel, index: ArithExpr) -> AbstractContextManager[FinishElement]:
+    def bind_channel(self, b: Kernel, index: ArithExpr) -> AbstractContextManager[FinishElement]:
         """Bind the parameters of channel `index`."""
 
 
@@ -94,6 +94,6 @@ class _FloatEpilogue:
     activation: str
 
     @contextmanager
-    def channel(self, b: Kernel, index: ArithExpr) -> Iterator[FinishElement]:
+    def bind_channel(self, b: Kernel, index: ArithExpr) -> Iterator[FinishElement]:
         with b.let("channel_bias", b.load(self.bias, [index])) as bias:
             yield lambda total: apply_activation(total + bias, self.activation)

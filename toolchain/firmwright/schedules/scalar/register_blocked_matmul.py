@@ -82,7 +82,10 @@ def _multiply_group(
         for k in range(matrix.depth - remainder, matrix.depth):
             _step(b, acc, columns, w, ArithExpr(as_expr(k)))
     for lane in range(lanes):
-        with b.let("row", first + lane) as row, matrix.layer.epilogue.channel(b, row) as finish:
+        with (
+            b.let("row", first + lane) as row,
+            matrix.layer.epilogue.bind_channel(b, row) as finish,
+        ):
             for column in range(count):
                 store(row, column, finish(b.load(acc, [lane * count + column])))
 

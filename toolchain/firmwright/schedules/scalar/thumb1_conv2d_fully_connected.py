@@ -31,7 +31,7 @@ from firmwright.schedules.epilogue import (
     make_epilogue,
 )
 from firmwright.schedules.scalar.conv2d import pack_columns
-from firmwright.schedules.scalar.thumb1_microkernels import ROWS, WEIGHT_OFFSET, microkernel_call
+from firmwright.schedules.scalar.thumb1_microkernels import ROWS, WEIGHT_OFFSET, microkernel_name
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # The column of a pixel is the input itself for pointwise convolutions; otherwise it is packed as in
@@ -53,9 +53,9 @@ class _Thumb1Gemm:
     constant_channels: ConstantChannels
     epilogue: RequantizeEpilogue
 
-    def run(self, b: Kernel, column: tir.Buffer, at: ArithExpr) -> None:
+    def emit(self, b: Kernel, column: tir.Buffer, at: ArithExpr) -> None:
         """Compute all outputs of pixel `at`; `column` is [1, depth]."""
-        self.constant_channels.write(b, at, 1)
+        self.constant_channels.emit_stores(b, at, 1)
         with (
             _offset(b, column) as offset,
             b.allocate("sums", INT32, (ROWS,)) as sums,
@@ -65,14 +65,14 @@ class _Thumb1Gemm:
             start = b.pointer(self.bias, group * ROWS, ROWS)
             x = b.pointer(column, 0, self.depth)
             b.evaluate(
-                microkernel_call(self.depth),
+                microkernel_name(self.depth),
                 [w, x, start, b.pointer(sums, 0, ROWS, "w"), self.depth],
             )
             with ExitStack() as stack:
                 row = stack.enter_context(b.for_("row", ROWS))
                 index = stack.enter_context(b.let("index", group * ROWS + row))
                 channel = stack.enter_context(b.let("channel", self.order.channel(b, index)))
-                finish = stack.enter_context(self.epilogue.channel(b, index))
+                finish = stack.enter_context(self.epilogue.bind_channel(b, index))
                 total = stack.enter_context(b.let("total", b.load(sums, [row]) - offset))
                 y = stack.enter_context(
                     b.view("out", b.y, at * self.outputs, (self.outputs,), access="w")
@@ -129,7 +129,7 @@ def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("pixel", op.output.elements // len(kernel)) as at,
         pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
     ):
-        gemm.run(b, column, at)
+        gemm.emit(b, column, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -143,7 +143,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("n", op.output.elements // len(weights)) as n,
         b.view("row", b.input(0), n * gemm.depth, (1, gemm.depth)) as column,
     ):
-        gemm.run(b, column, n)
+        gemm.emit(b, column, n)
 
 
 SCHEDULES = (

@@ -105,7 +105,7 @@ def unroll_factor(steps: int) -> int:
     return max(n for n in range(1, MAX_UNROLL + 1) if steps % n == 0)
 
 
-def microkernel_call(steps: int) -> str:
+def microkernel_name(steps: int) -> str:
     """Return the intrinsic's name for columns of `steps` elements."""
     return f"thumb1_8x1_{unroll_factor(steps)}"
 

@@ -89,7 +89,7 @@ def _build(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> 
         _transform_inputs(b, work)
         with b.for_("block", outputs // shape.rows) as block:
             _multiply(b, work, block)
-            with work.epilogue.shared(b) as shared:
+            with work.epilogue.bind_shared(b) as shared:
                 for row in range(shape.rows):
                     _finish(b, work, at, block * shape.rows + row, row, shared)
 
@@ -162,7 +162,7 @@ def _finish(
 ) -> None:
     """Y = A' M A of each tile of one output channel, requantized."""
     with ExitStack() as stack:
-        finish = stack.enter_context(work.epilogue.channel(b, channel, 0, shared))
+        finish = stack.enter_context(work.epilogue.bind_channel(b, channel, 0, shared))
         bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
         store_output_tiles(b, work.m, bias, at, channel, row * TILES, finish)
 
