@@ -1,8 +1,8 @@
 """Seeded synthetic networks as memory planning problems: four families of graphs, and intervals.
 
 A network is a list of tensors in the order of the operators that write them, each with the tensors
-that its operator reads. A tensor lives from its operator to the last one that reads it, both
-included. All of it is drawn from `random.Random(seed)`: a name and a seed say which problem it is.
+that its operator reads. A tensor lives from its operator to its last reader, both included. A name
+and a seed identify a problem.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Net:
         self.last_use: list[int] = []
 
     def add(self, size_bytes: int, *inputs: int) -> int:
-        """One operator; returns the number of the tensor it writes."""
+        """Add an operator; return the number of the tensor that it writes."""
         number = len(self.sizes)
         self.sizes.append(max(1, size_bytes))
         self.last_use.append(number)
@@ -44,7 +44,7 @@ class Net:
         return number
 
     def problem(self, count: int) -> PlanningProblem:
-        """The first `count` tensors."""
+        """Return the first `count` tensors as a problem."""
         return problem_of(
             [
                 (size, number, min(last, count - 1) + 1)
@@ -56,7 +56,7 @@ class Net:
 
 
 def problem_of(rows: list[tuple[int, int, int]]) -> PlanningProblem:
-    """Buffers of (bytes, first moment, end), all in one unlimited pool."""
+    """Return buffers of (bytes, start, end) in one unlimited pool."""
     buffers = tuple(
         BufferInfo(f"t{number}", size, ALIGNMENT, (LiveRange(first, end),), "activation", ("sram",))
         for number, (size, first, end) in enumerate(rows)
@@ -65,7 +65,7 @@ def problem_of(rows: list[tuple[int, int, int]]) -> PlanningProblem:
 
 
 def inception(rng: random.Random, count: int) -> PlanningProblem:
-    """Modules of parallel branches, 1 to 4 convolutions long, joined by a concatenation."""
+    """Generate modules of parallel branches that a concatenation joins."""
     net = Net(rng)
     side, joined = rng.choice([24, 32, 48]), 0
     net.add(side * side * 3)
@@ -84,7 +84,7 @@ def inception(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def nasnet(rng: random.Random, count: int) -> PlanningProblem:
-    """Cells of five sums of two earlier tensors; a cell reads the two cells before it."""
+    """Generate cells of five sums of two earlier tensors; a cell reads the two cells before it."""
     net = Net(rng)
     side, channels = 32, 16
     before = net.add(side * side * channels)
@@ -102,7 +102,7 @@ def nasnet(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def randwired(rng: random.Random, count: int) -> PlanningProblem:
-    """Each operator reads one to three tensors out of the latest dozen, near ones more often."""
+    """Generate operators that read one to three of the latest dozen tensors."""
     net = Net(rng)
     net.add(32 * 32 * 8)
     while len(net.sizes) < count:
@@ -117,19 +117,19 @@ def randwired(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def unet(rng: random.Random, count: int) -> PlanningProblem:
-    """Down and up again, over and over, with a shortcut at each level."""
+    """Generate repeated encoders and decoders with a shortcut at each level."""
     net = Net(rng)
     levels = rng.randrange(2, 6)
     tensor = net.add(64 * 64 * 3)
     while len(net.sizes) < count:
-        side, channels, kept = 64, 8, []
+        side, channels, remaining = 64, 8, []
         for _ in range(levels):
             for _ in range(rng.randrange(1, 4)):
                 tensor = net.add(side * side * channels, tensor)
-            kept.append((tensor, side * side * channels))
+            remaining.append((tensor, side * side * channels))
             side, channels = side // 2, channels * 2
             tensor = net.add(side * side * channels, tensor)
-        for shortcut, area in reversed(kept):
+        for shortcut, area in reversed(remaining):
             tensor = net.add(area, tensor)
             tensor = net.add(2 * area, tensor, shortcut)
             tensor = net.add(area, tensor)
@@ -137,7 +137,7 @@ def unet(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def intervals(rng: random.Random, count: int) -> PlanningProblem:
-    """No network: lives of random beginning and length, ten deep on the average."""
+    """Generate live ranges of random start and length, on average ten at a time."""
     rows = []
     for _ in range(count):
         first = rng.randrange(count)
@@ -153,20 +153,20 @@ FAMILIES: Mapping[str, Callable[[random.Random, int], PlanningProblem]] = Mappin
 
 
 def small_graph(family: str, seed: int) -> PlanningProblem:
-    """One of the forty graphs of a family, of 12 to 80 tensors."""
+    """Return one of the forty graphs of a family, with 12 to 80 tensors."""
     rng = random.Random(f"{family} {seed}")
     return FAMILIES[family](rng, rng.randint(*PLAIN_NODES))
 
 
 def small_graphs() -> Iterator[tuple[str, PlanningProblem]]:
-    """All 160 of them, with names."""
+    """Yield all 160 small graphs with names."""
     for family in FAMILIES:
         for seed in range(PLAIN_SEEDS):
             yield f"{family} {seed}", small_graph(family, seed)
 
 
 def large_graphs(sizes: tuple[int, ...] = LARGE_NODES) -> Iterator[tuple[str, PlanningProblem]]:
-    """Every family and the intervals at each of `sizes`: 25 problems."""
+    """Yield every family and the intervals at each of `sizes`: 25 problems."""
     for count in sizes:
         for family, make in {**FAMILIES, "intervals": intervals}.items():
             name = f"{family} of {count}"

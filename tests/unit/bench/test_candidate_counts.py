@@ -1,9 +1,8 @@
-"""The kernels that `--optimize speed` takes, among all that are offered, by exact counts.
+"""Kernels chosen with `--optimize speed` compared with all candidates by exact counts.
 
-Cycles are modelled: the table of the core, applied to what ran. What was taken is counted among
-the others and in the model's own image, where layers may share it; the better figure counts. The
-choice was made by predictions, which are a few percent off; no layer may miss the best kernel by
-more than LAYER_LOSS.
+Cycles are modelled: the core's table applied to the executed instructions. A chosen kernel is
+counted among the candidates and in the model's own image, where layers may share it; the better
+count is used. Predictions are a few percent off, so a layer may miss the best kernel by LAYER_LOSS.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.qemu
 
 
 def cycles_offered(compiled: Compilation) -> Mapping[int, Mapping[str, int]]:
-    """Modelled cycles of every schedule that is offered, by operator index."""
+    """Return the modelled cycles of every candidate by operator index."""
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
         if step.name == "lower-select":
@@ -50,42 +49,42 @@ def cycles_offered(compiled: Compilation) -> Mapping[int, Mapping[str, int]]:
     assert isinstance(entry, Function)
     indices = [int(row["index"]) for row in compiled.metadata["operators"]]
     calls = [make_op_call(entry.body[index], module) for index in indices]
-    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    result: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for item, share in count_candidates(enumerate_candidates(calls, BOARD, "speed"), BOARD):
         assert share.cycles is not None
-        found[indices[item.layer]][item.schedule] = share.cycles
-    return found
+        result[indices[item.layer]][item.schedule] = share.cycles
+    return result
 
 
 def check_choice(path: Path) -> None:
-    """The schedules that are taken against the best of those offered."""
+    """Compare the chosen schedules with the best candidates."""
     compiled = compile_for(load_model(path), BOARD, optimize="speed")
     try:
         offered = cycles_offered(compiled)
         shares = measure_instructions(compiled).operators
     except ToolMissingError as missing:
         pytest.skip(str(missing))
-    taken = {int(row["index"]): str(row["schedule"]) for row in compiled.metadata["operators"]}
+    chosen = {int(row["index"]): str(row["schedule"]) for row in compiled.metadata["operators"]}
     assert any(len(schedules) > 1 for schedules in offered.values())
-    assert all(schedule in offered[index] for index, schedule in taken.items())
+    assert all(schedule in offered[index] for index, schedule in chosen.items())
     cycles = {
         index: min(shares[index].cycles or 0, offered[index][schedule])
-        for index, schedule in taken.items()
+        for index, schedule in chosen.items()
     }
-    best = {index: min(offered[index].values()) for index in taken}
-    losses = {index: round(cycles[index] / best[index] - 1, 3) for index in taken}
+    best = {index: min(offered[index].values()) for index in chosen}
+    losses = {index: round(cycles[index] / best[index] - 1, 3) for index in chosen}
     assert {index: loss for index, loss in losses.items() if loss > LAYER_LOSS} == {}
     assert sum(cycles.values()) <= (1 + MODEL_LOSS) * sum(best.values())
 
 
-def test_the_kernels_of_a_small_model_are_about_the_best(digits_path: Path) -> None:
+def test_chosen_kernels_of_a_small_model_are_nearly_the_best(digits_path: Path) -> None:
     check_choice(digits_path)
 
 
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
-def test_the_kernels_of_a_model_are_about_the_best(
+def test_chosen_kernels_of_a_model_are_nearly_the_best(
     name: str, model_path: Callable[[str], Path]
 ) -> None:
     check_choice(model_path(name))

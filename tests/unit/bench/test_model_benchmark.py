@@ -1,4 +1,4 @@
-"""A row for each model and board, also where there is nothing to measure."""
+"""Every model and board has a row, also if nothing can be measured."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_the_ratio_compares_instructions_only():
 
 
 @pytest.mark.models
-def test_a_model_that_does_not_fit_gives_a_row_that_says_so(model_path):
+def test_row_of_a_model_that_does_not_fit_has_the_problem(model_path):
     (row,) = measure_models([model_path("ad01_int8.tflite")], ["microbit"], read_peers())
     assert row.count is None
     assert "does not fit" in row.problem

@@ -1,4 +1,4 @@
-"""The peers' figures are read as they stand, each with how it was obtained."""
+"""The figures of peers are read with their origin."""
 
 from pathlib import Path
 
@@ -8,17 +8,17 @@ from firmwright.base.errors import UsageError
 from firmwright.bench.peer_figures import REFERENCE_PEER, find_figure, read_peers
 
 
-def test_every_figure_of_the_project_says_how_it_was_obtained():
+def test_every_peer_figure_has_its_origin():
     figures = read_peers()
     assert figures
     assert all(figure.obtained and figure.unit and figure.value >= 0 for figure in figures)
 
 
-def test_the_rivals_figure_is_found_by_model_core_and_metric():
+def test_peer_figure_is_found_by_model_core_and_metric():
     figures = read_peers()
-    known = {"model": "kws_ref_model.tflite", "core": "cortex-m4"}
-    assert find_figure(figures, metric="instructions", **known) == 7226571
-    assert find_figure(figures, metric="nonsense", **known) is None
+    expected_entries = {"model": "kws_ref_model.tflite", "core": "cortex-m4"}
+    assert find_figure(figures, metric="instructions", **expected_entries) == 7226571
+    assert find_figure(figures, metric="nonsense", **expected_entries) is None
     assert any(figure.peer == REFERENCE_PEER for figure in figures)
 
 

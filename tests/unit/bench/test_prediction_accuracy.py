@@ -1,4 +1,4 @@
-"""The cost model stays close to what runs, layer by layer."""
+"""The cost model is close to executed counts, layer by layer."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -32,8 +32,8 @@ WORST_ERROR = 0.25
 
 def test_errors_are_relative_to_the_count():
     rows = [
-        Prediction("m", "b", index, "conv2d", "default", said, 100)
-        for index, said in enumerate((90, 105, 130))
+        Prediction("m", "b", index, "conv2d", "default", error, 100)
+        for index, error in enumerate((90, 105, 130))
     ]
     assert [round(row.error, 2) for row in rows] == [-0.1, 0.05, 0.3]
     assert median_error(rows) == pytest.approx(0.1)
@@ -61,9 +61,7 @@ def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
         pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
     ],
 )
-def test_each_layer_takes_about_what_was_predicted(
-    board: str, deep: bool, model_path: Callable[[str], Path]
-):
+def test_predictions_are_close_to_counts(board: str, deep: bool, model_path: Callable[[str], Path]):
     models = ON_MICROBIT if board == "microbit" else MODELS
     models = models if deep else models[:1]
     try:
@@ -77,15 +75,15 @@ def test_each_layer_takes_about_what_was_predicted(
 
 
 @pytest.mark.qemu
-def test_schedules_that_no_choice_takes_are_counted_too():
+def test_all_schedules_are_counted():
     drawn = [
         call for call in islice(generate_layers(3), 11) if call.op in ("add", "fully_connected")
     ]
     try:
-        found = list(count_candidates(enumerate_candidates(drawn, "mps2-an386"), "mps2-an386"))
+        result = list(count_candidates(enumerate_candidates(drawn, "mps2-an386"), "mps2-an386"))
     except ToolMissingError as missing:
         pytest.skip(str(missing))
-    assert {item.schedule for item, _ in found} >= {"default", "dsp.add.table"}
-    for item, share in found:
+    assert {item.schedule for item, _ in result} >= {"default", "dsp.add.table"}
+    for item, share in result:
         assert share.instructions > item.call.output.elements
         assert share.cycles is not None

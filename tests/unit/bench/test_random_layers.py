@@ -1,4 +1,4 @@
-"""Drawn layers are the same from run to run, are sound, and fit what they are drawn for."""
+"""Random layers are reproducible, valid, and small."""
 
 from itertools import islice
 
@@ -13,7 +13,7 @@ def test_a_seed_always_gives_the_same_layers():
     assert first != list(islice(generate_layers(6), 22))
 
 
-def test_drawn_layers_are_sound_and_small():
+def test_random_layers_are_valid_and_small():
     drawn = list(islice(generate_layers(1), 110))
     for call in drawn:
         assert op_table()[call.op].infer(call) == call.outputs, call.op
@@ -22,13 +22,13 @@ def test_drawn_layers_are_sound_and_small():
     assert any(call.output.shape[1] == 1 for call in drawn if call.op == "conv2d")
 
 
-def test_every_schedule_of_a_layer_is_a_candidate_with_names_of_its_own():
-    found = list(enumerate_candidates(islice(generate_layers(2), 4), "mps2-an386"))
-    assert {item.layer for item in found} == {0, 1, 2, 3}
-    names = [item.alternative.function.name for item in found]
+def test_every_schedule_is_a_candidate_with_a_unique_name():
+    result = list(enumerate_candidates(islice(generate_layers(2), 4), "mps2-an386"))
+    assert {item.layer for item in result} == {0, 1, 2, 3}
+    names = [item.alternative.function.name for item in result]
     assert len(set(names)) == len(names)
-    constants = [name for item in found for name in item.alternative.constants]
+    constants = [name for item in result for name in item.alternative.constants]
     assert len(set(constants)) == len(constants)
-    first = [item.schedule for item in found if item.layer == 0]
+    first = [item.schedule for item in result if item.layer == 0]
     assert "default" in first
     assert any(schedule.startswith("dsp.conv2d.im2col") for schedule in first)

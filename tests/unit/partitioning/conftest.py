@@ -1,4 +1,4 @@
-"""Packages of backends as a user would install them: a folder of site-packages, no network."""
+"""Packages of backends as a user installs them: a site-packages folder, without network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "adding-an-accelerator.md"
 
 @pytest.fixture
 def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Remove the backends that a test registers."""
     monkeypatch.setattr(BACKENDS, "_known", {})
 
 
@@ -27,7 +27,7 @@ Install = Callable[[str, str, dict[str, str]], None]
 
 @pytest.fixture
 def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Writes a package with an entry point, as an installer leaves it."""
+    """Write a package with an entry point like an installer."""
     site = tmp_path / "site"
 
     def installed(name: str, entry: str, files: dict[str, str]) -> None:
@@ -50,7 +50,7 @@ def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def npu1(install: Install) -> None:
-    """The package of docs/adding-an-accelerator.md, word for word."""
+    """The package of docs/adding-an-accelerator.md."""
     blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     toml, python, header, source = (text for kind, text in blocks if kind != "text")
     entry = re.search(r'^npu1 = "(.*)"$', toml, re.MULTILINE)

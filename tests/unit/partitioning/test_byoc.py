@@ -1,4 +1,4 @@
-"""What patterns match, how regions grow, and what the functions that are cut out look like."""
+"""Matches of patterns, growth of regions, and the functions that are cut out."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ pytestmark = pytest.mark.usefixtures("no_backends")
 
 
 def partitioned(module: IRModule, *toys: Toy, names: str = "") -> IRModule:
-    """`module` after partitioning: verified, and of the same meaning."""
+    """Partition `module` and check that it is valid and equivalent."""
     for toy in toys:
         BACKENDS.register(toy)
     targets = parse_targets(names or ",".join(toy.name for toy in toys))
     named = {f"t{i}": target for i, target in enumerate(targets)}
     module = replace(module, targets=named)
-    found = partition_module(module, PassTimer())
-    for function in found.functions.values():
+    result = partition_module(module, PassTimer())
+    for function in result.functions.values():
         assert isinstance(function, Function)
-        verify_graph(function, found, op_table())
+        verify_graph(function, result, op_table())
     rng = np.random.Generator(np.random.PCG64(1))
-    given = {n: rng.normal(size=(1, 2, 2, 3)).astype(np.float32) for n in ("x", "z")}
-    before, after = (evaluate_graph(m, given, op_table(), {}) for m in (module, found))
+    inputs = {n: rng.normal(size=(1, 2, 2, 3)).astype(np.float32) for n in ("x", "z")}
+    before, after = (evaluate_graph(m, inputs, op_table(), {}) for m in (module, result))
     for value in module.functions["main"].results:  # type: ignore[union-attr]  # a graph
         assert np.array_equal(before[value.name], after[value.name])
-    return found
+    return result
 
 
 def shape_of(module: IRModule) -> dict[str, list[str]]:
-    """The operators that each function calls."""
+    """Return the operators that each function calls."""
     return {
         name: [call.op for call in func.body]
         for name, func in module.functions.items()
@@ -56,7 +56,7 @@ x, y = wildcard(), wildcard()
 RELU_AFTER_ADD = op("add", x, y).optional(lambda inner: op("relu", inner))
 
 
-def test_an_optional_part_is_taken_where_it_follows():
+def test_optional_pattern_is_matched_if_present():
     module = chain(("add", "x z", "a"), ("relu", "a", "b"), ("add", "b z", "c"))
     assert shape_of(partitioned(module, Toy({"sum": RELU_AFTER_ADD}))) == {
         "main": ["@t0_add_relu_0", "@t0_add_0"],
@@ -65,7 +65,7 @@ def test_an_optional_part_is_taken_where_it_follows():
     }
 
 
-def test_a_value_that_is_read_outside_of_a_match_cannot_be_inside():
+def test_value_read_outside_of_a_match_is_not_inside():
     module = chain(("add", "x z", "a"), ("relu", "a", "b"), ("mul", "a b", "c"))
     assert shape_of(partitioned(module, Toy({"sum": RELU_AFTER_ADD})))["main"] == [
         "@t0_add_0",
@@ -89,13 +89,13 @@ def test_a_value_that_is_read_outside_of_a_match_cannot_be_inside():
         (op("mul", axis=1), "x a", False),
     ],
 )
-def test_a_pattern_matches_what_it_says(pattern: Pattern, calls: str, *, taken: bool):
+def test_pattern_matches_its_operators(pattern: Pattern, calls: str, *, taken: bool):
     module = chain(("logistic", "x", "a"), ("mul", calls, "b"))
     found = partitioned(module, Toy({"it": pattern}))
     assert (len(found.functions) > 1) == taken
 
 
-def test_entries_are_tried_in_order_and_predicates_have_the_last_word():
+def test_entries_are_tried_in_order_and_predicates_can_reject():
     module = chain(("add", "x z", "a"), ("relu", "a", "b"))
     seen = []
 
@@ -104,12 +104,12 @@ def test_entries_are_tried_in_order_and_predicates_have_the_last_word():
         return False
 
     toy = Toy({"both": RELU_AFTER_ADD, "sum": op("add")}, predicates={"both": judge})
-    found = partitioned(module, toy)
+    result = partitioned(module, toy)
     assert seen == [(["add", "relu"], "toy", "1"), (["add"], "toy", "1")]
-    assert found.functions["t0_add_0"].attrs["composite"] == "toy.sum"
+    assert result.functions["t0_add_0"].attrs["composite"] == "toy.sum"
 
 
-def test_the_first_target_named_has_the_first_choice():
+def test_first_target_has_precedence():
     module = chain(("add", "x z", "a"), ("relu", "a", "b"))
     one, two = Toy({"r": op("relu")}, name="one"), Toy({"s": RELU_AFTER_ADD}, name="two")
     assert shape_of(partitioned(module, one, two))["main"] == ["@t1_add_0", "@t0_relu_0"]
@@ -123,17 +123,17 @@ DIAMOND = (("relu", "x", "a"), ("tanh", "a", "b"), ("add", "a z", "c"), ("add", 
 
 def test_regions_are_merged_as_far_as_they_stay_convex():
     toy = Toy({"sum": op("add"), "relu": op("relu")}, merge_regions=True)
-    found = partitioned(chain(*DIAMOND), toy)
-    # a and d may not be one region: tanh, which stays, lies between them. c is better off with d:
-    # with a, which tanh reads too, there would be one result more.
-    assert shape_of(found) == {
+    result = partitioned(chain(*DIAMOND), toy)
+    # a and d cannot be one region, as tanh is between them. c is better merged with d:
+    # with a, which tanh reads too, there would be an additional result.
+    assert shape_of(result) == {
         "main": ["@t0_relu_0", "tanh", "@t0_add_add_0"],
         "t0_relu_0": ["relu"],
         "t0_add_0": ["add"],
         "t0_add_1": ["add"],
         "t0_add_add_0": ["@t0_add_0", "@t0_add_1"],
     }
-    assert "composite" not in found.functions["t0_add_add_0"].attrs
+    assert "composite" not in result.functions["t0_add_add_0"].attrs
     apart = partitioned(chain(*DIAMOND), Toy({"sum": op("add"), "relu": op("relu")}))
     assert len(shape_of(apart)["main"]) == 4
 
@@ -150,8 +150,8 @@ def test_no_other_way_to_merge_has_fewer_boundaries(seed: int):
     assert isinstance(main, Function)
     groups = [CallGroup((i,), "own" if c.op == "add" else "") for i, c in enumerate(main.body)]
     mine = [group for group in groups if group.target]
-    found = merge_regions(main, groups, {"own"})
-    assert len(sort_topologically(main, found)) == len(found)
+    result = merge_regions(main, groups, {"own"})
+    assert len(sort_topologically(main, result)) == len(result)
     rest = [group for group in groups if not group.target]
     possible = [
         boundaries(main, way)
@@ -159,11 +159,11 @@ def test_no_other_way_to_merge_has_fewer_boundaries(seed: int):
         if all(hangs_together(main, region) for region in way)
         and len(sort_topologically(main, [*rest, *way])) == len(rest) + len(way)
     ]
-    assert boundaries(main, [g for g in found if g.target]) == min(possible)
+    assert boundaries(main, [g for g in result if g.target]) == min(possible)
 
 
 def divisions(groups: list[CallGroup]) -> list[list[CallGroup]]:
-    """Every division of groups into regions."""
+    """Yield every division of groups into regions."""
     ways: list[list[CallGroup]] = [[]]
     for group in groups:
         ways = [
@@ -178,7 +178,7 @@ def divisions(groups: list[CallGroup]) -> list[list[CallGroup]]:
 
 
 def hangs_together(main: Function, region: CallGroup) -> bool:
-    """Whether tensors lead from each call of it to each other, either way along them."""
+    """Return whether the calls are connected by tensors."""
     maker = {v.name: i for i, call in enumerate(main.body) for v in call.outputs}
     reached, new = {region.calls[0]}, True
     while new:
@@ -190,21 +190,21 @@ def hangs_together(main: Function, region: CallGroup) -> bool:
 
 
 def boundaries(main: Function, regions: list[CallGroup]) -> int:
-    """Parameters and results, counted tensor by tensor."""
+    """Return the number of parameters and results, counted tensor by tensor."""
     where = {i: n for n, region in enumerate(regions) for i in region.calls}
     maker = {v.name: i for i, call in enumerate(main.body) for v in call.outputs}
     results = {value.name for value in main.results}
-    taken, given = set(), {(where[maker[n]], n) for n in results if maker[n] in where}
+    chosen, inputs = set(), {(where[maker[n]], n) for n in results if maker[n] in where}
     for i, call in enumerate(main.body):
         for value in call.variables:
             source = where.get(maker.get(value.name, -1))
             if source is None or source != where.get(i):
-                taken |= {(where[i], value.name)} if i in where else set()
-                given |= {(source, value.name)} if source is not None else set()
-    return len(taken) + len(given)
+                chosen |= {(where[i], value.name)} if i in where else set()
+                inputs |= {(source, value.name)} if source is not None else set()
+    return len(chosen) + len(inputs)
 
 
-def test_two_regions_that_would_wait_for_each_other_are_not_made():
+def test_regions_never_depend_on_each_other():
     calls = (
         ("relu", "x", "a1"), ("tanh", "z", "b1"), ("add", "a1 b1", "a2"), ("mul", "b1 a1", "b2"),
     )  # fmt: skip
@@ -212,8 +212,8 @@ def test_two_regions_that_would_wait_for_each_other_are_not_made():
         Toy({"r": op("relu"), "a": op("add")}, name="one", merge_regions=True),
         Toy({"t": op("tanh"), "m": op("mul")}, name="two", merge_regions=True),
     ]
-    found = shape_of(partitioned(chain(*calls), *toys))["main"]
-    assert len(found) == 3  # one pair is merged, the other cannot be
+    result = shape_of(partitioned(chain(*calls), *toys))["main"]
+    assert len(result) == 3  # one pair is merged, the other cannot be
 
 
 def test_names_do_not_depend_on_other_operators():
@@ -224,7 +224,7 @@ def test_names_do_not_depend_on_other_operators():
     assert names == {name for name in partitioned(other, toy).functions if "add" in name}
 
 
-def test_a_pass_may_give_single_calls_to_a_backend():
+def test_pass_can_annotate_single_calls():
     def annotate(module: IRModule) -> IRModule:
         main = module.functions["main"]
         assert isinstance(main, Function)
@@ -233,12 +233,12 @@ def test_a_pass_may_give_single_calls_to_a_backend():
 
     phases = {"pre_partition": (Pass("annotate", annotate),)}
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
-    found = partitioned(module, Toy({"mul": op("mul")}, own_phases=phases))
-    assert shape_of(found)["main"] == ["add", "@t0_tanh_0"]
-    assert "composite" not in found.functions["t0_tanh_0"].attrs
+    result = partitioned(module, Toy({"mul": op("mul")}, own_phases=phases))
+    assert shape_of(result)["main"] == ["add", "@t0_tanh_0"]
+    assert "composite" not in result.functions["t0_tanh_0"].attrs
 
 
-def test_what_carries_a_target_is_left_alone():
+def test_functions_with_a_target_are_unchanged():
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     once = partitioned(module, Toy({"sum": op("add")}))
     again = partition_module(replace(once, attrs={"entry": "main"}), PassTimer())
@@ -255,12 +255,12 @@ def test_what_carries_a_target_is_left_alone():
         ({"it": wildcard()}, "backend toy: the pattern toy.it covers no operator"),
     ],
 )
-def test_a_table_that_cannot_be_right_is_refused_when_it_is_registered(entries, said):
+def test_invalid_pattern_table_is_rejected_at_registration(entries, said):
     with pytest.raises(UsageError, match=said):
         BACKENDS.register(Toy(entries))
     assert "toy" not in BACKENDS.all()
 
 
-def test_an_unknown_operator_is_answered_with_the_nearest():
+def test_error_for_an_unknown_operator_suggests_the_nearest():
     with pytest.raises(UsageError, match=r"Try: conv2d; `firmwright ops` lists them\."):
         BACKENDS.register(Toy({"it": op("conv2")}))

@@ -1,4 +1,4 @@
-"""The search for a partition: what is chosen of given costs, and how a result is applied."""
+"""The search for a partition with given costs, and how a result is applied."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def owners(program) -> list[str]:
     return [part.group.target for part in program.parts]
 
 
-def test_the_least_sum_is_taken_and_an_operator_stays_where_it_is_cheaper():
+def test_cheapest_partition_is_chosen():
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((0, 1), "one", 15), candidate((0,), "one", 8), candidate((2,), "two", 11)]
     (best,) = search_partitions(function_of(CHAIN), offers, free)
     assert (owners(best), best.count) == (["one", ""], 25)
 
 
-def test_what_a_tensor_costs_on_its_way_counts_once_at_each_border():
+def test_transfer_cost_counts_once_per_border():
     moved = []
 
     def transfer(source: str, to: str, size_bytes: int) -> int:
@@ -72,19 +72,19 @@ def test_what_a_tensor_costs_on_its_way_counts_once_at_each_border():
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((i,), "one", 8) for i in range(3)]
     (best,) = search_partitions(function_of(CHAIN), offers, transfer)
-    # Two inputs go over and a result comes back: 9, more than the 6 that three operators save.
+    # Two inputs and a result are transferred: 9, more than the 6 that three operators save.
     assert (owners(best), best.count) == (["", "", ""], 30)
     assert set(moved) == {("", "one", 48), ("one", "", 48)}
 
 
-def test_programs_with_less_memory_are_kept_beside_faster_ones():
+def test_slower_programs_with_less_memory_are_kept():
     offers = [candidate((i,), "", 10) for i in range(3)] + [candidate((1,), "one", 2, 1000)]
     fast, small = search_partitions(function_of(CHAIN), offers, free)
     assert (fast.count, small.count) == (22, 30)
     assert fast.peak_bytes - small.peak_bytes > 800
 
 
-def test_where_a_cost_is_unknown_the_order_of_preference_holds():
+def test_unknown_costs_fall_back_to_the_order_of_preference():
     preferred = [CallGroup((0, 1), "one"), CallGroup((2,))]
     offers = [candidate((i,), "", 1) for i in range(3)]
     offers += [
@@ -97,7 +97,7 @@ def test_where_a_cost_is_unknown_the_order_of_preference_holds():
     assert owners(best) == ["one", ""]
 
 
-def test_what_failed_is_not_taken_and_a_call_without_any_part_is_named():
+def test_failed_candidates_are_dropped_and_uncovered_calls_reported():
     failed = PartitionCandidate(
         CallGroup((1,), "one"), RegionCost("failed", reason="it does not build")
     )
@@ -107,7 +107,7 @@ def test_what_failed_is_not_taken_and_a_call_without_any_part_is_named():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_cover_is_cheaper_than_the_search_says(seed: int):
+def test_search_finds_the_cheapest_cover(seed: int):
     rng = np.random.Generator(np.random.PCG64(seed))
     names = ["x", "z"]
     calls = []
@@ -125,16 +125,16 @@ def test_no_cover_is_cheaper_than_the_search_says(seed: int):
 
     best = search_partitions(function, offers, transfer)[0]
     whole = [
-        found
+        result
         for size in range(3, 7)
-        for found in combinations(offers, size)
-        if sorted(i for part in found for i in part.group.calls) == list(range(6))
+        for result in combinations(offers, size)
+        if sorted(i for part in result for i in part.group.calls) == list(range(6))
     ]
-    assert best.count == min(cost_of(function, found, transfer) for found in whole)
+    assert best.count == min(cost_of(function, result, transfer) for result in whole)
 
 
 def cost_of(function: Function, parts, transfer) -> int:
-    """What a cover costs, tensor by tensor."""
+    """Return the cost of a cover, tensor by tensor."""
     where = {i: part.group for part in parts for i in part.group.calls}
     maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
     total = sum(part.cost.count for part in parts)
@@ -175,8 +175,8 @@ def a_result(module: IRModule) -> str:
 
 def eager_of(module: IRModule) -> list[CallGroup]:
     function = function_of(module)
-    found = with_unmatched(function, greedy_cover(function, module, active_backends(module)))
-    return sorted(found, key=lambda group: group.calls)
+    result = with_unmatched(function, greedy_cover(function, module, active_backends(module)))
+    return sorted(result, key=lambda group: group.calls)
 
 
 def test_a_result_is_text_that_can_be_edited_and_applied():
@@ -187,18 +187,18 @@ def test_a_result_is_text_that_can_be_edited_and_applied():
     again = partition_module(module, PassTimer(), make_strategy(parts, "it.json"))
     assert again == partition_module(module, PassTimer())
     edited = read_partition(text.replace('"target": "two"', '"target": "cpu"', 1), "it.json")
-    found = partition_module(module, PassTimer(), make_strategy(edited, "it.json"))
-    assert [call.op for call in function_of(found).body] == ["@one_add_relu_0", "tanh"]
-    assert '"makes": [\n            "a"\n          ]' in text  # what else would take that call
+    result = partition_module(module, PassTimer(), make_strategy(edited, "it.json"))
+    assert [call.op for call in function_of(result).body] == ["@one_add_relu_0", "tanh"]
+    assert '"makes": [\n            "a"\n          ]' in text  # the alternatives for that call
 
 
-def test_a_result_that_cannot_be_is_refused_with_what_is_wrong():
+def test_invalid_results_are_rejected():
     module = with_toys()
     text = a_result(module)
     wrong = read_partition(text.replace('"target": "two"', '"target": "one"', 1), "it.json")
-    with pytest.raises(UsageError) as said:
+    with pytest.raises(UsageError) as error:
         partition_module(module, PassTimer(), make_strategy(wrong, "it.json"))
-    assert str(said.value) == (
+    assert str(error.value) == (
         "it.json: one does not take c as one part. "
         "Try: a target of the part's alternatives, or cpu."
     )
@@ -206,5 +206,5 @@ def test_a_result_that_cannot_be_is_refused_with_what_is_wrong():
     with pytest.raises(UsageError, match=r"it\.json: two parts have the tensor a\."):
         partition_module(module, PassTimer(), make_strategy([first, first], "it.json"))
     for broken in ("{}", '{"schema": 2, "parts": []}', "[1]", "no"):
-        with pytest.raises(UsageError, match=r"it\.json: this is no result of a search"):
+        with pytest.raises(UsageError, match=r"it\.json: this is not a partition result"):
             read_partition(broken, "it.json")

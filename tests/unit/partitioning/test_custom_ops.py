@@ -1,4 +1,4 @@
-"""Operators of the user's own: claimed, imported, compiled with their C, verified."""
+"""Custom operators: registered, imported, compiled with their C, and verified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_backends")
 
 @pytest.fixture(autouse=True)
 def _no_claims() -> None:
-    """What a test claims is free again after it."""
+    """Remove the operators that a test registers."""
     CUSTOM_OPS._ops.clear()
 
 
@@ -47,7 +47,7 @@ def ours(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A relu, two PairMax, a relu."""
+    """Return a model of a relu, two PairMax, and a relu."""
     file = ModelFile()
     graph = file.graph("main")
     kind = ("int8", (1, 16), 0.5, -3)
@@ -64,16 +64,16 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_operator_that_nobody_claims_is_unsupported_as_ever(model: Path):
-    with pytest.raises(UnsupportedError) as said:
+def test_unregistered_operator_is_unsupported(model: Path):
+    with pytest.raises(UnsupportedError) as error:
         load_model(model)
-    assert [(i.op, i.why) for i in said.value.items] == [
+    assert [(i.op, i.why) for i in error.value.items] == [
         ("custom:PairMax", "this operator is not supported")
     ] * 2
     assert len(inspect_model(model).unsupported) == 2
 
 
-def test_a_claimed_one_keeps_its_name_and_bytes(model: Path, ours: Path):
+def test_registered_operator_keeps_its_name_and_attributes(model: Path, ours: Path):
     load_custom_ops(ours)
     entry = load_model(model).module.entry
     assert isinstance(entry, Function)
@@ -83,7 +83,7 @@ def test_a_claimed_one_keeps_its_name_and_bytes(model: Path, ours: Path):
     assert first.attrs["data"] != second.attrs["data"]
 
 
-def test_its_c_is_called_and_part_of_the_project(model: Path, ours: Path, tmp_path: Path):
+def test_c_of_a_custom_operator_is_part_of_the_project(model: Path, ours: Path, tmp_path: Path):
     load_custom_ops(ours)
     straight = compile_for(load_model(model), board="mps2-an386")
     assert "backend/custom/pair_max.c" in straight.tree.files
@@ -100,13 +100,13 @@ def test_its_c_is_called_and_part_of_the_project(model: Path, ours: Path, tmp_pa
 
 
 @pytest.mark.qemu
-def test_it_runs_in_qemu_and_is_verified(
+def test_custom_operator_is_verified_in_qemu(
     model: Path, ours: Path, capfd: pytest.CaptureFixture[str]
 ):
     words = ["verify", str(model), "--board", "mps2-an386", "--custom-op", str(ours), "--json"]
     assert main([*words, "--samples", "4"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert (found["mismatches"], found["reference"]) == (0, "firmwright numpy references")
+    result = json.loads(capfd.readouterr().out)
+    assert (result["mismatches"], result["reference"]) == (0, "firmwright numpy references")
 
 
 def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path)
     assert "pick(x, y, 4);" in compiled.tree.files["model/net.c"]
 
 
-def test_a_backend_may_claim_one_by_a_pattern(model: Path):
+def test_backend_pattern_can_cover_a_custom_operator(model: Path):
     toy = Toy({"pairs": custom_op("PairMax", wildcard())})
     BACKENDS.register(toy)
     module = partition(load_model(model), "toy").module

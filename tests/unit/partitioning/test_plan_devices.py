@@ -1,4 +1,4 @@
-"""Devices and scopes: who sees what, the fewest copies, constants that stay, contradictions."""
+"""Devices and scopes: visible pools, the fewest copies, private constants, contradictions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ POOLS = (PoolInfo("sram"), PoolInfo("npu_sram"))
 
 @dataclass(eq=False)
 class Engine(Toy):
-    """A stand-in for an accelerator with memory of its own, which another one may share."""
+    """An accelerator with private memory that another one may share."""
 
     entries: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""
@@ -43,7 +43,7 @@ class Engine(Toy):
 
 
 def engines() -> str:
-    """Two that see one private pool: sums are the first one's, products the second one's."""
+    """Two engines with a common private pool: one for sums, one for products."""
     BACKENDS.register(Engine({"sum": op("add")}, name="adder", device="npu0"))
 
     @dataclass(eq=False)
@@ -62,7 +62,7 @@ def compiled(module: IRModule = MODULE, **given: Any) -> Compilation:
 
 
 def copies(done: Compilation) -> int:
-    """How many tensors a run copies from memory to memory."""
+    """Return the number of tensors that a run copies between memories."""
     main = done.module.entry
     assert isinstance(main, tir.PrimFunc)
     kernels = (done.module.functions[call.callee] for call in prim_calls(main.body))
@@ -70,22 +70,22 @@ def copies(done: Compilation) -> int:
 
 
 def is_right(done: Compilation, module: IRModule) -> bool:
-    """Whether a run on the host gives what the graph says."""
+    """Return whether a run on the host equals the graph."""
     rng = np.random.Generator(np.random.PCG64(2))
     entry = module.entry
     assert isinstance(entry, Function)
     inputs = {v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in entry.params}
     with open_session(done, in_process=True) as session:
-        found = session.run(inputs)
-    said = evaluate_graph(module, inputs, op_table(), {})
-    return all(np.allclose(found[v.name], said[v.name], atol=1e-6) for v in entry.results)
+        result = session.run(inputs)
+    error = evaluate_graph(module, inputs, op_table(), {})
+    return all(np.allclose(result[v.name], error[v.name], atol=1e-6) for v in entry.results)
 
 
 @pytest.mark.host_c
-def test_an_edge_between_engines_goes_without_the_core_and_without_a_copy() -> None:
+def test_tensor_between_engines_with_common_memory_is_not_copied() -> None:
     done = compiled()
     assert is_right(done, MODULE)
-    assert copies(done) == 0, "the core sees the engines' memory as well"
+    assert copies(done) == 0, "the core can access the engines' memory"
     assert done.module.plan is not None
     places = done.module.plan.placements
     assert {places[name].pool for name in "abcz"} == {"npu_sram"}
@@ -97,7 +97,7 @@ def test_an_edge_between_engines_goes_without_the_core_and_without_a_copy() -> N
 
 
 @pytest.mark.host_c
-def test_a_tensor_that_must_lie_elsewhere_is_copied_once_for_all_its_readers() -> None:
+def test_tensor_is_copied_once_for_all_its_readers() -> None:
     module = chain(("add", "x z", "a"), ("mul", "x a", "b"), ("tanh", "x", "c"))
     done = compiled(module, device_assignments=(("x", "cpu0", "sram"),))
     assert copies(done) == 1
@@ -119,7 +119,7 @@ def with_weights() -> IRModule:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("by", ["backend", "user"])
-def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
+def test_weights_are_copied_once_before_the_first_run(by: str) -> None:
     module = with_weights()
     if by == "backend":
         done = compiled(module)
@@ -139,9 +139,9 @@ def test_weights_go_over_once_and_never_in_a_run(by: str) -> None:
     [
         (
             (("b", "cpu0", ""),),
-            "toy: the tensor b has two contradictory assignments: --assign-device b=cpu0 assigns it to "
-            "cpu0, and the partition @adder_add_0, which computes b, assigns it to npu0. "
-            "Try: omit one of the two.",
+            "toy: the tensor b has two contradictory assignments: --assign-device b=cpu0 "
+            "assigns it to cpu0, and the partition @adder_add_0, which computes b, "
+            "assigns it to npu0. Try: omit one of the two.",
         ),
         (
             (("b", "npu0", "sram"),),
@@ -184,8 +184,8 @@ def test_missing_pool_is_reported() -> None:
         compiled(pools=(PoolInfo("sram"),))
 
 
-def test_scopes_that_a_kernel_names_flow_out_to_the_graph() -> None:
-    """A PrimFunc of the module whose parameters name a scope: its arguments lie there."""
+def test_scopes_of_kernel_parameters_propagate_to_the_graph() -> None:
+    """The parameters of a PrimFunc name a scope, in which its arguments must be."""
     text = """firmwright ir 1
 module @net attrs {entry="main"}
 pool @sram {}
@@ -207,7 +207,7 @@ graph @main(%x: i8[8] quant(0.5, 0)) -> (%z) {
     assert copies(with_copy) == 1
 
 
-def test_a_backend_knows_where_the_tensors_of_a_region_lie() -> None:
+def test_regions_have_the_scopes_of_their_tensors() -> None:
     seen: list[tuple[str, ...]] = []
 
     def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:

@@ -1,4 +1,4 @@
-"""A package that writes its own C and packs weights; and modules that travel with what it wrote."""
+"""A backend that generates C and packs weights, and modules that include its output."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_it_verifies_in_qemu_with_fewer_bytes_of_constants():
     written = [f for f in squeezed.tree.files if f.startswith("backend/squeeze/")]
     assert len(written) == 3
     packed = [c for n, c in squeezed.module.constants.items() if n.endswith(".packed")]
-    taken = ("conv_2d_2/weights", "conv_2d_3/weights", "fully_connected_1/weights")
-    weights = [load_model(DIGITS).module.constants[name] for name in taken]
+    chosen = ("conv_2d_2/weights", "conv_2d_3/weights", "fully_connected_1/weights")
+    weights = [load_model(DIGITS).module.constants[name] for name in chosen]
     assert sum(c.size_bytes for c in packed) < sum(c.size_bytes for c in weights)
     assert squeezed.metadata["constants_bytes"] < plain.metadata["constants_bytes"]
 
 
 @pytest.mark.usefixtures("squeeze")
-def test_what_it_wrote_is_part_of_the_modules_text():
+def test_generated_c_is_part_of_the_module_text():
     def after(module, options_target):
         seen = {}
         compile_for(module, target=options_target, watch=lambda name, m: seen.update({name: m}))
@@ -95,7 +95,7 @@ def test_models_of_one_firmware_share_a_backends_folder():
 
 
 def compiled_elsewhere(source: bytes, archive: str) -> bytes:
-    """What a vendor's compiler makes of a region: an object, or an archive with it."""
+    """Compile a region like a vendor's compiler: to an object, or an archive with it."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "it.c").write_bytes(source)
@@ -115,8 +115,8 @@ def test_a_backend_may_bring_objects_instead_of_sources(kind: str, monkeypatch: 
 
     def as_objects(self, kernel):
         generate(self, kernel)
-        made = {name.removesuffix("c") + kind: data for name, data in kernel.files.items()}
-        kernel.files = {name: compiled_elsewhere(data, kind) for name, data in made.items()}
+        result = {name.removesuffix("c") + kind: data for name, data in kernel.files.items()}
+        kernel.files = {name: compiled_elsewhere(data, kind) for name, data in result.items()}
 
     monkeypatch.setattr(squeeze, "generate", as_objects)
     compiled = compile_for(load_model(DIGITS), board="mps2-an386", target="squeeze")
@@ -128,7 +128,7 @@ def test_a_backend_may_bring_objects_instead_of_sources(kind: str, monkeypatch: 
 
 @pytest.mark.host_c
 @pytest.mark.usefixtures("npu1")
-def test_a_run_asks_a_backend_first_whether_it_reads_that_version_of_its_data(
+def test_run_checks_the_data_version_of_a_backend(
     monkeypatch: pytest.MonkeyPatch,
 ):
     npu1 = type(BACKENDS.all()["npu1"])

@@ -1,4 +1,4 @@
-"""Hooks and phases: called once, at one place, and never allowed to touch what is not theirs."""
+"""Hooks and phases: called once, in order, and restricted to their own functions."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def compiled(toy: Toy, module: IRModule = MODULE, **given):
     return compile_for(module, target=toy.name, **given)
 
 
-def test_a_function_hook_makes_a_kernel_of_each_and_of_equal_ones_once():
+def test_function_hook_is_called_once_for_equal_functions():
     seen = []
 
     def hook(function, module, target):
         seen.append(function.name)
         return default_loops(function, module, target)
 
-    found = compiled(Toy(SUMS, hook=hook), watch=None)
-    rows = found.metadata["operators"]
+    result = compiled(Toy(SUMS, hook=hook), watch=None)
+    rows = result.metadata["operators"]
     assert [row["schedule"] for row in rows] == ["toy", rows[1]["schedule"], "toy"]
-    assert seen == ["toy_add_0"]  # the other sum is equal but for its tensors' names
+    assert seen == ["toy_add_0"]  # the other sum differs only in tensor names
 
 
 def test_a_hook_may_be_passes_over_the_module():
     def lower(module: IRModule) -> IRModule:
         for function in tuple(module.functions.values()):
             if function.attrs.get("target") == "toy":
-                made = default_loops(function, module, module.targets["toy"])
-                kernel = replace(made.function, attrs={**made.function.attrs, "target": "toy"})
+                result = default_loops(function, module, module.targets["toy"])
+                kernel = replace(result.function, attrs={**result.function.attrs, "target": "toy"})
                 module = module.with_function(kernel)
         return module
 
@@ -58,22 +58,22 @@ def test_a_hook_may_be_passes_over_the_module():
 
 
 def altering(module: IRModule) -> IRModule:
-    """A pass that changes what is not its target's."""
+    """Return a pass that changes functions of other targets."""
     main = module.functions["main"]
     return module.with_function(replace(main, attrs={**main.attrs, "touched": True}))
 
 
-def test_a_hook_that_alters_a_foreign_function_is_named():
-    with pytest.raises(UsageError) as said:
+def test_hook_that_changes_another_targets_function_is_reported():
+    with pytest.raises(UsageError) as error:
         compiled(Toy(SUMS, hook=Pass("alter", altering)))
-    assert str(said.value) == (
+    assert str(error.value) == (
         "toy: the hook relay_to_tir of target toy (alter) changed the function @main, which is of "
         "no target yet. Try: a pass that rebuilds functions with the attribute target='toy' alone."
     )
 
 
 @pytest.mark.parametrize("phase", ["post_partition", "after_scheduling", "after_planning"])
-def test_a_phase_that_alters_a_foreign_function_is_named(phase):
+def test_phase_that_changes_another_targets_function_is_reported(phase):
     def alter(module: IRModule) -> IRModule:
         other = next(f for f in module.functions.values() if f.attrs.get("target") != "toy")
         return module.with_function(replace(other, attrs={**other.attrs, "touched": True}))
@@ -111,12 +111,12 @@ def altered_attrs(module: IRModule) -> IRModule:
         ),
     ],
 )
-def test_a_hook_that_makes_no_kernel_or_a_wrong_one_is_named(hook, said):
+def test_hook_with_a_missing_or_invalid_kernel_is_reported(hook, said):
     with pytest.raises(UsageError, match=said):
         compiled(Toy(SUMS, hook=hook))
 
 
-def test_a_target_says_which_passes_its_functions_take():
+def test_target_selects_the_passes_of_its_functions():
     ran = []
 
     def note(module: IRModule) -> IRModule:
@@ -130,8 +130,8 @@ def test_a_target_says_which_passes_its_functions_take():
         before={"usmp": (Pass("mine", note),)},
     )
     compiled(Toy(SUMS, passes=choice), stopwatch=watch)
-    taken = {row.name for row in watch.rows if row.target == "toy"}
-    assert taken == {"simplify", "usmp:mine"}
+    chosen = {row.name for row in watch.rows if row.target == "toy"}
+    assert chosen == {"simplify", "usmp:mine"}
     assert {"unroll", "fold-pad"} <= {row.name for row in watch.rows if row.target == "cpu"}
     assert ran == ["cache-constants-in-ram"]
     wrong = Toy(SUMS, passes=PassSelection(skip=frozenset({"usmp"})))
@@ -140,16 +140,16 @@ def test_a_target_says_which_passes_its_functions_take():
 
 
 def test_a_pool_that_the_board_lacks_is_an_error():
-    with pytest.raises(UsageError) as said:
+    with pytest.raises(UsageError) as error:
         compiled(Toy(SUMS, pools=("tcm",)), board="mps2-an386")
-    assert str(said.value).startswith(
+    assert str(error.value).startswith(
         "the backend toy needs the pool tcm, which board mps2-an386 does not have (its pools: "
     )
     with pytest.raises(UsageError, match="Try: --pool tcm=BYTES, in addition to the others"):
         compiled(Toy(SUMS, pools=("tcm",)))
 
 
-def test_several_instances_of_one_kind_have_names_of_their_own():
+def test_instances_of_one_kind_have_unique_names():
     BACKENDS.register(Toy(SUMS))
     table = resolve_targets(load_board("host"), "toy, toy, c")
     assert {name: target.kind for name, target in table.items()} == {

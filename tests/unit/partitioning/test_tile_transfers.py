@@ -1,4 +1,4 @@
-"""An engine with a bank of its own: what goes over, who brings it, in tiles, double-buffered."""
+"""An engine with private memory: transfers in tiles, double-buffered."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 
 
 def chain(*operators: str) -> IRModule:
-    """Operators one behind another on 16 x 8 x 8, each "conv2d" with weights of its own."""
+    """Return a chain of operators on 16 x 8 x 8; each "conv2d" has its own weights."""
     rng = np.random.Generator(np.random.PCG64(5))
     constants: dict[str, Constant] = {}
     lines = []
     kind = "i8[1, 16, 8, 8] quant(12.0, -2)"
     for number, op in enumerate(operators):
-        given, made = f"%v{number}", f"%v{number + 1}"
+        source, output = f"%v{number}", f"%v{number + 1}"
         if op != "conv2d":
-            lines.append(f"  {made}: {kind} = {op}({given})")
+            lines.append(f"  {output}: {kind} = {op}({source})")
             continue
         weights = rng.integers(-100, 100, (8, 3, 3, 8))
         biases = rng.integers(-100, 100, (8,))
         for name, array, dtype in (("w", weights, INT8), ("b", biases, INT32)):
             constants[f"{name}{number}"] = Constant.from_array(f"{name}{number}", array, dtype)
         lines.append(
-            f"  {made}: {kind} = conv2d({given}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) const "
-            f"@w{number}, %b{number}: i32[8] quant(0.12, 0) const @b{number}) "
+            f"  {output}: {kind} = conv2d({source}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) "
+            f"const @w{number}, %b{number}: i32[8] quant(0.12, 0) const @b{number}) "
             '{stride=[1, 1], dilation=[1, 1], padding=[1, 1, 1, 1], activation="none"}'
         )
     declared = "\n".join(
@@ -64,7 +64,7 @@ def compiled(module: IRModule, **given: object) -> Compilation:
 
 
 def steps(done: Compilation) -> list[str]:
-    """Who begins (s), ends (w) or does (-) each call of a run."""
+    """Return the devices that start (s), wait for (w) or execute (-) each call of a run."""
     marks = {"start": "s", "wait": "w", "call": "-"}
     return [f"{marks[call.phase]}{call.device or 'cpu0'}" for call in run_calls(done)]
 
@@ -81,26 +81,26 @@ def is_right(done: Compilation, module: IRModule) -> bool:
     entry = module.entry
     assert isinstance(entry, Function)
     with open_session(done, in_process=True) as session:
-        found = session.run(sample)
-    said = evaluate_graph(module, sample, op_table(), {})
-    return all(np.array_equal(found[v.name], said[v.name]) for v in entry.results)
+        result = session.run(sample)
+    error = evaluate_graph(module, sample, op_table(), {})
+    return all(np.array_equal(result[v.name], error[v.name]) for v in entry.results)
 
 
 def places(done: Compilation) -> dict[str, set[str]]:
-    """The pools in which each device's calls have their arguments."""
+    """Return the pools of the arguments of each device's calls."""
     assert done.module.plan is not None
     placements = done.module.plan.placements
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for call in run_calls(done):
         for arg in call.args:
             if isinstance(arg, tir.AccessPtr) and arg.buffer.name in placements:
                 pool = placements[arg.buffer.name].pool
-                found.setdefault(call.device or "cpu0", set()).add(pool)
-    return found
+                result.setdefault(call.device or "cpu0", set()).add(pool)
+    return result
 
 
 @pytest.mark.host_c
-def test_what_an_engine_alone_sees_is_brought_there_and_back_by_the_copier() -> None:
+def test_copy_device_transfers_tensors_of_private_memory() -> None:
     module = chain("conv2d")
     done = compiled(module)
     assert is_right(done, module)
@@ -112,16 +112,16 @@ def test_what_an_engine_alone_sees_is_brought_there_and_back_by_the_copier() -> 
 
 
 @pytest.mark.host_c
-def test_the_next_tile_comes_in_and_the_last_one_goes_out_while_the_engine_works() -> None:
+def test_transfers_of_tiles_overlap_with_the_engine() -> None:
     module = chain("relu", "conv2d", "relu")
     done = compiled(module)
     assert is_right(done, module)
-    found = steps(done)
-    assert found.count("svanilla0") == 2
-    assert found[0] == found[-1] == "-cpu0"
+    result = steps(done)
+    assert result.count("svanilla0") == 2
+    assert result[0] == result[-1] == "-cpu0"
     under_way = 0
     beside = []
-    for step in found:
+    for step in result:
         under_way += {"svanilla0": 1, "wvanilla0": -1}.get(step, 0)
         beside += [step] if step == "sdma0" and under_way else []
     assert len(beside) == 2, "of four copies: the second one in, and the first one out"
@@ -136,7 +136,7 @@ def test_double_buffers_take_less_of_the_bank_than_whole_tensors() -> None:
     assert whole.module.plan.pool_bytes["bank"] - weights - tables < 2 * 16 * 64
 
 
-def test_between_calls_of_the_engine_nothing_goes_over() -> None:
+def test_tensors_between_calls_of_one_engine_are_not_transferred() -> None:
     done = compiled(chain("conv2d", "conv2d"))
     assert steps(done).count("sdma0") == 2, "in once and out once"
 
@@ -150,12 +150,12 @@ def test_weights_are_in_the_bank_before_the_first_run() -> None:
 
 
 @pytest.mark.host_c
-def test_what_the_copier_refuses_the_core_copies() -> None:
+def test_core_copies_if_the_copy_device_refuses() -> None:
     module = chain("relu", "conv2d", "relu")
     assert is_right(compiled(module, fallback=True), module)
 
 
-def test_a_bank_is_nobodys_where_its_engine_is_not_asked_for() -> None:
+def test_private_pool_is_unused_without_its_engine() -> None:
     names: Callable[[str], list[str]] = lambda target: [  # a table of two  # noqa: E731  # a table of two
         pool.name
         for pool in compile_for(chain("relu"), board="mps2-an521", target=target).module.pools
@@ -164,7 +164,7 @@ def test_a_bank_is_nobodys_where_its_engine_is_not_asked_for() -> None:
     assert names("vanilla") == ["sram", "bank"]
 
 
-def test_a_bank_that_is_too_small_is_named() -> None:
+def test_private_pool_that_is_too_small_is_reported() -> None:
     pools = (PoolInfo("sram"), replace(BANK[1], size_bytes=256))
     with pytest.raises(Exception, match="bank") as caught:
         compiled(chain("conv2d"), pools=pools)
@@ -178,6 +178,6 @@ def test_a_tiled_module_is_the_same_from_its_text() -> None:
     assert compile_for(saved).tree.files == done.tree.files
 
 
-def test_a_copier_that_the_board_lacks_is_named() -> None:
+def test_missing_copy_device_is_reported() -> None:
     with pytest.raises(UsageError, match="there is no device dma0: the board has one core, cpu0"):
         compile_for(chain("relu"), board="mps2-an386", devices=("cpu0", "dma0"))

@@ -1,4 +1,4 @@
-"""The package that docs/adding-an-accelerator.md walks through, installed and used."""
+"""The package of docs/adding-an-accelerator.md, installed and used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_package_is_under_150_lines():
 
 
 @pytest.mark.usefixtures("npu1")
-def test_an_installed_backend_changes_no_byte_until_it_is_named():
+def test_installed_backend_has_no_effect_until_it_is_requested():
     before = compile_for(load_model(DIGITS), target="host").tree.files
     with_backend = compile_for(load_model(DIGITS), target="npu1").tree.files
     assert compile_for(load_model(DIGITS)).tree.files == before
@@ -43,7 +43,7 @@ def test_an_installed_backend_changes_no_byte_until_it_is_named():
 
 
 @pytest.mark.usefixtures("npu1")
-def test_what_it_takes_is_a_function_with_target_symbol_and_composite():
+def test_partitioned_function_has_target_symbol_and_composite():
     module = partition(load_model(DIGITS), "npu1 -columns=128").module
     assert module.functions[FUNCTION].attrs == {
         "target": "npu1",
@@ -66,13 +66,13 @@ def test_a_partitioned_module_compiles_to_the_same_bytes_elsewhere(tmp_path: Pat
     assert compiled.tree.files == straight.tree.files
     with pytest.raises(
         UsageError, match=r"@npu1_\w+ has the target npu1, which is not among"
-    ) as said:
+    ) as error:
         compile_for(loaded, target="host")
-    assert "omit --target" in str(said.value)
+    assert "omit --target" in str(error.value)
 
 
 @pytest.mark.usefixtures("npu1")
-def test_its_kernel_means_in_numpy_what_the_operator_does():
+def test_kernel_equals_the_operator_in_numpy():
     compiled = compile_for(load_model(DIGITS), target="npu1")
     module = compiled.module
     kernel = module.functions[FUNCTION]
@@ -80,15 +80,15 @@ def test_its_kernel_means_in_numpy_what_the_operator_does():
     assert target_of(kernel) == "npu1"
     assert kernel.attrs["schedule"] == "npu1"
     x = np.random.Generator(np.random.PCG64(3)).integers(-128, 128, 128).astype(np.int8)
-    got, wanted = (np.zeros((1, 10), np.int8) for _ in range(2))
+    got, expected = (np.zeros((1, 10), np.int8) for _ in range(2))
     table = collect_intrinsics(module, INTRINSICS)
     interpret(kernel, {"x": x, "y": got}, table, constants=module.constants)
     plain = compile_for(load_model(DIGITS)).module
     own = plain.functions["fully_connected_8"]
     assert isinstance(own, tir.PrimFunc)
-    names = {param.name: value for param, value in zip(own.params, (x, wanted), strict=False)}
+    names = {param.name: value for param, value in zip(own.params, (x, expected), strict=False)}
     interpret(own, names, INTRINSICS, constants=plain.constants)
-    assert np.array_equal(got, wanted)
+    assert np.array_equal(got, expected)
 
 
 @pytest.mark.host_c
@@ -105,14 +105,14 @@ def test_firmware_with_it_verifies_in_qemu():
 
 
 @pytest.mark.usefixtures("npu1")
-def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixture[str]):
+def test_backend_is_listed_and_its_attributes_are_checked(capfd: pytest.CaptureFixture[str]):
     with pytest.raises(UsageError, match=r"target npu1 has no attribute 'colums' .*Try: columns"):
         partition(load_model(DIGITS), "npu1 -colums=3")
     assert main(["backends", "--json"]) == 0
     listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]}
     assert set(listed) == {"cmsis-nn", "npu1", "vanilla"}
-    found = listed["npu1"]
-    assert found["patterns"] == [
+    result = listed["npu1"]
+    assert result["patterns"] == [
         {"name": "npu1.dense", "pattern": "fully_connected(any, constant, constant?)"}
     ]
     assert main(["backends", "npu1"]) == 0
@@ -124,18 +124,18 @@ def test_its_attributes_are_checked_and_it_is_listed(capfd: pytest.CaptureFixtur
 @pytest.mark.usefixtures("npu1")
 def test_every_pattern_runs_over_the_cases_of_its_operators(capfd: pytest.CaptureFixture[str]):
     assert main(["backend", "test", "npu1", "--samples", "3", "--json"]) == 0
-    (found,) = json.loads(capfd.readouterr().out)["patterns"]
-    assert found["differing"] == []
-    assert "fully_connected long_int8" in found["taken"]
-    assert len(found["taken"]) < found["cases"]
+    (result,) = json.loads(capfd.readouterr().out)["patterns"]
+    assert result["differing"] == []
+    assert "fully_connected long_int8" in result["taken"]
+    assert len(result["taken"]) < result["cases"]
 
 
 @pytest.mark.usefixtures("npu1")
 def test_a_pattern_that_matches_nothing_is_an_error():
-    with pytest.raises(UsageError) as said:
+    with pytest.raises(UsageError) as error:
         run_backend_test("npu1 -columns=0")
     assert re.fullmatch(
         r"backend npu1: the pattern npu1\.dense matches none of the \d+ cases of fully_connected\. "
         r"Try: relax the pattern or its predicate, or change the target's attributes\.",
-        str(said.value),
+        str(error.value),
     )

@@ -1,4 +1,4 @@
-"""The order of calls: never worse than the file's, the best on small graphs, of the graph alone."""
+"""Order of calls: never worse than the file's, optimal on small graphs, independent of names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ graph @main(%x: i8[1,8,8,4] quant(0.5, 0)) -> (%y) {
 
 
 class Graph:
-    """Writes graphs of `relu`, `add`, and `concatenation`, which grows."""
+    """Builds graphs of `relu`, `add`, and `concatenation`."""
 
     def __init__(self, prefix: str = "t") -> None:
         self.prefix = prefix
@@ -69,14 +69,14 @@ class Graph:
     def call(self, op: str, *inputs: Value) -> Value:
         shapes = [value.type.shape[3] for value in inputs]
         channels = sum(shapes) if op == "concatenation" else shapes[0]
-        made = self._value(str(len(self.calls)), channels)
+        result = self._value(str(len(self.calls)), channels)
         attrs = {"add": {"activation": "none"}, "concatenation": {"axis": 3}}
-        self.calls.append(Call(op, inputs, (made,), attrs.get(op, {})))
-        return made
+        self.calls.append(Call(op, inputs, (result,), attrs.get(op, {})))
+        return result
 
     def module(self) -> IRModule:
-        used = {value for call in self.calls for value in call.inputs}
-        ends = [call.outputs[0] for call in self.calls if call.outputs[0] not in used]
+        used_names = {value for call in self.calls for value in call.inputs}
+        ends = [call.outputs[0] for call in self.calls if call.outputs[0] not in used_names]
         main = Function("main", (self.x,), tuple(self.calls), tuple(ends))
         module = IRModule("graph", {"main": main})
         verify_graph(main, module, OPS)
@@ -84,7 +84,7 @@ class Graph:
 
 
 def cells(seed: int, count: int, prefix: str = "t") -> IRModule:
-    """Cells of five blocks over what came before, as searched architectures have them."""
+    """Return cells of five blocks, as in neural architecture search."""
     rng, graph = random.Random(seed), Graph(prefix)
     before, last = graph.x, graph.call("relu", graph.x)
     for _ in range(count):
@@ -94,9 +94,9 @@ def cells(seed: int, count: int, prefix: str = "t") -> IRModule:
             pair = rng.sample(states, 2)
             widest = max(value.type.shape[3] for value in pair)
             grown = [_grown(graph, value, widest) for value in pair]
-            made = graph.call("add", *grown)
-            unused = [value for value in unused if value not in pair] + [made]
-            states.append(made)
+            result = graph.call("add", *grown)
+            unused = [value for value in unused if value not in pair] + [result]
+            states.append(result)
         before, last = last, graph.call("relu", unused[0])
         if len(unused) > 1:
             last = graph.call("concatenation", last, unused[1])
@@ -104,7 +104,7 @@ def cells(seed: int, count: int, prefix: str = "t") -> IRModule:
 
 
 def _grown(graph: Graph, value: Value, channels: int) -> Value:
-    """`value` with at least so many channels, exactly so many where that divides."""
+    """Return `value` with at least that many channels."""
     have = value.type.shape[3]
     if have == channels or channels % have:
         return value if have == channels else graph.call("relu", value)
@@ -112,19 +112,19 @@ def _grown(graph: Graph, value: Value, channels: int) -> Value:
 
 
 def wired(seed: int, count: int, prefix: str = "t") -> IRModule:
-    """Calls over one or two of the tensors made lately."""
+    """Return calls that read one or two recent tensors."""
     rng, graph = random.Random(seed), Graph(prefix)
-    made = [graph.x]
+    result = [graph.x]
     for _ in range(count):
-        first = rng.choice(made[-6:])
-        alike = [value for value in made[-6:] if value.type == first.type and value != first]
+        first = rng.choice(result[-6:])
+        alike = [value for value in result[-6:] if value.type == first.type and value != first]
         match rng.randrange(4):
             case 0 if alike:
-                made.append(graph.call("add", first, rng.choice(alike)))
+                result.append(graph.call("add", first, rng.choice(alike)))
             case 1 if first.type.shape[3] < 64:
-                made.append(graph.call("concatenation", first, first))
+                result.append(graph.call("concatenation", first, first))
             case _:
-                made.append(graph.call("relu", first))
+                result.append(graph.call("relu", first))
     return graph.module()
 
 
@@ -148,7 +148,7 @@ def names(module: IRModule) -> list[str]:
 
 
 def all_orders(found: ScheduleGraph) -> Iterator[tuple[int, ...]]:
-    """Every topological order, by brute force."""
+    """Yield every topological order by brute force."""
 
     def longer(order: tuple[int, ...], done: int) -> Iterator[tuple[int, ...]]:
         if len(order) == len(found.calls):
@@ -160,7 +160,7 @@ def all_orders(found: ScheduleGraph) -> Iterator[tuple[int, ...]]:
     return longer((), 0)
 
 
-def test_a_branch_is_finished_before_the_next_one_grows() -> None:
+def test_branch_is_completed_before_the_next_one_starts() -> None:
     module = parse_module(BRANCHES)
     assert names(reorder_calls(module, OPS)) == ["b", "d", "a", "c", "y"]
 
@@ -190,13 +190,13 @@ def test_the_reference_models_keep_their_order(
 def test_every_order_is_valid_and_no_worse_than_the_files(deep: bool) -> None:
     better = 0
     for module in graphs(deep):
-        found = steps(module)
-        file = found.peak(range(len(found.calls)))
+        result = steps(module)
+        file = result.peak(range(len(result.calls)))
         ordered = reorder_calls(module, OPS)
         entry = ordered.entry
         assert isinstance(entry, Function)
         verify_graph(entry, ordered, OPS)
-        peak = steps(ordered).peak(range(len(found.calls)))
+        peak = steps(ordered).peak(range(len(result.calls)))
         assert peak.apart <= file.apart
         assert peak.shared <= file.shared
         assert sorted(names(ordered)) == sorted(names(module))
@@ -206,49 +206,49 @@ def test_every_order_is_valid_and_no_worse_than_the_files(deep: bool) -> None:
 
 def test_small_graphs_get_the_best_of_all_orders() -> None:
     for seed in range(12):
-        found = steps(wired(seed, 7))
-        file = found.peak(range(len(found.calls)))
-        peaks = [found.peak(order) for order in all_orders(found)]
+        result = steps(wired(seed, 7))
+        file = result.peak(range(len(result.calls)))
+        peaks = [result.peak(order) for order in all_orders(result)]
         allowed = [peak for peak in peaks if peak.shared <= file.shared]
-        assert found.peak(find_min_peak_order(found)) == min(allowed)
+        assert result.peak(find_min_peak_order(result)) == min(allowed)
 
 
-def test_list_scheduling_alone_gives_a_valid_order() -> None:
+def test_beam_search_gives_a_valid_order() -> None:
     for seed in range(6):
-        found = steps(wired(seed, 14))
+        result = steps(wired(seed, 14))
         for width in (1, 4):
-            order, done = beam_search_order(found, width), 0
+            order, done = beam_search_order(result, width), 0
             for call in order:
-                assert not found.before[call] & ~done
+                assert not result.before[call] & ~done
                 done |= 1 << call
             assert sorted(order) == list(range(14))
 
 
-def test_searched_architectures_gain_by_their_order() -> None:
-    found = [steps(cells(seed, 3)) for seed in range(10)]
-    files = [one.peak(range(len(one.calls))).apart for one in found]
-    best = [one.peak(find_min_peak_order(one)).apart for one in found]
+def test_neural_architecture_search_cells_gain_by_reordering() -> None:
+    result = [steps(cells(seed, 3)) for seed in range(10)]
+    files = [one.peak(range(len(one.calls))).apart for one in result]
+    best = [one.peak(find_min_peak_order(one)).apart for one in result]
     assert sum(mine < file for mine, file in zip(best, files, strict=True)) == 5
     assert max(100 * mine // file for mine, file in zip(best, files, strict=True)) == 100
     assert min(100 * mine // file for mine, file in zip(best, files, strict=True)) == 82
 
 
-def test_a_search_that_is_cut_short_leaves_the_scheduled_order() -> None:
-    found = steps(cells(1, 3))
-    kept = tuple(range(len(found.calls)))
-    order = find_min_peak_order(found, states_max=3)
-    assert found.peak(order) <= found.peak(kept)
-    assert min_peak_order(found, PeakBytes(1 << 40, 1 << 40), 0, 3) == (None, 0)
+def test_interrupted_search_keeps_the_beam_search_order() -> None:
+    result = steps(cells(1, 3))
+    remaining = tuple(range(len(result.calls)))
+    order = find_min_peak_order(result, states_max=3)
+    assert result.peak(order) <= result.peak(remaining)
+    assert min_peak_order(result, PeakBytes(1 << 40, 1 << 40), 0, 3) == (None, 0)
 
 
-def test_names_do_not_matter() -> None:
+def test_order_is_independent_of_names() -> None:
     for make, count in ((cells, 3), (wired, 14)):
         for seed in range(3):
-            found = [steps(make(seed, count, prefix)) for prefix in ("t", "zz", "A")]
-            assert len({find_min_peak_order(one) for one in found}) == 1
+            result = [steps(make(seed, count, prefix)) for prefix in ("t", "zz", "A")]
+            assert len({find_min_peak_order(one) for one in result}) == 1
 
 
-def test_what_a_tensor_occupies_follows_the_options() -> None:
+def test_tensor_sizes_follow_the_io_options() -> None:
     module = parse_module(BRANCHES)
     sizes = {
         name: [tensor.size_bytes for tensor in steps(replace(module, io=io)).tensors]
@@ -256,11 +256,11 @@ def test_what_a_tensor_occupies_follows_the_options() -> None:
     }
     assert sizes["pools"] == [256, 2048, 1536, 32, 24, 56]
     assert sizes["caller"] == [0, 2048, 1536, 32, 24, 0]
-    kept = steps(replace(module, io=IoBinding(preserve_input=True)))
-    assert [tensor.lives_to_end for tensor in kept.tensors] == [True, *[False] * 4, True]
+    remaining = steps(replace(module, io=IoBinding(preserve_input=True)))
+    assert [tensor.lives_to_end for tensor in remaining.tensors] == [True, *[False] * 4, True]
 
 
-def test_a_view_takes_no_memory_and_keeps_its_source_alive() -> None:
+def test_view_takes_no_memory_and_extends_its_source() -> None:
     module = parse_module("""firmwright ir 1
 module @views
 graph @main(%x: i8[4,4] quant(0.5, 0)) -> (%y) {
@@ -269,11 +269,11 @@ graph @main(%x: i8[4,4] quant(0.5, 0)) -> (%y) {
   %y: i8[16] quant(0.5, 0) = relu(%v)
 }
 """)
-    found = steps(module)
-    assert found.tensors == (
+    result = steps(module)
+    assert result.tensors == (
         ScheduledTensor(16, -1, readers=0b001),
         ScheduledTensor(16, 0, readers=0b100),
         ScheduledTensor(16, 2, lives_to_end=True),
     )
-    assert found.before == (0, 0b001, 0b010)
-    assert found.peak((0, 1, 2)) == PeakBytes(32, 16)
+    assert result.before == (0, 0b001, 0b010)
+    assert result.peak((0, 1, 2)) == PeakBytes(32, 16)

@@ -1,4 +1,4 @@
-"""The knapsack of flash over calls, against trying all ways, and what is bought unasked."""
+"""The knapsack of flash over calls compared with enumeration, and the default budget."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from firmwright.select.flash_budget import (
 
 
 def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:
-    """A call with weights of 1000 bytes; rows are (instructions, constants, code)."""
+    """Return a call with weights of 1000 bytes; rows are (instructions, constants, code)."""
     weights = Value("w", TensorType((1000,), INT8), f"{name}/weights")
     y = Value(name, TensorType((1,), INT8))
     kernel = tir.PrimFunc(name, (), tir.Seq(()))
-    found = tuple(
+    result = tuple(
         LoweringCandidate("r", {}, kernel, flash_bytes=flash, code_bytes=code, instructions=time)
         for time, flash, code in rows
     )
-    return Call("conv2d", (weights,), (y,)), found
+    return Call("conv2d", (weights,), (y,)), result
 
 
 def module(*offers: CallCandidates) -> IRModule:
@@ -47,7 +47,7 @@ def module(*offers: CallCandidates) -> IRModule:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_knapsack_finds_what_trying_all_ways_finds(seed: int) -> None:
+def test_knapsack_equals_enumeration(seed: int) -> None:
     rng = np.random.Generator(np.random.PCG64(seed))
     times = [rng.integers(1, 100, rng.integers(1, 5)).tolist() for _ in range(5)]
     sizes = [rng.integers(1, 200, len(own)).tolist() for own in times]
@@ -57,46 +57,46 @@ def test_the_knapsack_finds_what_trying_all_ways_finds(seed: int) -> None:
         for picks in product(*(range(len(own)) for own in times))
         if sum(own[pick] for own, pick in zip(sizes, picks, strict=True)) <= budget
     ]
-    found = solve_knapsack(times, sizes, budget)
-    assert (found is None) == (not ways)
-    if found is not None:
-        assert sum(own[pick] for own, pick in zip(sizes, found, strict=True)) <= budget
-        assert sum(own[pick] for own, pick in zip(times, found, strict=True)) == min(ways)
+    result = solve_knapsack(times, sizes, budget)
+    assert (result is None) == (not ways)
+    if result is not None:
+        assert sum(own[pick] for own, pick in zip(sizes, result, strict=True)) <= budget
+        assert sum(own[pick] for own, pick in zip(times, result, strict=True)) == min(ways)
 
 
-def test_coarse_sums_never_leave_the_budget_nor_miss_a_way() -> None:
+def test_merged_states_keep_within_the_budget() -> None:
     rng = np.random.Generator(np.random.PCG64(3))
     times = [rng.integers(1, 10**6, 8).tolist() for _ in range(30)]
     sizes = [rng.integers(1, 10**6, 8).tolist() for _ in range(30)]
     least = sum(map(min, sizes))
     for budget in (least, least + 1, 2 * least):
-        found = solve_knapsack(times, sizes, budget)
-        assert found is not None
-        assert sum(own[pick] for own, pick in zip(sizes, found, strict=True)) <= budget
+        result = solve_knapsack(times, sizes, budget)
+        assert result is not None
+        assert sum(own[pick] for own, pick in zip(sizes, result, strict=True)) <= budget
     assert solve_knapsack(times, sizes, least - 1) is None
 
 
-def test_what_may_be_taken_is_within_the_budget_whatever_is_chosen() -> None:
+def test_every_combination_of_limited_candidates_fits_the_budget() -> None:
     offers = [offer("a", (10, 900, 0), (50, 100, 0)), offer("b", (10, 800, 0), (90, 90, 0))]
     allowed = fit_flash_budget(offers, 1000)
-    assert [item.instructions for _, found in allowed for item in found] == [50, 10, 90]
-    assert sum(max(item.image_bytes for item in found) for _, found in allowed) <= 1000
+    assert [item.instructions for _, result in allowed for item in result] == [50, 10, 90]
+    assert sum(max(item.image_bytes for item in result) for _, result in allowed) <= 1000
 
 
-def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
+def test_error_for_a_small_budget_names_the_least_budget() -> None:
     with pytest.raises(DoesNotFitError, match="at least 190 bytes of flash, as predicted"):
         fit_flash_budget([offer("a", (1, 100, 0)), offer("b", (1, 90, 0))], 189)
 
 
-def test_code_that_calls_can_have_in_common_counts_once() -> None:
+def test_shared_code_counts_once() -> None:
     offers = [offer("a", (1, 0, 900)), offer("b", (1, 0, 900)), offer("c", (1, 0, 300))]
     parts = dedupe_code_cost(offers, lambda kernel: kernel.name == "c")
-    sizes = [found[0].code_bytes for _, found in parts]
+    sizes = [result[0].code_bytes for _, result in parts]
     assert sizes[0] == sizes[1] == sizes[2] + 150
     assert sizes[0] < 500
 
 
-def test_dear_constants_are_bought_where_the_model_has_many_of_its_own() -> None:
+def test_expensive_constants_are_used_if_the_model_has_many_constants() -> None:
     plain = [offer(name, (90, 1000, 50), (50, 4000, 50)) for name in "abcdefghijklmnop"]
     allowed = apply_default_flash_budget(module(*plain), plain)
     times = [item.instructions for item in fastest_candidates(allowed)]
@@ -104,7 +104,7 @@ def test_dear_constants_are_bought_where_the_model_has_many_of_its_own() -> None
     assert times.count(90) == 15
 
 
-def test_nothing_is_bought_where_code_alone_is_beyond_the_budget() -> None:
+def test_expensive_constants_are_dropped_if_code_exceeds_the_budget() -> None:
     plain = [offer("a", (90, 1000, 900), (50, 4000, 900), (99, 900, 50))]
-    ((_, found),) = apply_default_flash_budget(module(*plain), plain)
-    assert [item.instructions for item in found] == [90, 99]
+    ((_, result),) = apply_default_flash_budget(module(*plain), plain)
+    assert [item.instructions for item in result] == [90, 99]

@@ -1,4 +1,4 @@
-"""Selection takes the fastest alternative that memory allows, and asks the planner for that."""
+"""Selection of the fastest candidates that fit the memory plan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _scratch_bytes(module: IRModule) -> int:
 
 
 def _estimate(module: IRModule) -> PlanEstimate:
-    """What a call needs is its scratch; a plan takes the largest."""
+    """Estimate a call's need as its scratch and the plan as the largest need."""
     scratch = {
         node.op: _scratch_bytes(replace(module, functions={"k": module.functions[node.callee]}))
         for node in walk(module.functions["run"].body)
@@ -57,27 +57,29 @@ def _estimate(module: IRModule) -> PlanEstimate:
 
 
 def no_rows(index: int, band: int) -> None:
-    """Row kernels of no call."""
+    """Return no row kernels."""
 
 
 GENEROUS = SelectionOracle(lambda module: PlanEstimate(0, {}), lambda module: True)
 
 
-def test_the_fastest_alternative_is_taken_where_memory_is_free(digits: IRModule) -> None:
+def test_fastest_candidate_is_chosen_if_memory_is_unlimited(digits: IRModule) -> None:
     digits = digits.with_attrs(optimize="speed")
     offers = _offers(digits)
     selected = select_module(digits, offers, no_rows, GENEROUS)
-    for _, found in offers:
-        if found:
-            fastest = min(item.instructions for item in found)
-            kept = [item for item in found if item.function.name in selected.functions]
+    for _, result in offers:
+        if result:
+            fastest = min(item.instructions for item in result)
+            remaining = [item for item in result if item.function.name in selected.functions]
             chosen = next(
-                item for item in kept if selected.functions[item.function.name] is item.function
+                item
+                for item in remaining
+                if selected.functions[item.function.name] is item.function
             )
             assert chosen.instructions == fastest
 
 
-def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
+def test_candidates_with_less_scratch_are_chosen_until_the_plan_fits(digits: IRModule) -> None:
     offers = _offers(digits)
     free = _scratch_bytes(select_module(digits, offers, no_rows, GENEROUS))
     assert free > 0
@@ -89,9 +91,9 @@ def test_scratch_is_given_up_until_the_plan_fits(digits: IRModule) -> None:
     assert _scratch_bytes(tight) < free // 2
 
 
-def test_what_never_fits_ends_with_what_takes_least(digits: IRModule) -> None:
+def test_least_memory_is_chosen_if_nothing_fits(digits: IRModule) -> None:
     offers = _offers(digits)
-    least = max(min(item.scratch_bytes for item in found) for _, found in offers if found)
+    least = max(min(item.scratch_bytes for item in result) for _, result in offers if result)
     selected = select_module(
         digits, offers, no_rows, SelectionOracle(_estimate, lambda module: False)
     )
@@ -106,7 +108,7 @@ def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
     assert _scratch_bytes(small) < _scratch_bytes(fast)
 
 
-def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRModule) -> None:
+def test_main_calls_every_kernel_in_order_and_declares_views(digits: IRModule) -> None:
     selected = select_module(digits, _offers(digits), no_rows, GENEROUS)
     main = selected.functions["run"]
     assert isinstance(main, tir.PrimFunc)
@@ -117,8 +119,8 @@ def test_the_main_calls_every_kernel_in_order_and_views_are_windows(digits: IRMo
     assert [tensor.name for tensor in selected.io.inputs] == ["image"]
 
 
-def test_a_pool_too_small_for_the_fast_kernels_gets_lean_ones(digits: IRModule) -> None:
-    """Through the real planner: the fast choice does not fit, the lean one does."""
+def test_lean_kernels_are_chosen_for_a_small_pool(digits: IRModule) -> None:
+    """Test with the real planner: the fast choice does not fit, the lean one does."""
     roomy = plan_memory(select_module(digits, _offers(digits), no_rows, GENEROUS))
     assert roomy.plan is not None
     need = roomy.plan.workspace_bytes

@@ -1,4 +1,4 @@
-"""The trials that tell what calls need, and the changes by which neighbours come to agree."""
+"""Trial plans for the needs of calls, and changes by which adjacent calls agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firmwright.select.memory_refinement import (
 
 
 class Recorder:
-    """A planner for which a plan takes the most that any call needs, and a little more."""
+    """A planner with plans slightly larger than the largest need of a call."""
 
     def __init__(self, needs: Sequence[Sequence[int]]) -> None:
         self.needs = needs
@@ -30,37 +30,37 @@ class Recorder:
 
 
 class Agreeing(Recorder):
-    """Neighbours that disagree cost: a plan is only as small as the calls go one way."""
+    """A planner in which adjacent calls with different directions cost memory."""
 
     def plan(self, own: dict[int, int]) -> int:
         ways = [self.needs[call].index(need) for call, need in own.items()]
         return max(own.values()) + 10 * abs(len(ways) - 2 * sum(ways))
 
 
-def test_a_few_trials_tell_what_every_alternative_needs() -> None:
+def test_trial_plans_give_the_need_of_every_candidate() -> None:
     needs = [[90, 50], [40], [70, 60, 55]]
     planner = Recorder(needs)
     assert memory_need_per_candidate([2, 1, 3], planner) == needs
     assert planner.asked == [(0, 0, 0), (1, 0, 1), (1, 0, 2)]
 
 
-def test_a_call_without_alternatives_needs_what_the_trials_say() -> None:
+def test_call_without_candidates_has_the_need_of_the_trials() -> None:
     assert memory_need_per_candidate([], Recorder([])) == []
     assert memory_need_per_candidate([1, 0], Recorder([[5], [6]])) == [[5], [6]]
 
 
-def test_neighbours_come_to_agree() -> None:
+def test_adjacent_calls_agree_on_a_direction() -> None:
     needs = [[50, 49]] * 4
     picks = refine_choice((0,) * 4, 49, needs, range(4), Agreeing(needs))
     assert sum(picks) == 2
 
 
-def test_only_calls_that_may_change_do() -> None:
+def test_only_permitted_calls_change() -> None:
     needs = [[90, 50], [80, 40], [70, 60]]
     assert refine_choice((0, 0, 0), 40, needs, [0, 1], Recorder(needs)) == (1, 1, 0)
 
 
-def test_no_plan_is_asked_for_twice_and_not_without_end() -> None:
+def test_plans_are_memoized_and_limited() -> None:
     needs = [[50, 49]] * 40
     planner = Agreeing(needs)
     refine_choice((0,) * 40, 0, needs, range(40), planner)

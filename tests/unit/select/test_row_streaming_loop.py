@@ -1,4 +1,4 @@
-"""Row-streamed segments of random networks: planned, run by the interpreter, equal to the graph."""
+"""Row-streamed segments of random networks: planned and interpreted, equal to the graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WIDTH = 4
 
 
 class Net:
-    """Writes networks of convolutions, pools and additions, a few channels wide."""
+    """Builds networks of convolutions, pools and additions with a few channels."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -67,7 +67,7 @@ class Net:
         return Value(name, TensorType(array.shape, dtype, quant), name)
 
     def call(self, op: str, *inputs: Value, scale: Quantization | None = None, **a: Attr) -> Value:
-        """The call's result, of the shape that the operator infers."""
+        """Return the call's result with the inferred shape."""
         guess = TensorType(inputs[0].type.shape, INT8, scale or self._scale())
         name = f"t{len(self.calls)}"
         if op in ("conv2d", "depthwise_conv2d"):
@@ -75,19 +75,19 @@ class Net:
             guess = replace(guess, shape=(*guess.shape[:3], count))
         constants = tuple(self.constants.get(value.name) for value in inputs)
         described = OpCall(op, tuple(v.type for v in inputs), (guess,), a, constants)
-        made = Value(name, OPS[op].infer(described)[0])
-        self.calls.append(Call(op, inputs, (made,), a))
-        return made
+        result = Value(name, OPS[op].infer(described)[0])
+        self.calls.append(Call(op, inputs, (result,), a))
+        return result
 
     def conv(self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0) -> Value:
-        """A convolution of random window; with `same` it keeps the rows and columns."""
-        taken, height = x.type.shape[3], x.type.shape[1]
+        """Add a convolution with a random window; with `same` it preserves rows and columns."""
+        cost, height = x.type.shape[3], x.type.shape[1]
         rows = 3 if same else self.rng.randint(1, min(5, height))
         stride = 1 if same else self.rng.choice((1, 1, 2))
         top, bottom = (1, 1) if same else (self.rng.randint(0, rows - 1) for _ in "tb")
-        count = taken if same or op != "conv2d" else self.rng.choice((4, 8))
+        count = cost if same or op != "conv2d" else self.rng.choice((4, 8))
         count = channels or count
-        shape = (count, rows, 3, taken) if op == "conv2d" else (1, rows, 3, count)
+        shape = (count, rows, 3, cost) if op == "conv2d" else (1, rows, 3, count)
         w = self.numbers.integers(-128, 128, shape).astype(np.int8)
         axis = 0 if op == "conv2d" else 3
         scales = tuple(float(s) for s in self.numbers.uniform(0.002, 0.02, count))
@@ -99,7 +99,7 @@ class Net:
         )  # fmt: skip
 
     def excited(self, x: Value) -> Value:
-        """Times a factor for each channel, made of their means."""
+        """Multiply by a factor per channel, computed from the channel means."""
         squeezed = self.call("mean", x, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
         factors = self.call("relu", squeezed)
         order = (x, factors) if self.rng.random() < 0.5 else (factors, x)
@@ -134,7 +134,7 @@ class Net:
         return self.giving(value)
 
     def giving(self, value: Value) -> IRModule:
-        """All the calls so far as a module with that result."""
+        """Return all calls so far as a module with that result."""
         main = Function("main", (self.x,), tuple(self.calls), (value,))
         module = IRModule("net", {"main": main}, self.constants, attrs={"entry": "main"})
         verify_graph(main, module, OPS)
@@ -142,7 +142,7 @@ class Net:
 
 
 def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegment] | None:
-    """The planned module with one segment picked at random."""
+    """Return the planned module with a random segment."""
     lowering = Lowering(module, OPS, SCHEDULES, INTRINSICS, target_features)
     entry = lowering.entry
     segments = SegmentBuilder(entry, lowering.rows)
@@ -155,8 +155,8 @@ def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegm
         for band in (1, 2, 3)
     ]
     rng.shuffle(spans)
-    found = (segments.segment(*span, feed=feed) for span in spans)
-    segment = next((item for item in found if item is not None), None)
+    result = (segments.segment(*span, feed=feed) for span in spans)
+    segment = next((item for item in result if item is not None), None)
     if segment is None:
         return None
     chosen = [(i.call, i.candidates[0] if i.candidates else None) for i in lowering.calls()]
@@ -170,33 +170,33 @@ def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegm
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_random_networks_give_what_the_graph_gives(target: str, deep: bool) -> None:
+def test_streamed_random_networks_equal_the_graph(target: str, deep: bool) -> None:
     bands: set[int] = set()
     calls = 0
     for seed in range(300 if deep else 6):
         rng = random.Random(seed)
         module = replace(Net(seed).module(), targets={"cpu": parse_target(target)})
         module = replace(module, io=IoBinding(stream_input_rows=seed % 3 == 0))
-        made = _streamed(module, rng)
-        if made is None:
+        result = _streamed(module, rng)
+        if result is None:
             continue
-        planned, segment = made
+        planned, segment = result
         verify_module(planned, OPS, INTRINSICS)
         x = module.entry.params[0].type
         draw = np.random.Generator(np.random.PCG64(seed))
         sample = {"x": draw.integers(-128, 128, x.shape).astype(np.int8)}
-        wanted = evaluate_graph(module, sample, OPS, INTRINSICS)
+        expected = evaluate_graph(module, sample, OPS, INTRINSICS)
         (outputs,) = run_interpreter(planned, [sample]).outputs
         for value in module.entry.results:
-            assert np.array_equal(outputs[value.name], wanted[value.name]), (seed, segment.plan)
-        bands |= {kept.band for kept in segment.plan.row_buffers.values()}
+            assert np.array_equal(outputs[value.name], expected[value.name]), (seed, segment.plan)
+        bands |= {remaining.band for remaining in segment.plan.row_buffers.values()}
         calls = max(calls, len(segment.calls))
     assert {1, 2} <= bands
     assert calls > 3
 
 
 def _squeezed_twice(seed: int) -> IRModule:
-    """A narrow tensor becomes a wide one, which its channels' means scale; narrow again."""
+    """Return a model in which a narrow tensor is widened, scaled by channel means, and narrowed."""
     net = Net(seed)
     net.x = Value("x", TensorType((1, 12, WIDTH, 4), INT8, net._scale()))
     wide = net.conv(net.x, same=True, channels=32)
@@ -205,7 +205,7 @@ def _squeezed_twice(seed: int) -> IRModule:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))])
-def test_what_a_squeeze_takes_in_is_computed_twice_where_that_is_asked(seed: int) -> None:
+def test_input_of_a_squeeze_is_rematerialized_on_request(seed: int) -> None:
     module = _squeezed_twice(seed)
     again = rematerialize(module.with_attrs(recompute=True), OPS)
     entry = again.entry
@@ -215,14 +215,15 @@ def test_what_a_squeeze_takes_in_is_computed_twice_where_that_is_asked(seed: int
     assert ops == [*pair, "mean", "relu", *pair, "mul", "conv2d"]
     verify_graph(entry, again, OPS)
     compiled = [
-        compile_model(module, Options(optimize="ram", recompute=asked)) for asked in (False, True)
+        compile_model(module, Options(optimize="ram", recompute=requests))
+        for requests in (False, True)
     ]
     once, twice = (item.metadata["workspace_bytes"] for item in compiled)
     assert twice < 0.8 * once
     draw = np.random.Generator(np.random.PCG64(seed))
     sample = {"x": draw.integers(-128, 128, (1, 12, WIDTH, 4)).astype(np.int8)}
-    wanted = evaluate_graph(module, sample, OPS, INTRINSICS)
+    expected = evaluate_graph(module, sample, OPS, INTRINSICS)
     for item in compiled:
         (outputs,) = run_interpreter(item.module, [sample]).outputs
         for value in module.entry.results:
-            assert np.array_equal(outputs[value.name], wanted[value.name])
+            assert np.array_equal(outputs[value.name], expected[value.name])

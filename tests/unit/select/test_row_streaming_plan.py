@@ -1,4 +1,4 @@
-"""Row plans, against a simulation that keeps row numbers instead of rows."""
+"""Row-streaming plans compared with a simulation on row numbers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ROW_BYTES = 16
 def _simulate(
     plan: RowStreamingPlan, stages: Sequence[RowStage], tensors: dict[str, StreamedTensor]
 ) -> list[int]:
-    """Runs the plan on row numbers; returns how many rows each stage made, all of them right."""
-    kept: dict[str, list[int | None]] = {
+    """Run the plan on row numbers; return the number of rows that each stage computed."""
+    remaining: dict[str, list[int | None]] = {
         name: [None] * k.rows for name, k in plan.row_buffers.items()
     }
-    made = [0] * len(stages)
+    result = [0] * len(stages)
 
     def take(name: str, index: int) -> None:
-        """Band `index` comes in."""
-        if name not in kept:
+        """Receive band `index`."""
+        if name not in remaining:
             return
         band = plan.row_buffers[name].band
         if index < tensors[name].height // band + plan.row_buffers[name].padding_bands:
-            kept[name] = [*kept[name][band:], *range(index * band, (index + 1) * band)]
+            remaining[name] = [*remaining[name][band:], *range(index * band, (index + 1) * band)]
 
     for step in range(plan.steps):
         if plan.fed:
@@ -42,11 +42,11 @@ def _simulate(
                 continue
             if row < stage.height:
                 for name, start in zip(stage.sources, firing.starts, strict=True):
-                    _check_window(stage, row, tensors[name], start, kept.get(name, []), step)
-                made[index] += 1
+                    _check_window(stage, row, tensors[name], start, remaining.get(name, []), step)
+                result[index] += 1
             if stage.result:
                 take(stage.result, row)
-    return made
+    return result
 
 
 def _check_window(
@@ -57,17 +57,17 @@ def _check_window(
     kept: list[int | None],
     step: int,
 ) -> None:
-    """The rows under the window are the right ones, or padding where there are none."""
+    """Check that the window has the right rows, or padding outside of the tensor."""
     first = row * stage.rows.stride - stage.rows.pad_before
     for offset in range(stage.rows.window_height):
-        wanted = first + offset
+        expected = first + offset
         if start is None:
-            assert 0 <= wanted < x.height
-        elif 0 <= wanted < x.height:
-            assert kept[start + offset] == wanted, (step, row, kept)
+            assert 0 <= expected < x.height
+        elif 0 <= expected < x.height:
+            assert kept[start + offset] == expected, (step, row, kept)
         else:
-            found = kept[start + offset]
-            assert found is None or not 0 <= found < x.height
+            result = kept[start + offset]
+            assert result is None or not 0 <= result < x.height
 
 
 def _height(height: int, rows: RowWindow, after: int) -> int:
@@ -77,7 +77,7 @@ def _height(height: int, rows: RowWindow, after: int) -> int:
 def _random_stages(
     rng: random.Random, band: int
 ) -> tuple[list[RowStage], dict[str, StreamedTensor]]:
-    """A chain of windows with residual additions; heights are multiples of `band`."""
+    """Return a chain of windows with residual additions; heights are multiples of `band`."""
     tensors = {"x": StreamedTensor(rng.randint(1, 30), ROW_BYTES, True)}
     stages: list[RowStage] = []
     name = "x"
@@ -103,7 +103,7 @@ def _random_stages(
     return stages, tensors
 
 
-def test_every_window_holds_its_rows_in_random_segments() -> None:
+def test_every_window_has_the_right_rows_in_random_segments() -> None:
     planned = 0
     for seed in range(800):
         rng = random.Random(seed)
@@ -121,7 +121,7 @@ def test_every_window_holds_its_rows_in_random_segments() -> None:
     assert planned > 300
 
 
-def test_a_chain_keeps_as_many_rows_as_its_windows_reach() -> None:
+def test_row_buffers_of_a_chain_have_the_size_of_its_windows() -> None:
     window = RowWindow(3, 1, 1, 0.0)
     tensors = {
         "x": StreamedTensor(9, 16, True),
@@ -136,10 +136,14 @@ def test_a_chain_keeps_as_many_rows_as_its_windows_reach() -> None:
     ]
     plan = plan_row_streaming("x", stages, tensors)
     assert plan is not None
-    assert {name: kept.rows for name, kept in plan.row_buffers.items()} == {"x": 3, "a": 1, "b": 3}
+    assert {name: remaining.rows for name, remaining in plan.row_buffers.items()} == {
+        "x": 3,
+        "a": 1,
+        "b": 3,
+    }
 
 
-def test_the_short_branch_of_a_residual_block_keeps_no_more_than_the_long_one() -> None:
+def test_short_branch_of_a_residual_block_needs_no_more_rows_than_the_long_one() -> None:
     window = RowWindow(3, 1, 1, 0.0)
     tensors = {name: StreamedTensor(9, 16, name in "xd") for name in "xabcd"}
     stages = [
@@ -150,10 +154,14 @@ def test_the_short_branch_of_a_residual_block_keeps_no_more_than_the_long_one() 
     ]
     plan = plan_row_streaming("x", stages, tensors)
     assert plan is not None
-    assert {name: kept.rows for name, kept in plan.row_buffers.items()} == {"a": 3, "b": 3, "c": 1}
+    assert {name: remaining.rows for name, remaining in plan.row_buffers.items()} == {
+        "a": 3,
+        "b": 3,
+        "c": 1,
+    }
 
 
-def test_padding_that_has_no_value_cannot_be_streamed() -> None:
+def test_undefined_padding_cannot_be_streamed() -> None:
     tensors = {"x": StreamedTensor(8, 16, True), "a": StreamedTensor(8, 16, True)}
     assert (
         plan_row_streaming("x", [RowStage(("x",), "a", RowWindow(3, 1, 1, None), 8)], tensors)
@@ -161,7 +169,7 @@ def test_padding_that_has_no_value_cannot_be_streamed() -> None:
     )
 
 
-def test_two_users_that_disagree_about_padding_cannot_be_streamed() -> None:
+def test_readers_with_different_padding_cannot_be_streamed() -> None:
     tensors = {name: StreamedTensor(8, 16, name in "xd") for name in "xabcd"}
     stages = [
         RowStage(("x",), "a", RowWindow(), 8),
@@ -172,7 +180,7 @@ def test_two_users_that_disagree_about_padding_cannot_be_streamed() -> None:
     assert plan_row_streaming("x", stages, tensors) is None
 
 
-def test_rows_that_flow_at_different_rates_do_not_meet() -> None:
+def test_sources_with_different_row_rates_cannot_be_streamed() -> None:
     tensors = {
         "x": StreamedTensor(8, 16, True),
         "a": StreamedTensor(4, 16),

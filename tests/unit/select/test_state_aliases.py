@@ -1,4 +1,4 @@
-"""Which values are made in the memory of the state that they become."""
+"""Values that are computed in the memory of the state that they update."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from firmwright.select.state_aliases import find_state_aliases
 
 
 def graph(body: str, state: str = "%kept: i8[4] = @zeros -> %next") -> Function:
-    found = parse_module(
+    result = parse_module(
         f"""firmwright ir 1
         module @m
         attrs {{entry="main"}}
         const @zeros = i8[4] [0, 0, 0, 0]
         graph @main(%x: i8[4]) -> (%y) state({state}) {{ {body} }}"""
     ).entry
-    assert isinstance(found, Function)
-    return found
+    assert isinstance(result, Function)
+    return result
 
 
 READ_FIRST = "%y: i8[4] = neg(%kept) %next: i8[4] = neg(%x)"
 
 
-def test_a_value_is_made_in_place_when_the_state_has_been_read() -> None:
+def test_value_aliases_the_state_after_its_last_read() -> None:
     assert find_state_aliases(graph(READ_FIRST), (), ()) == {"next": "kept"}
 
 
-def test_a_state_that_is_read_later_or_by_the_same_call_is_copied_to() -> None:
+def test_state_that_is_read_later_is_not_aliased() -> None:
     assert not find_state_aliases(graph("%next: i8[4] = neg(%x) %y: i8[4] = neg(%kept)"), (), ())
     assert not find_state_aliases(graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)"), (), ())
 
@@ -37,7 +37,7 @@ def test_a_view_of_the_state_counts_as_the_state() -> None:
     assert find_state_aliases(late, (), ()) == {"next": "kept"}
 
 
-def test_calls_that_run_row_by_row_read_until_the_last_of_them_is_over() -> None:
+def test_reads_of_a_segment_end_with_its_last_call() -> None:
     assert not find_state_aliases(graph(READ_FIRST), (), [(0, 2)])
 
 
@@ -47,6 +47,6 @@ def test_a_result_of_the_model_is_copied_to_the_state() -> None:
     )
 
 
-def test_what_becomes_two_states_is_made_in_one_of_them() -> None:
+def test_value_of_two_states_aliases_one_of_them() -> None:
     two = "%kept: i8[4] = @zeros -> %next, %other: i8[4] = @zeros -> %next"
     assert find_state_aliases(graph(READ_FIRST, two), (), ()) == {"next": "kept"}

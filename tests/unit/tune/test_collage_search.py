@@ -1,4 +1,4 @@
-"""Collage in QEMU: parts measured, programs compared, results saved, edited and applied."""
+"""Collage in QEMU: measured regions, compared programs, and results that are edited and applied."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GIVEN = {"board": "mps2-an386", "target": "cmsis-nn", "numerics": "tflm", "optim
 
 @pytest.fixture
 def no_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Remove the backends that a test registers."""
     monkeypatch.setattr(BACKENDS, "_known", {})
 
 
@@ -41,7 +41,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loud(Backend):
-    """Takes sums and relus, one value after the other; what is `broken` has C that is none."""
+    """A backend for sums and relus; the C of `broken` kernels is invalid."""
 
     name = "loud"
     broken: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ TOY_GIVEN = {"board": "mps2-an386", "target": "loud", "optimize": "speed"}
 
 
 @pytest.mark.qemu
-def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
+def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
     no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
@@ -77,15 +77,15 @@ def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
     words = ["partition", str(toy), "--target", "loud", "--board", "mps2-an386", "--optimize"]
     words += ["speed", "--partition", "collage", "--partition-log", str(log)]
     assert main([*words, "--save-partition", str(result), "-o", str(tmp_path / "it.fwir")]) == 0
-    found = json.loads(result.read_text())
-    totals = {how: total["count"] for how, total in found["totals"].items()}
-    assert totals[found["chosen"]] == min(totals.values())
-    assert [len(part["alternatives"]) for part in found["parts"]] == [1, 1, 0]
-    costs = [[part["cost"], *(a["cost"] for a in part["alternatives"])] for part in found["parts"]]
+    actual = json.loads(result.read_text())
+    totals = {how: total["count"] for how, total in actual["totals"].items()}
+    assert totals[actual["chosen"]] == min(totals.values())
+    assert [len(part["alternatives"]) for part in actual["parts"]] == [1, 1, 0]
+    costs = [[part["cost"], *(a["cost"] for a in part["alternatives"])] for part in actual["parts"]]
     assert all(cost["count"] == min(c["count"] for c in (cost, *more)) for cost, *more in costs)
 
-    # What was measured is not measured again: the log and the result stay as they are.
-    before = log.read_text(), found
+    # Nothing is measured again: log and result do not change.
+    before = log.read_text(), actual
     for owner, name in (
         (RegionCostEstimator, "_measured"),
         (collage_module._CollageSearch, "_run"),
@@ -94,64 +94,64 @@ def test_it_is_never_above_eager_and_a_result_is_applied_as_saved_or_edited(
     again = search_partition(load_model(toy), TOY_GIVEN, PartitionRequest("collage", str(log)))
     assert (log.read_text(), json.loads(again.partition.text())) == before
 
-    # Applied, it compiles to the same bytes as the module that was written; edited, to others.
+    # The applied result compiles to the same bytes as the saved module; an edited one does not.
     (tmp_path / "elsewhere").mkdir()
     saved = load_model((tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir"))
     applied = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
     files = compile_for(saved, "mps2-an386", optimize="speed").tree.files
     assert compile_for(applied[0], **applied[1]).tree.files == files
-    for wanted in ("loud", "cpu"):
-        found["parts"][0]["target"] = wanted
-        result.write_text(json.dumps(found))
+    for expected in ("loud", "cpu"):
+        actual["parts"][0]["target"] = expected
+        result.write_text(json.dumps(actual))
         edited = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
         rows = compile_for(edited[0], **edited[1]).metadata["operators"]
-        assert (rows[0]["schedule"] == "loud") == (wanted == "loud")
+        assert (rows[0]["schedule"] == "loud") == (expected == "loud")
 
 
 @pytest.mark.qemu
-def test_a_part_that_does_not_build_is_listed_with_its_reason(
+def test_region_that_does_not_build_is_reported_with_the_reason(
     no_backends: None, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
     monkeypatch.setattr(Loud, "broken", ("relu",))
     module = chain(("add", "x z", "a"), ("relu", "a", "b"))
-    given = {"board": "mps2-an386", "target": "loud"}
-    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
-    _, relu = found.parts
+    inputs = {"board": "mps2-an386", "target": "loud"}
+    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    _, relu = actual.parts
     assert relu.target == "cpu"
     (other,) = relu.alternatives
     assert other.cost.status == "failed"
     assert "_run.c" in other.cost.reason
-    assert found.totals["eager"].count is None
-    assert found.totals["collage"].count <= found.totals["none"].count
+    assert actual.totals["eager"].count is None
+    assert actual.totals["collage"].count <= actual.totals["none"].count
 
 
-def test_a_backends_own_model_goes_before_measuring(
+def test_cost_model_of_a_backend_precedes_measurements(
     no_backends: None, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
     monkeypatch.setattr(Loud, "modelled", 5)
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
-    given = {"board": "host", "target": "loud"}
-    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
-    first = found.parts[0]
+    inputs = {"board": "host", "target": "loud"}
+    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    first = actual.parts[0]
     assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modelled")
     monkeypatch.setattr(Loud, "transfer", lambda self, size_bytes: 1_000_000)
-    found = search_partition(Model(module), given, PartitionRequest("collage")).partition
-    assert [part.target for part in found.parts] == ["cpu", "cpu"]
+    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    assert [part.target for part in actual.parts] == ["cpu", "cpu"]
 
 
-def test_where_nothing_can_be_measured_the_order_of_preference_holds():
-    found = search_partition(
+def test_order_of_preference_holds_without_measurements():
+    actual = search_partition(
         load_model(DIGITS), {**GIVEN, "board": "host"}, PartitionRequest("collage")
     )
-    assert found.partition.method == "modelled"
-    assert {p.target for p in found.partition.parts if p.entries} == {"cmsis-nn"}
+    assert actual.partition.method == "modelled"
+    assert {p.target for p in actual.partition.parts if p.entries} == {"cmsis-nn"}
     straight = compile_for(load_model(DIGITS), **{**GIVEN, "board": "host"})
-    assert compile_for(found.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
+    assert compile_for(actual.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
 
 
-def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
+def test_method_none_uses_the_core_and_invalid_methods_are_reported(tmp_path: Path):
     model, options = partition_model(load_model(DIGITS), GIVEN, PartitionRequest("none"))
     alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
     assert compile_for(model, **options).tree.files == alone.tree.files
@@ -171,15 +171,15 @@ def test_none_leaves_all_to_the_core_and_what_cannot_be_is_said(tmp_path: Path):
 @pytest.mark.models
 @pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_never_above_eager_on_the_benchmarks_models(name: str):
-    found = search_partition(
+def test_collage_is_never_worse_than_eager_on_the_benchmark_models(name: str):
+    actual = search_partition(
         load_model(MODELS / f"{name}.tflite"), GIVEN, PartitionRequest("collage")
     )
-    totals = {how: total.count for how, total in found.partition.totals.items()}
-    assert totals[found.partition.chosen] == min(totals.values())
+    totals = {how: total.count for how, total in actual.partition.totals.items()}
+    assert totals[actual.partition.chosen] == min(totals.values())
 
 
-def test_with_little_memory_asked_for_the_program_with_least_workspace_is_taken(
+def test_goal_ram_chooses_the_program_with_least_workspace(
     no_backends: None, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
@@ -188,8 +188,8 @@ def test_with_little_memory_asked_for_the_program_with_least_workspace_is_taken(
         collage_module._CollageSearch, "_run", lambda self, compiled: RegionCost("ok", next(counts))
     )
     monkeypatch.setattr(Loud, "modelled", 1)
-    given = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
-    found = search_partition(Model(TOY), given, PartitionRequest("collage")).partition
-    bytes_of = {how: total.workspace_bytes for how, total in found.totals.items()}
-    assert bytes_of[found.chosen] == min(bytes_of.values()) < bytes_of["eager"]
-    assert {part.target for part in found.parts} == {"cpu"}
+    inputs = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
+    actual = search_partition(Model(TOY), inputs, PartitionRequest("collage")).partition
+    bytes_of = {how: total.workspace_bytes for how, total in actual.totals.items()}
+    assert bytes_of[actual.chosen] == min(bytes_of.values()) < bytes_of["eager"]
+    assert {part.target for part in actual.parts} == {"cpu"}

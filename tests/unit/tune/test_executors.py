@@ -1,4 +1,4 @@
-"""Who cannot work says so in one sentence."""
+"""Executors report unusable workers in one sentence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from firmwright.tune import executors
 from firmwright.tune.executors import LocalExecutor
 
 
-def test_one_job_is_done_here() -> None:
+def test_one_job_uses_the_local_executor() -> None:
     with executors.open_executor(1) as crew:
         assert type(crew) is LocalExecutor
 
 
-def test_a_scheduler_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(executors, "_CLUSTER_TIMEOUT_S", 0.5)
     with (
@@ -26,7 +26,7 @@ def test_a_scheduler_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatc
     assert raised.value.where == "tcp://127.0.0.1:1"
 
 
-def test_a_cluster_without_the_package_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_dask_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ToolMissingError) as raised, executors.open_executor(1, "tcp://127.0.0.1:1"):
         pass

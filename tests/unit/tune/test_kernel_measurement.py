@@ -1,4 +1,4 @@
-"""What a kernel breaks is found alone; what no kernel is to blame for is raised."""
+"""Faulty kernels are isolated; errors that no kernel causes are raised."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ def breaking(monkeypatch: pytest.MonkeyPatch, bad: set[tuple[str, str]], error: 
 
 
 @pytest.mark.parametrize("error", [ToolFailedError("no"), DeviceError("fault")])
-def test_the_kernel_that_breaks_its_firmware_is_found(
-    monkeypatch: pytest.MonkeyPatch, error: FirmwrightError
-) -> None:
+def test_faulty_kernel_is_isolated(monkeypatch: pytest.MonkeyPatch, error: FirmwrightError) -> None:
     runs = breaking(monkeypatch, {("add", "d"), ("mul", "a")}, error)
-    found = run_task(task())
-    assert [r.status for r in found] == ["ok"] * 3 + ["failed"] + ["ok"] + ["failed"] + ["ok"] * 4
-    assert [r.count for r in found if r.status == "ok"] == [97, 98, 99, 101, 98, 99, 100, 101]
+    result = run_task(task())
+    assert [r.status for r in result] == ["ok"] * 3 + ["failed"] + ["ok"] + ["failed"] + ["ok"] * 4
+    assert [r.count for r in result if r.status == "ok"] == [97, 98, 99, 101, 98, 99, 100, 101]
     assert runs[:2] == [10, 5]
 
 
-def test_a_board_that_does_not_answer_is_no_kernel_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_board_that_does_not_answer_is_not_attributed_to_a_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runs = breaking(monkeypatch, {("add", "a")}, DeviceError("the cable.", where="/dev/tty"))
     with pytest.raises(DeviceError, match="the cable"):
         run_task(task(MeasurementSetup("timer", "/dev/tty", "flash {bin}")))
     assert runs == [10]
 
 
-def test_a_board_behind_a_port_must_be_flashed_by_something() -> None:
+def test_board_on_a_port_needs_a_flash_command() -> None:
     with pytest.raises(UsageError, match="there is no command to flash it"):
         make_measurement_setup(load_board("mps2-an386"), "/dev/ttyACM0", "")
 
 
-def test_the_host_is_no_board_to_measure_on() -> None:
+def test_host_cannot_be_measured() -> None:
     with pytest.raises(UsageError, match="measured in QEMU, or on a board behind a port"):
         make_measurement_setup(load_board("host"), "", "")
 
 
-def test_a_flash_command_that_fails_says_what_it_said(tmp_path: Path) -> None:
+def test_failed_flash_command_is_reported_with_its_output(tmp_path: Path) -> None:
     script = tmp_path / "flash"
     script.write_text("#!/bin/sh\necho no probe >&2\nexit 3\n")
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The log is in order, survives a kill, and belongs to one writer."""
+"""The log is ordered, survives an interruption, and has one writer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_line_is_on_the_disk_as_soon_as_it_is_appended(path: Path) -> None:
     assert path.read_text() == lines(ITEMS[:1])
 
 
-def test_what_waits_for_its_turn_is_known_after_a_kill(path: Path) -> None:
+def test_early_measurements_survive_an_interruption(path: Path) -> None:
     book = TuningLogWriter(path)
     book.append(ITEMS[0])
     book.record_early(ITEMS[2])
@@ -52,7 +52,7 @@ def test_what_waits_for_its_turn_is_known_after_a_kill(path: Path) -> None:
     assert not ahead.exists()
 
 
-def test_a_broken_last_line_is_taken_off_and_said(
+def test_incomplete_last_line_is_removed_with_a_warning(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_text(lines(ITEMS[:2])[:-10])
@@ -73,7 +73,7 @@ def test_two_searches_do_not_write_one_log(path: Path) -> None:
         TuningLogWriter(path)
 
 
-def test_a_log_that_cannot_be_written_is_bad_usage(tmp_path: Path) -> None:
+def test_log_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the tuning log cannot be written: Is a directory"):
         TuningLogWriter(tmp_path)
 

@@ -1,4 +1,4 @@
-"""A search writes one order of lines whoever works for it, and takes up where it was stopped."""
+"""A search writes the same lines with every executor and continues after an interruption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 
 
 class Pretenders:
-    """Workers that measure nothing: a count is a hash of the kernel. They count what they do."""
+    """An executor with fake counts, hashes of the kernels; it counts its tasks."""
 
     def __init__(self, order: Callable[[int], Sequence[int]] = range, stop_at: int = 1000) -> None:
         self.order, self.stop_at = order, stop_at
@@ -86,21 +86,21 @@ def model() -> Model:
 
 def test_small_spaces_are_measured_whole(model: Model, tmp_path: Path) -> None:
     crew = Pretenders()
-    found = searched(model, tmp_path / "log", crew, SearchOptions(trials=100))
-    assert [layer.tried for layer in found.layers] == [layer.space for layer in found.layers]
-    assert found.measured == sum(task.size for task in crew.tasks)
-    assert found.measured == sum(layer.space for layer in found.layers)
+    result = searched(model, tmp_path / "log", crew, SearchOptions(trials=100))
+    assert [layer.tried for layer in result.layers] == [layer.space for layer in result.layers]
+    assert result.measured == sum(task.size for task in crew.tasks)
+    assert result.measured == sum(layer.space for layer in result.layers)
     assert all(task.size <= SearchOptions().kernels_per_image for task in crew.tasks)
 
 
-def test_the_best_is_told_and_never_one_that_is_wrong(model: Model, tmp_path: Path) -> None:
-    found = searched(model, tmp_path / "log", Pretenders())
+def test_best_choice_is_never_a_wrong_kernel(model: Model, tmp_path: Path) -> None:
+    result = searched(model, tmp_path / "log", Pretenders())
     records = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    for layer in found.layers:
-        mine = [r for r in records if r["what"] == layer.what]
+    for layer in result.layers:
+        mine = [r for r in records if r["what"] == layer.description]
         good = [r["count"] for r in mine if r["status"] == "ok"]
         assert layer.best_count == min(good)
-        assert layer.bad == len(mine) - len(good) == layer.what.startswith("conv2d")
+        assert layer.bad == len(mine) - len(good) == layer.description.startswith("conv2d")
 
 
 def test_results_in_any_order_are_written_in_one(model: Model, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_search_that_was_stopped_measures_nothing_twice(
     assert again.layers == whole.layers
 
 
-def test_what_a_log_knows_already_does_not_change_a_search(model: Model, tmp_path: Path) -> None:
+def test_log_entries_do_not_change_a_search(model: Model, tmp_path: Path) -> None:
     few = SearchOptions(trials=3, strategy="random", seed=5)
     searched(model, tmp_path / "few", Pretenders(), few)
     searched(model, tmp_path / "all", Pretenders(), SearchOptions(trials=100))
@@ -152,12 +152,12 @@ def test_layers_that_are_alike_are_searched_once(
     model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = load_model(model_path("kws_ref_model.tflite"))
-    found = searched(model, tmp_path / "log", Pretenders())
-    assert [layer.calls for layer in found.layers].count(4) == 2
+    result = searched(model, tmp_path / "log", Pretenders())
+    assert [layer.calls for layer in result.layers].count(4) == 2
 
 
-def test_floats_are_left_alone(model_path: Callable[[str], Path], tmp_path: Path) -> None:
+def test_float_layers_are_not_tuned(model_path: Callable[[str], Path], tmp_path: Path) -> None:
     model = load_model(model_path("ad01_fp32.tflite"))
-    found = searched(model, tmp_path / "log", Pretenders())
-    assert (found.layers, found.measured) == ((), 0)
-    assert found.untuned > 0
+    result = searched(model, tmp_path / "log", Pretenders())
+    assert (result.layers, result.measured) == ((), 0)
+    assert result.untuned > 0

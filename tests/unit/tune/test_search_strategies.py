@@ -1,4 +1,4 @@
-"""Three strategies, one signature: nothing twice, the same each time, and better than chance."""
+"""Strategies propose nothing twice, are reproducible, and are better than random."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BEST = ("two", (("a", 5), ("b", 3)))
 
 
 def cost(choice: ConfiguredSchedule) -> int:
-    """A bowl around the best, rule one twice as dear."""
+    """Return a convex cost around the best choice; schedule one is twice as expensive."""
     (_, a), (_, b) = choice[1]
     return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (2 if choice[0] == "one" else 1)
 
 
 def rough(choice: ConfiguredSchedule) -> int:
-    """A model that orders the configurations of a rule well, and takes the rules for equal."""
+    """Return a cost model that orders configurations well but considers schedules equal."""
     return cost(choice) // (2 if choice[0] == "one" else 1) + 3
 
 
@@ -40,9 +40,9 @@ def search(name: str, trials: int, seed: int = 0) -> Sequence[ConfiguredSchedule
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_choice_comes_once_if_trials_last(name: str) -> None:
-    found = search(name, len(CHOICES))
-    assert sorted(found) == sorted(CHOICES)
+def test_every_choice_is_proposed_once(name: str) -> None:
+    result = search(name, len(CHOICES))
+    assert sorted(result) == sorted(CHOICES)
     space = SearchSpace(CHOICES, rough)
     seen = dict.fromkeys(CHOICES, 1)
     assert list(STRATEGIES[name](space, seen, 4, np.random.default_rng(0))) == []
@@ -58,18 +58,18 @@ def test_another_seed_gives_another_search() -> None:
     assert search("evolutionary", 40, seed=3) != search("evolutionary", 40, seed=4)
 
 
-def test_evolution_and_model_find_the_best_long_before_all_is_tried() -> None:
+def test_evolution_and_model_find_the_best_early() -> None:
     assert BEST in search("model", 12)
-    found = [min(map(cost, search("evolutionary", 48, seed))) for seed in range(20)]
+    result = [min(map(cost, search("evolutionary", 48, seed))) for seed in range(20)]
     chance = [min(map(cost, search("random", 48, seed))) for seed in range(20)]
-    assert sum(found) < sum(chance)
-    assert found.count(cost(BEST)) > chance.count(cost(BEST))
+    assert sum(result) < sum(chance)
+    assert result.count(cost(BEST)) > chance.count(cost(BEST))
 
 
-def test_the_model_learns_which_rule_is_dear() -> None:
+def test_model_learns_which_schedule_is_expensive() -> None:
     later = search("model", 40)[16:]
     assert sum(rule == "two" for rule, _ in later) > sum(rule == "one" for rule, _ in later)
 
 
-def test_evolution_begins_with_the_best_guess_of_each_rule() -> None:
+def test_evolution_starts_with_the_best_guess_of_each_schedule() -> None:
     assert search("evolutionary", 8)[:2] == [CHOICES[0], CHOICES[64]]

@@ -1,4 +1,4 @@
-"""Every kernel of a layer's space computes the same, also those that no compilation offers."""
+"""All kernels of a layer's search space compute the same, also those that are never offered."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MOST_INSTRUCTIONS = 4_000_000
 
 
 def drawn(options: Options, count: int) -> list[KernelComparison]:
-    """Small layers, each with its whole space of rules with more than their configurations."""
-    found: list[KernelComparison] = []
+    """Yield small layers with the whole space of schedules with several configurations."""
+    result: list[KernelComparison] = []
     for call in islice(generate_layers(11), 200):
-        if call.op in LAYERS and len(found) < count:
-            found += kernel_layer(call, options)
-    return found
+        if call.op in LAYERS and len(result) < count:
+            result += kernel_layer(call, options)
+    return result
 
 
 def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
@@ -40,8 +40,8 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
         configure_module(layer_module(call), load_board("host"), options), options
     )
     (offered,) = lowering.calls()
-    known = {configured_schedule(item.rule, item.config) for item in offered.candidates}
-    extra = [c for c in lowering.space(0) if configured_schedule(*c) not in known]
+    expected_entries = {configured_schedule(item.rule, item.config) for item in offered.candidates}
+    extra = [c for c in lowering.space(0) if configured_schedule(*c) not in expected_entries]
     right = lowering.kernel(0, "default", {})
     if not extra or right.instructions > MOST_INSTRUCTIONS:
         return []

@@ -1,7 +1,4 @@
-"""Planning problems for the planners' tests: seeded random ones and chains of known figures.
-
-The fixtures are functions: `make_buffer`, `chain`, `residual_chain`, `random_problem`.
-"""
+"""Planning problems for the planner tests: seeded random ones and chains with known results."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def a_buffer(
 
 
 def a_chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
-    """Operator t reads tensor t and writes tensor t + 1: consecutive tensors live together."""
+    """Return a chain in which operator t reads tensor t and writes tensor t + 1."""
     last = len(sizes) - 2
     buffers = tuple(
         a_buffer(f"t{i}", size, (max(i - 1, 0), min(i, last) + 1), alignment=alignment)
@@ -40,7 +37,7 @@ def a_chain(sizes: Sequence[int], alignment: int = 16) -> Problem:
 
 
 def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
-    """Like `a_chain`, but each `every`-th tensor lives on for two operators more: a skip."""
+    """Return a chain in which each `every`-th tensor lives two operators longer."""
     last = len(sizes) - 2
     buffers = tuple(
         a_buffer(
@@ -55,7 +52,7 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
 
 
 def a_random_problem(seed: int, most: int = 24) -> Problem:
-    """Up to `most` buffers: one or two live ranges each, mixed alignments, pools, relaxed pairs."""
+    """Return up to `most` buffers with mixed live ranges, alignments, pools, and constraints."""
     rng = random.Random(seed)
     pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
     names = tuple(pool.name for pool in pools)
@@ -83,7 +80,7 @@ def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> Bu
 
 
 def _relaxed(rng: random.Random, conflict: OffsetConstraint[str]) -> OffsetConstraint[str]:
-    """One conflict in five loses a part: overlap from one side, or at multiples of a period."""
+    """Relax one in five constraints: overlap from one side, or at multiples of a period."""
     match rng.randrange(20):
         case 0 | 1:
             return OffsetConstraint(conflict.a, conflict.b, conflict.lo // 3, conflict.hi)

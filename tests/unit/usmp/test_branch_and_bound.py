@@ -1,4 +1,4 @@
-"""Branch and bound against trying everything, and its proofs."""
+"""Branch and bound compared with enumeration, and its proofs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SmallProblem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]
 
 
 def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint[str]]) -> int:
-    """The least height of any layout, offset by offset."""
+    """Return the least height of any layout by enumeration."""
     number = {buffer.name: index for index, buffer in enumerate(buffers)}
     between: list[list[tuple[OffsetConstraint[str], int]]] = [[] for _ in buffers]
     for conflict in conflicts:
@@ -67,7 +67,7 @@ def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConst
 
 
 def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
-    """Up to five buffers of some bytes; half the pairs may overlap, a few at multiples only."""
+    """Return up to five small buffers; half the pairs may overlap, some only periodically."""
     rng = random.Random(seed)
     buffers = []
     for index in range(rng.randrange(2, 6)):
@@ -97,9 +97,7 @@ def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
     return tuple(buffers), tuple(conflicts)
 
 
-def test_the_optimum_of_small_problems_is_that_of_trying_all(
-    make_buffer: Callable, deep: bool
-) -> None:
+def test_optimum_of_small_problems_equals_enumeration(make_buffer: Callable, deep: bool) -> None:
     for seed in range(CASES_DEEP if deep else CASES):
         buffers, conflicts = a_small_problem(make_buffer, seed)
         optimum = by_trying_all(buffers, conflicts)
@@ -109,10 +107,10 @@ def test_the_optimum_of_small_problems_is_that_of_trying_all(
             assert (plan.workspace_bytes, plan.lower_bound_bytes) == (optimum, optimum), seed
 
 
-def test_no_first_fit_of_any_order_reaches_what_relaxed_pairs_allow_together(
+def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(
     make_buffer: Callable,
 ) -> None:
-    # b must lie 4 above c or 2 below it at most, and c at 6: of the lowest places none is right.
+    # b must be at least 4 above c or 2 below it, and c at 6: the lowest offsets are all wrong.
     buffers = (
         make_buffer("a", 6, (0, 2)),
         make_buffer("b", 3, (1, 3), alignment=4),
@@ -131,7 +129,7 @@ def test_no_first_fit_of_any_order_reaches_what_relaxed_pairs_allow_together(
     assert plan.workspace_bytes == plan.lower_bound_bytes == optimum <= min(firsts)
 
 
-def test_it_finds_what_local_search_misses() -> None:
+def test_exact_planner_beats_local_search() -> None:
     problem = small_graph("inception", 28)
     start = build_problem(*problem)
     layout = place_first_fit(start, size_order(start))
@@ -139,7 +137,7 @@ def test_it_finds_what_local_search_misses() -> None:
     assert branch_and_bound(start, layout, 100_000).cost[1] == start.lower_bound_bytes
 
 
-def test_a_plan_above_the_moment_bound_is_proven_best(make_buffer: Callable) -> None:
+def test_plan_above_the_lower_bound_is_proven_optimal(make_buffer: Callable) -> None:
     # Three in a ring of times, two at each: two fit into 8 bytes, all three take 12.
     buffers = (
         make_buffer("a", 4, (0, 1), (2, 3)),
@@ -152,7 +150,7 @@ def test_a_plan_above_the_moment_bound_is_proven_best(make_buffer: Callable) -> 
     assert (plan.workspace_bytes, plan.lower_bound_bytes, plan.optimality_gap_bytes) == (12, 12, 0)
 
 
-def test_a_cut_off_search_keeps_its_start_and_a_sound_bound() -> None:
+def test_interrupted_search_keeps_its_start_and_a_sound_bound() -> None:
     problem = build_problem(*intervals(random.Random(79), 89))
     start = place_first_fit(problem, size_order(problem))
     layout = branch_and_bound(problem, start, 300)
@@ -160,7 +158,7 @@ def test_a_cut_off_search_keeps_its_start_and_a_sound_bound() -> None:
     assert problem.lower_bound_bytes <= layout.proven_bytes <= layout.cost[1]
 
 
-def test_what_fits_at_the_optimum_only_is_found(make_buffer: Callable) -> None:
+def test_pool_of_exactly_the_optimal_size_is_sufficient(make_buffer: Callable) -> None:
     sizes = ((16, (5, 6)), (232, (4, 5)), (136, (0, 2)), (72, (3, 7)), (144, (5, 8)),
              (152, (1, 5)), (104, (7, 10)), (232, (6, 8)), (48, (6, 7)))  # fmt: skip
     buffers = tuple(make_buffer(f"b{i}", size, live) for i, (size, live) in enumerate(sizes))
@@ -176,7 +174,7 @@ def test_what_fits_at_the_optimum_only_is_found(make_buffer: Callable) -> None:
         exact_planner(buffers, conflicts, (PoolInfo("sram", needed - 1),))
 
 
-def test_several_pools_are_left_to_the_search_before(make_buffer: Callable) -> None:
+def test_several_pools_keep_the_layout_of_local_search(make_buffer: Callable) -> None:
     buffers = tuple(make_buffer(n, 60, (0, 1), pools=("fast", "slow")) for n in "abc")
     pools = (PoolInfo("fast", 64), PoolInfo("slow"))
     plan = exact_planner(buffers, build_interference(buffers), pools)
@@ -184,7 +182,7 @@ def test_several_pools_are_left_to_the_search_before(make_buffer: Callable) -> N
     assert dict(plan.pool_bytes) == {"fast": 60, "slow": 120}
 
 
-def test_the_next_allowed_difference_is_the_one_found_by_trying() -> None:
+def test_next_allowed_difference_equals_enumeration() -> None:
     rng = random.Random(3)
     for _ in range(2000):
         modulus = rng.choice([0, 0, 2, 3, 7])

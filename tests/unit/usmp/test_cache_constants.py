@@ -1,4 +1,4 @@
-"""Constants in RAM: those that save most, within the budget, and only where speeds are known."""
+"""Constants in RAM: the most profitable ones, within the budget, if speeds are known."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def net(*pools: PoolInfo, **attrs: Attr) -> IRModule:
 
 
 def kept(module: IRModule) -> dict[str, str]:
-    """The pools of the constants that the planned module has in RAM."""
+    """Return the pools of the constants that the planned module has in RAM."""
     planned = plan_memory(copy_constants_to_ram(module, "search"))
     assert planned.plan is not None
     verify_module(planned, {}, {})
@@ -67,7 +67,7 @@ def kept(module: IRModule) -> dict[str, str]:
     }
 
 
-def test_constants_stay_where_they_are_unless_the_programs_memory_is_said_to_be_slow() -> None:
+def test_constants_stay_in_flash_unless_flash_is_declared_slow() -> None:
     module = net()
     assert program_memory(module) is None
     assert copy_constants_to_ram(module, "search") is module
@@ -77,7 +77,7 @@ def test_constants_stay_where_they_are_unless_the_programs_memory_is_said_to_be_
     assert copy_constants_to_ram(unknown, "search") is unknown
 
 
-def test_what_is_read_most_for_its_size_comes_first() -> None:
+def test_constant_with_most_reads_per_byte_comes_first() -> None:
     budget: dict[str, Attr] = {**SLOW, "ram_bytes": 1024}
     assert kept(net(**budget)) == {"often_w_ram": "sram", "once_w_ram": "sram"}
     need = plan_memory(net()).plan
@@ -88,7 +88,7 @@ def test_what_is_read_most_for_its_size_comes_first() -> None:
     assert kept(net(full, **budget)) == {}
 
 
-def test_constants_take_a_share_of_the_workspace_unless_a_budget_is_given() -> None:
+def test_constants_take_a_share_of_the_workspace_without_a_budget() -> None:
     alone = plan_memory(net()).plan
     assert alone is not None
     many = TEXT.replace("i8[16]", "i8[64]").replace("0..16 { sum", "0..64 { sum")
@@ -99,29 +99,29 @@ def test_constants_take_a_share_of_the_workspace_unless_a_budget_is_given() -> N
     assert set(kept(module.with_attrs(ram_bytes=1024))) == {"often_w_ram", "once_w_ram"}
 
 
-def test_the_faster_of_two_pools_gets_them_while_it_has_room() -> None:
+def test_faster_pool_is_filled_first() -> None:
     slower = PoolInfo("other", 1024, read_bandwidth=2.0, write_bandwidth=2.0)
-    found = kept(net(slower, replace(RAM, size_bytes=112), **SLOW, ram_bytes=4096))
-    assert found == {"often_w_ram": "sram", "once_w_ram": "other"}
+    actual = kept(net(slower, replace(RAM, size_bytes=112), **SLOW, ram_bytes=4096))
+    assert actual == {"often_w_ram": "sram", "once_w_ram": "other"}
 
 
-def test_a_constant_in_ram_is_alive_always_and_shares_with_nobody() -> None:
+def test_constant_in_ram_is_always_live_and_disjoint() -> None:
     planned = plan_memory(copy_constants_to_ram(net(**SLOW), "search"))
     assert planned.plan is not None
-    made = planned.plan
-    end = max(live.end for b in made.buffers for live in b.live)
-    for buffer in made.buffers:
+    output = planned.plan
+    end = max(live.end for b in output.buffers for live in b.live)
+    for buffer in output.buffers:
         if buffer.kind != "const":
             continue
         assert [(live.first, live.end) for live in buffer.live] == [(0, end)]
-        begin = made.placements[buffer.name].offset
-        for other in made.buffers:
-            offset = made.placements[other.name].offset
+        begin = output.placements[buffer.name].offset
+        for other in output.buffers:
+            offset = output.placements[other.name].offset
             apart = offset >= begin + buffer.size_bytes or offset + other.size_bytes <= begin
             assert apart or other is buffer
 
 
-def test_the_interpreter_finds_the_same_results() -> None:
+def test_interpreter_results_are_unchanged() -> None:
     plain, moved = plan_memory(net()), plan_memory(copy_constants_to_ram(net(**SLOW), "search"))
     x = np.random.default_rng(3).integers(-20, 20, 64, np.int8)
     np.testing.assert_array_equal(result(moved, x), result(plain, x))
@@ -138,5 +138,5 @@ def result(module: IRModule, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("planner", ["greedy_by_size", "search"])
-def test_any_planner_may_be_asked_for_the_spare_room(planner: str) -> None:
+def test_every_planner_reports_spare_memory(planner: str) -> None:
     assert copy_constants_to_ram(net(**SLOW), planner) != net(**SLOW)

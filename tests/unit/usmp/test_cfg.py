@@ -1,4 +1,4 @@
-"""Liveness on hand-made AOT mains; `use` is a call that reads some buffers and writes others."""
+"""Liveness on hand-written AOT mains; `use` is a call that reads and writes buffers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_chain_lives_from_first_write_to_last_read() -> None:
     }
 
 
-def test_what_is_written_and_never_read_lives_during_its_writer() -> None:
+def test_buffer_that_is_never_read_lives_during_its_writer() -> None:
     body = tir.Seq((use((), (A,)), use((), (B,)), use((B,))))
     assert lives(allocated(body, A, B)) == {"a": [(0, 1)], "b": [(1, 3)]}
 
@@ -59,19 +59,19 @@ def test_what_is_written_and_never_read_lives_during_its_writer() -> None:
 def test_a_buffer_live_into_a_loop_and_read_in_it_is_live_through_it() -> None:
     loop = rows(tir.Seq((use((A,), (B,)), use((B,), (C,)))))
     body = tir.Seq((use((), (A,)), loop, use((C,), (D,))))
-    found = lives(allocated(body, A, B, C, D))
-    assert found["a"] == [(0, 3)]
-    assert found["c"] == [(1, 4)]  # rows of it are written in every iteration
-    assert found["d"] == [(3, 4)]
+    result = lives(allocated(body, A, B, C, D))
+    assert result["a"] == [(0, 3)]
+    assert result["c"] == [(1, 4)]  # rows of it are written in every iteration
+    assert result["d"] == [(3, 4)]
 
 
-def test_what_a_loop_allocates_is_private_to_an_iteration() -> None:
+def test_allocation_in_a_loop_is_private_to_an_iteration() -> None:
     inner = allocated(tir.Seq((use((A,), (B,)), use((B,), (C,)), use((C,), (D,)))), B)
     body = tir.Seq((use((), (A,)), rows(inner), use((D,))))
-    found = lives(allocated(body, A, C, D))
-    assert found["b"] == [(1, 3)]
-    assert found["c"] == [(1, 4)]  # allocated outside: the next iteration may read it
-    assert found["a"] == [(0, 4)]
+    result = lives(allocated(body, A, C, D))
+    assert result["b"] == [(1, 3)]
+    assert result["c"] == [(1, 4)]  # allocated outside: the next iteration may read it
+    assert result["a"] == [(0, 4)]
 
 
 def test_a_value_carried_by_a_loop_lives_through_it() -> None:
@@ -80,13 +80,13 @@ def test_a_value_carried_by_a_loop_lives_through_it() -> None:
     assert lives(allocated(body, A, B, C))["a"] == [(0, 5)]
 
 
-def test_nested_loops_keep_what_the_inner_one_reads_alive_in_the_outer_one() -> None:
+def test_buffer_read_in_an_inner_loop_is_live_in_the_outer_loop() -> None:
     inner = rows(use((A,), (B,)))
     body = tir.Seq((use((), (A,)), rows(tir.Seq((inner, use((B,), (C,))))), use((C,))))
     assert lives(allocated(body, A, B, C)) == {"a": [(0, 3)], "b": [(1, 3)], "c": [(1, 4)]}
 
 
-def test_branches_define_before_use_on_their_own() -> None:
+def test_each_branch_defines_before_use() -> None:
     then = tir.Seq((use((), (A,)), use((A,), (C,))))
     orelse = tir.Seq((use((), (B,)), use((B,), (C,))))
     body = tir.Seq((tir.If(TRUE, then, orelse), use((C,))))
@@ -102,18 +102,18 @@ def test_one_buffer_used_by_both_branches_is_dead_between_them() -> None:
     body = tir.Seq(
         (use((), (B,)), tir.If(TRUE, branch, tir.Seq((use((), (D,)), branch))), use((B, C)))
     )
-    found = lives(allocated(body, A, B, C, D))
-    assert found["a"] == [(1, 3), (4, 6)]
-    assert found["b"] == [(0, 7)]
+    result = lives(allocated(body, A, B, C, D))
+    assert result["a"] == [(1, 3), (4, 6)]
+    assert result["b"] == [(0, 7)]
 
 
-def test_what_only_one_branch_reads_is_not_live_in_the_other() -> None:
+def test_buffer_read_in_one_branch_is_not_live_in_the_other() -> None:
     branch = tir.If(TRUE, use((A,), (B,)), use((), (B,)))
     body = tir.Seq((use((), (A,)), branch, use((B,))))
     assert lives(allocated(body, A, B))["a"] == [(0, 2)]
 
 
-def test_a_branch_without_else_passes_values_by() -> None:
+def test_value_is_live_past_a_branch_without_else() -> None:
     body = tir.Seq((use((), (A,)), tir.If(TRUE, use((), (B,))), use((A,))))
     assert lives(allocated(body, A, B)) == {"a": [(0, 3)], "b": [(1, 2)]}
 
@@ -121,10 +121,10 @@ def test_a_branch_without_else_passes_values_by() -> None:
 def test_a_loop_in_a_branch_in_a_loop() -> None:
     inner = tir.If(TRUE, rows(use((A,), (B,))), use((), (C,)))
     body = tir.Seq((use((), (A,)), rows(inner), use((B,))))
-    found = lives(allocated(body, A, B, C))
-    assert found["a"] == [(0, 3)]  # the other branch lies between two reads of it
-    assert found["b"] == [(1, 4)]
-    assert found["c"] == [(2, 3)]
+    result = lives(allocated(body, A, B, C))
+    assert result["a"] == [(0, 3)]  # the other branch is between two reads of it
+    assert result["b"] == [(1, 4)]
+    assert result["c"] == [(2, 3)]
 
 
 def test_a_while_condition_reads_at_its_own_time_in_every_iteration() -> None:
@@ -158,13 +158,13 @@ def test_partial_writes_do_not_end_the_life_of_earlier_ones() -> None:
 def test_held_at_entry_lives_from_the_start_and_held_at_exit_to_the_end() -> None:
     calls = tir.Seq((use((), (C,)), use((A,), (B,)), use((), (D,))))
     body = allocated(allocated(calls, B, C, D), A, kind="input")
-    found = lives(body, at_entry=("a",), at_exit=("b",))
-    assert found["a"] == [(0, 2)]
-    assert found["b"] == [(1, 3)]
+    result = lives(body, at_entry=("a",), at_exit=("b",))
+    assert result["a"] == [(0, 2)]
+    assert result["b"] == [(1, 3)]
     assert lives(body, at_entry=("a",), at_exit=("a",))["a"] == [(0, 3)]
 
 
-def test_the_roles_of_a_kernel_count_where_the_pointer_says_less() -> None:
+def test_kernel_roles_override_pointer_access() -> None:
     kernel = tir.PrimFunc(
         "kernel", (tir.Param(tir.Buffer("x", INT8, (16,)), "inout"),), tir.Seq(())
     )
@@ -174,7 +174,7 @@ def test_the_roles_of_a_kernel_count_where_the_pointer_says_less() -> None:
     assert ranges["a"] == (LiveRange(2, 4),)
 
 
-def test_buffers_that_are_not_allocated_are_nobodys_business() -> None:
+def test_buffers_that_are_not_allocated_are_ignored() -> None:
     reg = tir.Buffer("r", INT8, (1,), scope="reg")
     body = tir.Allocate(reg, use((B,), (A, reg)), "reg")
     assert lives(allocated(body, A)) == {"a": [(0, 1)]}

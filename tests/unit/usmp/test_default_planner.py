@@ -1,4 +1,4 @@
-"""Planners as wholes: each plan goes through the checker; chains reach their known figures."""
+"""Planners as a whole: every plan is validated, and chains reach their known results."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_chains_with_residuals_reach_their_bound(residual_chain: Callable) -> No
 
 
 @pytest.mark.parametrize("name", ["greedy_by_size", "greedy_by_conflicts"])
-def test_random_problems_end_in_a_right_plan_or_do_not_fit(
+def test_plans_of_random_problems_are_valid(
     random_problem: Callable, name: str, deep: bool
 ) -> None:
     _solve_all([random_problem(seed) for seed in range(3000 if deep else 250)], name)
 
 
 @pytest.mark.parametrize("name", ["hill_climb", "search", "exact"])
-def test_small_random_problems_end_in_a_right_plan_or_do_not_fit(
+def test_plans_of_small_random_problems_are_valid(
     random_problem: Callable, name: str, deep: bool
 ) -> None:
     seeds = range(2000, 2500 if deep else 2030)
@@ -83,7 +83,7 @@ def test_the_same_problem_gives_the_same_plan(random_problem: Callable, name: st
     assert find_planner(name)(*problem) == find_planner(name)(*problem)
 
 
-def test_search_is_never_behind_the_greedy_planners(random_problem: Callable) -> None:
+def test_search_is_never_worse_than_the_greedy_planners(random_problem: Callable) -> None:
     for seed in range(15):
         buffers, conflicts, _ = random_problem(seed, most=12)
         pools = (PoolInfo("dtcm"), PoolInfo("sram"))
@@ -92,7 +92,7 @@ def test_search_is_never_behind_the_greedy_planners(random_problem: Callable) ->
             assert best <= find_planner(name)(buffers, conflicts, pools).workspace_bytes
 
 
-def test_local_search_finds_what_no_fixed_order_does(make_buffer: Callable) -> None:
+def test_local_search_beats_all_fixed_orders(make_buffer: Callable) -> None:
     buffers = tuple(make_buffer(f"b{i}", size, live) for i, (size, live) in enumerate(GAPS))
     conflicts = build_interference(buffers)
     pools = (PoolInfo("sram"),)
@@ -105,9 +105,7 @@ def test_local_search_finds_what_no_fixed_order_does(make_buffer: Callable) -> N
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_what_does_not_fit_says_how_much_is_missing_and_what_is_largest(
-    chain: Callable, name: str
-) -> None:
+def test_error_has_the_missing_bytes_and_the_largest_buffers(chain: Callable, name: str) -> None:
     buffers, conflicts, _ = chain([100, 400, 600, 80], alignment=4)
     with pytest.raises(DoesNotFitError) as caught:
         find_planner(name)(buffers, conflicts, (PoolInfo("sram", 900),))
@@ -122,7 +120,7 @@ def test_what_does_not_fit_says_how_much_is_missing_and_what_is_largest(
     )
 
 
-def test_of_several_pools_each_that_is_too_small_is_named(make_buffer: Callable) -> None:
+def test_error_names_every_pool_that_is_too_small(make_buffer: Callable) -> None:
     buffers = (
         make_buffer("hot", 80, (0, 2), pools=("fast", "slow")),
         make_buffer("cold", 300, (1, 3), pools=("slow",)),
@@ -142,7 +140,7 @@ def test_of_several_pools_each_that_is_too_small_is_named(make_buffer: Callable)
     )
 
 
-def test_two_pools_together_hold_what_neither_does(make_buffer: Callable) -> None:
+def test_buffers_are_distributed_over_two_pools(make_buffer: Callable) -> None:
     names = ("fast", "slow")
     buffers = tuple(make_buffer(f"b{i}", 60, (0, 1), pools=names) for i in range(3))
     pools = (PoolInfo("fast", 64), PoolInfo("slow", 128))
@@ -151,12 +149,12 @@ def test_two_pools_together_hold_what_neither_does(make_buffer: Callable) -> Non
     assert dict(plan.pool_bytes) == {"fast": 60, "slow": 120}
 
 
-def test_pools_nobody_uses_are_not_in_the_plan(chain: Callable) -> None:
+def test_unused_pools_are_not_in_the_plan(chain: Callable) -> None:
     buffers, conflicts, pools = chain([16, 16])
     plan = search_planner(buffers, conflicts, (*pools, PoolInfo("ccm", 100)))
     assert dict(plan.pool_bytes) == {"sram": 32}
 
 
-def test_nothing_to_place_is_a_plan_of_no_bytes() -> None:
+def test_plan_without_buffers_is_empty() -> None:
     plan = search_planner((), (), (PoolInfo("sram"),))
     assert (plan.workspace_bytes, dict(plan.placements)) == (0, {})

@@ -28,7 +28,7 @@ def lowest_by_enumeration(
     return offset
 
 
-def test_the_lowest_offset_is_the_one_found_lowest_by_enumeration_all() -> None:
+def test_lowest_offset_equals_enumeration() -> None:
     rng = random.Random(1)
     for _ in range(3000):
         count = rng.randrange(1, 6)
@@ -54,14 +54,14 @@ def test_gaps_below_placed_buffers_are_used(make_buffer: Callable) -> None:
     assert place_first_fit(problem, [0, 1, 2, 3]).offsets == (0, 10, 20, 0)
 
 
-def test_an_offset_is_aligned_to_its_own_buffer_not_to_its_neighbour(make_buffer: Callable) -> None:
+def test_offset_has_the_alignment_of_its_buffer(make_buffer: Callable) -> None:
     a = make_buffer("a", 5, (0, 1), alignment=16)
     b = make_buffer("b", 4, (0, 1), alignment=4)
     problem = build_problem((a, b), build_interference((a, b)), (PoolInfo("sram"),))
     assert place_first_fit(problem, [0, 1]).offsets == (0, 8)
 
 
-def test_the_next_pool_takes_what_the_first_has_no_room_for(make_buffer: Callable) -> None:
+def test_buffer_goes_to_the_next_pool_if_the_first_is_full(make_buffer: Callable) -> None:
     names = ("fast", "slow")
     buffers = tuple(make_buffer(n, s, (0, 1), pools=names) for n, s in (("a", 60), ("b", 50)))
     pools = (PoolInfo("fast", 100), PoolInfo("slow", 40))
@@ -70,7 +70,7 @@ def test_the_next_pool_takes_what_the_first_has_no_room_for(make_buffer: Callabl
     assert (layout.pools, layout.unplaced_bytes) == (("fast", ""), 50)
 
 
-def test_a_conflict_in_a_pool_that_was_left_never_lowers_an_offset(make_buffer: Callable) -> None:
+def test_conflict_in_another_pool_does_not_lower_an_offset(make_buffer: Callable) -> None:
     # 100 bytes: A 64 at 0, B 32 at 64, then C 16 in conflict with both has no room.
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(name, size, (0, 1)) for name, size in sizes)

@@ -18,15 +18,15 @@ def _names(make_buffer: Callable, order: Callable) -> list[str]:
     return [buffers[index].name for index in order(problem)]
 
 
-def test_by_size_ties_go_to_more_conflicts_then_to_the_later_name(make_buffer: Callable) -> None:
+def test_size_order_breaks_ties_by_conflicts_then_by_later_name(make_buffer: Callable) -> None:
     assert _names(make_buffer, size_order) == ["d", "a", "c", "b", "f", "e"]
 
 
-def test_by_conflicts_ties_go_to_size_then_to_the_later_name(make_buffer: Callable) -> None:
+def test_conflict_order_breaks_ties_by_size_then_by_later_name(make_buffer: Callable) -> None:
     assert _names(make_buffer, conflict_order) == ["a", "f", "e", "c", "b", "d"]
 
 
-def test_swaps_reach_the_bound_where_the_first_order_does_not(chain: Callable) -> None:
+def test_hill_climb_reaches_the_bound_that_greedy_misses(chain: Callable) -> None:
     problem = chain([27648, 18432, 18432, 36864, 9216, 18432, 18432, 18432, 4608])
     assert greedy_by_size(*problem).workspace_bytes > 55296
     assert hill_climb(*problem).workspace_bytes == 55296

@@ -1,4 +1,4 @@
-"""A package with an entry point, really installed, gives a planner that models compile with."""
+"""An installed package with an entry point provides a planner that models compile with."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_an_installed_planner_is_listed_and_compiles(tmp_path: Path, digits_path
     listed = json.loads(run("firmwright", "planners", "--json", path=path))["planners"]
     assert {"name": "acme", "default": False, "doc": "Largest first, and signed."} in listed
     compiling = ("firmwright", "compile", str(digits_path), "--planner", "acme", "--json")
-    found = json.loads(run(*compiling, path=path))
-    assert found["plan"]["planner"] == "last_first"
-    assert found["workspace_bytes"] >= found["lower_bound_bytes"] > 0
+    result = json.loads(run(*compiling, path=path))
+    assert result["plan"]["planner"] == "last_first"
+    assert result["workspace_bytes"] >= result["lower_bound_bytes"] > 0

@@ -1,4 +1,4 @@
-"""Models in one set of pools: one after another they take the largest one's memory."""
+"""Sequential models in common pools take the memory of the largest one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ POOL = np.zeros(99_999, np.uint8)
 def chain(
     name: str, *sizes: int, pools: tuple[PoolInfo, ...] = POOLS, preserve_input: bool = False
 ) -> IRModule:
-    """A planned model of kernels whose every output element depends on every input element."""
+    """Return a planned model of kernels in which every output depends on every input element."""
     last = len(sizes) - 1
     kinds = {0: "input", last: "output"}
     lines = [
@@ -64,7 +64,7 @@ def chain(
 
 
 def run(modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array) -> dict[str, Array]:
-    """What the models of one image do: inputs first, then the runs, then the outputs."""
+    """Execute the models of one image: inputs first, then the runs, then the outputs."""
     for module in modules:
         window(module, "input", pool)[:] = inputs[module.name]
     for module in modules:
@@ -76,7 +76,7 @@ def run(modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array) -
 
 
 def window(module: IRModule, kind: str, pool: Array) -> Array:
-    """The bytes of the model's only buffer of that kind."""
+    """Return the bytes of the model's only buffer of that kind."""
     assert module.plan is not None
     (info,) = (info for info in module.plan.buffers if info.kind == kind)
     place = module.plan.placements[info.name]
@@ -88,17 +88,17 @@ def workspace(module: IRModule) -> int:
     return module.plan.workspace_bytes
 
 
-def test_models_one_after_another_take_the_larger_peak_not_the_sum() -> None:
+def test_sequential_models_take_the_larger_peak() -> None:
     large, small = chain("large", 16, 2000, 3000, 32), chain("small", 64, 500, 400, 16)
-    made = plan_jointly([large, small])
+    result = plan_jointly([large, small])
     alone = [workspace(large), workspace(small)]
     assert alone == [3016, 516]
-    assert made.order == (1, 0), "the small one first: of it only 16 bytes are kept"
-    assert made.plan.workspace_bytes == 3016 + 16
-    assert made.plan.workspace_bytes == made.plan.lower_bound_bytes
+    assert result.order == (1, 0), "the small one first: of it only 16 bytes are kept"
+    assert result.plan.workspace_bytes == 3016 + 16
+    assert result.plan.workspace_bytes == result.plan.lower_bound_bytes
 
 
-def test_inputs_wait_and_outputs_stay_while_other_models_run() -> None:
+def test_inputs_and_outputs_are_live_while_other_models_run() -> None:
     rng = random.Random(4)
     for _ in range(12):
         modules = [
@@ -111,16 +111,16 @@ def test_inputs_wait_and_outputs_stay_while_other_models_run() -> None:
             for m in modules
         }
         apart = {m.name: run([m], inputs, np.zeros(99_999, np.uint8))[m.name] for m in modules}
-        made = plan_jointly(modules)
-        in_order = [made.modules[index] for index in made.order]
-        pool = np.full(made.plan.workspace_bytes, 0x55, np.uint8)
-        found = run(in_order, inputs, pool)
+        output = plan_jointly(modules)
+        in_order = [output.modules[index] for index in output.order]
+        pool = np.full(output.plan.workspace_bytes, 0x55, np.uint8)
+        result = run(in_order, inputs, pool)
         for name, expected in apart.items():
-            np.testing.assert_array_equal(found[name], expected)
-        assert made.plan.workspace_bytes < sum(workspace(module) for module in modules)
+            np.testing.assert_array_equal(result[name], expected)
+        assert output.plan.workspace_bytes < sum(workspace(module) for module in modules)
 
 
-def test_a_kept_input_and_state_stay_through_all_runs() -> None:
+def test_preserved_input_and_state_are_live_through_all_runs() -> None:
     first, second = chain("first", 160, 320, 16, preserve_input=True), chain("second", 16, 640, 16)
     assert first.plan is not None
     buffers = tuple(
@@ -129,24 +129,24 @@ def test_a_kept_input_and_state_stay_through_all_runs() -> None:
     )
     conflicts = build_interference(buffers)
     stateful = replace(first, plan=greedy_by_size(buffers, conflicts, POOLS))
-    made = plan_jointly([stateful, second])
+    result = plan_jointly([stateful, second])
     for name in ("first/t0", "first/t1"):
-        (info,) = (b for b in made.plan.buffers if b.name == name)
+        (info,) = (b for b in result.plan.buffers if b.name == name)
         assert info.live == (LiveRange(0, 4),), name
-        begin = made.plan.placements[name].offset
-        for other in made.plan.buffers:
-            place = made.plan.placements[other.name]
+        begin = result.plan.placements[name].offset
+        for other in result.plan.buffers:
+            place = result.plan.placements[other.name]
             above = place.offset >= begin + info.size_bytes
             apart = above or place.offset + other.size_bytes <= begin
             assert other is info or apart, other.name
 
 
-def test_the_order_in_which_models_are_given_changes_nothing() -> None:
+def test_result_is_independent_of_the_order_of_models() -> None:
     rng = random.Random(5)
     for _ in range(5):
         models = [chain(f"m{k}", *[16 * rng.randrange(1, 60) for _ in range(4)]) for k in range(3)]
-        made = [plan_jointly([models[i] for i in order]) for order in permutations(range(3))]
-        assert len({one.plan.workspace_bytes for one in made}) == 1
+        result = [plan_jointly([models[i] for i in order]) for order in permutations(range(3))]
+        assert len({one.plan.workspace_bytes for one in result}) == 1
 
 
 def test_a_model_with_a_large_input_runs_first_and_one_with_a_large_output_last() -> None:
@@ -159,14 +159,14 @@ def test_a_model_with_a_large_input_runs_first_and_one_with_a_large_output_last(
     assert best_run_order(plans) == (0, 2, 1)
 
 
-def test_the_moved_modules_say_where_everything_is() -> None:
-    made = plan_jointly([chain("a", 64, 640, 16), chain("b", 32, 320, 16)])
-    for module in made.modules:
+def test_replanned_modules_have_the_offsets_of_the_joint_plan() -> None:
+    result = plan_jointly([chain("a", 64, 640, 16), chain("b", 32, 320, 16)])
+    for module in result.modules:
         main = module.entry
         assert module.plan is not None
         assert isinstance(main, tir.PrimFunc)
         places = {f"{module.name}/{n}": place for n, place in module.plan.placements.items()}
-        assert places == {n: made.plan.placements[n] for n in places}
+        assert places == {n: result.plan.placements[n] for n in places}
         windows = {
             part.buffer.name: part.source.offset
             for part in walk(main.body)
@@ -177,13 +177,13 @@ def test_the_moved_modules_say_where_everything_is() -> None:
         verify_module(module, {}, {})
 
 
-def test_models_planned_for_different_pools_do_not_go_together() -> None:
+def test_models_planned_for_different_pools_are_rejected() -> None:
     narrow = chain("narrow", 16, 32, pools=(PoolInfo("sram", 4096),))
     with pytest.raises(UsageError, match="narrow was planned for other pools than wide"):
         plan_jointly([chain("wide", 16, 32), narrow])
 
 
-def test_models_that_do_not_fit_beside_each_other_are_refused() -> None:
+def test_concurrent_models_that_do_not_fit_are_rejected() -> None:
     pools = (PoolInfo("sram", 1000),)
     models = [chain("a", 64, 640, 16, pools=pools), chain("b", 32, 640, 16, pools=pools)]
     assert plan_jointly(models).plan.workspace_bytes <= 1000

@@ -1,4 +1,4 @@
-"""From a lowered module to the planned form: kinds of buffers, scratch, pools, the plan's names."""
+"""Planned modules: kinds of buffers, scratch, pools, and plan names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def call(callee: str, source: tir.Buffer, result: tir.Buffer, op: int) -> tir.Pr
 
 
 def copy_kernel(name: str, scratch_bytes: int = 0, times: int = 2, **attrs: object) -> tir.PrimFunc:
-    """Copies `times` times: what is done twice cannot be done in place."""
+    """Return a kernel that copies `times` times; repeated copies cannot run in place."""
     b = Builder(name)
     x = b.buffer_param("x", INT8, (64,), "in")
     y = b.buffer_param("y", INT8, (64,), "out")
@@ -60,17 +60,17 @@ def infos(module: IRModule) -> dict[str, BufferInfo]:
 
 
 def windows(module: IRModule) -> dict[str, tuple[str, int, int]]:
-    """Pool, offset and bytes of each window of the planned AOT main."""
+    """Return pool, offset and bytes of each view of the planned AOT main."""
     main = module.functions["run"]
     assert isinstance(main, tir.PrimFunc)
-    found = {}
+    actual = {}
     for part in walk(main.body):
         assert not isinstance(part, tir.Allocate)
         if isinstance(part, tir.DeclBuffer):
             assert isinstance(part.source.offset, tir.IntImm)
             source = part.source
-            found[part.buffer.name] = (source.buffer.name, source.offset.value, source.extent)
-    return found
+            actual[part.buffer.name] = (source.buffer.name, source.offset.value, source.extent)
+    return actual
 
 
 def test_a_chain_of_two_copies_takes_two_buffers() -> None:
@@ -87,7 +87,7 @@ def test_a_chain_of_two_copies_takes_two_buffers() -> None:
     }
 
 
-def test_allocates_become_windows_of_a_pool_parameter() -> None:
+def test_allocates_become_views_of_a_pool_parameter() -> None:
     planned = plan_memory(module_of(copy_kernel("copy")))
     main = planned.entry
     assert isinstance(main, tir.PrimFunc)
@@ -98,7 +98,7 @@ def test_allocates_become_windows_of_a_pool_parameter() -> None:
     assert windows(planned) == expected
 
 
-def test_a_kept_input_shares_with_nobody() -> None:
+def test_preserved_input_does_not_share_memory() -> None:
     module = replace(module_of(copy_kernel("copy")), io=IoBinding(preserve_input=True))
     planned = plan_memory(module)
     assert planned.plan is not None
@@ -106,7 +106,7 @@ def test_a_kept_input_shares_with_nobody() -> None:
     assert infos(planned)["x"].live == (LiveRange(0, 2),)
 
 
-def test_state_lives_always() -> None:
+def test_state_is_always_live() -> None:
     state = tir.Buffer("s", INT8, (32,))
     body = tir.Seq((call("copy", X, A, 0), call("copy", A, Y, 1)))
     update = tir.PrimFuncCall("copy", (pointer(state, "r"), pointer(state, "w")), op=2)
@@ -116,13 +116,13 @@ def test_state_lives_always() -> None:
     assert infos(planned)["s"].kind == "state"
 
 
-def test_inputs_nobody_reads_and_outputs_nobody_writes_have_memory_all_the_same() -> None:
+def test_unused_inputs_and_outputs_have_memory() -> None:
     planned = plan_memory(module_of(copy_kernel("copy"), body=call("copy", A, A, 0)))
     assert infos(planned)["x"].live == (LiveRange(0, 1),)
     assert infos(planned)["y"].live == (LiveRange(0, 1),)
 
 
-def test_the_callers_buffers_are_in_no_pool() -> None:
+def test_buffers_of_the_caller_are_not_in_a_pool() -> None:
     body = tir.Allocate(A, tir.Seq((call("copy", X, A, 0), call("copy", A, Y, 1))), "activation")
     params = (tir.Param(X, "in"), tir.Param(Y, "out"))
     main = tir.PrimFunc("run", params, body, {"aot_main": True})
@@ -139,10 +139,10 @@ def test_the_callers_buffers_are_in_no_pool() -> None:
 
 def test_scratch_of_a_kernel_is_planned_for_each_call_of_it() -> None:
     planned = plan_memory(module_of(copy_kernel("copy", scratch_bytes=40)))
-    found = infos(planned)
-    assert found["copy.acc"].live == (LiveRange(0, 1),)
-    assert found["copy.acc_2"].live == (LiveRange(1, 2),)
-    assert (found["copy.acc"].kind, found["copy.acc"].alignment) == ("scratch", 8)
+    actual = infos(planned)
+    assert actual["copy.acc"].live == (LiveRange(0, 1),)
+    assert actual["copy.acc_2"].live == (LiveRange(1, 2),)
+    assert (actual["copy.acc"].kind, actual["copy.acc"].alignment) == ("scratch", 8)
     assert planned.plan is not None
     assert planned.plan.workspace_bytes == 168
     kernel = planned.functions["copy"]
@@ -172,14 +172,14 @@ def test_registers_stay_in_the_kernel() -> None:
     assert plan_memory(module_of(kernel)).functions["copy"] == kernel
 
 
-def test_an_in_place_kernel_gives_its_output_its_inputs_place() -> None:
+def test_output_of_an_in_place_kernel_has_the_offset_of_its_input() -> None:
     planned = plan_memory(module_of(copy_kernel("copy", times=1)))
     assert planned.plan is not None
     assert (planned.plan.workspace_bytes, planned.plan.lower_bound_bytes) == (64, 64)
     assert set(windows(planned).values()) == {("sram", 0, 64)}
 
 
-def test_an_output_may_take_the_place_of_either_input() -> None:
+def test_output_can_reuse_either_input() -> None:
     kernel = copy_kernel("add", times=1)
     other = tir.Param(tir.Buffer("x2", INT8, (64,)), "in")
     add = replace(kernel, params=(kernel.params[0], other, kernel.params[1]))
@@ -201,8 +201,8 @@ def test_an_input_that_is_passed_twice_is_not_computed_in_place() -> None:
     assert places["x"] != places["y"]
 
 
-def test_an_input_that_the_next_round_reads_again_is_not_overwritten() -> None:
-    """Both buffers live at the one moment of the call, but the call comes back to it."""
+def test_input_read_in_the_next_iteration_is_not_overwritten() -> None:
+    """Both buffers are live only at the call, but the loop repeats the call."""
     times = tir.For(
         tir.Var("round", INT64), tir.IntImm(0, INT64), tir.IntImm(3, INT64), call("copy", X, Y, 0)
     )
@@ -211,7 +211,7 @@ def test_an_input_that_the_next_round_reads_again_is_not_overwritten() -> None:
     assert places["x"] != places["y"]
 
 
-def test_what_is_known_of_a_kernel_serves_the_next_plan() -> None:
+def test_inplace_analysis_is_cached_across_plans() -> None:
     cache = InplaceCache()
     module = module_of(copy_kernel("copy", times=1))
     first = plan_memory(module, cache=cache)
@@ -221,7 +221,7 @@ def test_what_is_known_of_a_kernel_serves_the_next_plan() -> None:
     assert cache.entries == entries
 
 
-def test_a_buffer_goes_where_every_target_that_touches_it_can_reach() -> None:
+def test_buffer_is_in_a_pool_that_all_its_targets_can_access() -> None:
     first = copy_kernel("first", target="npu")
     second = copy_kernel("second", target="cpu")
     pools = (
@@ -237,7 +237,7 @@ def test_a_buffer_goes_where_every_target_that_touches_it_can_reach() -> None:
     assert [param.name for param in planned.entry.params] == ["tcm", "sram"]
 
 
-def test_a_buffer_that_no_pool_may_hold_is_an_error() -> None:
+def test_buffer_without_a_permitted_pool_is_an_error() -> None:
     module = module_of(
         copy_kernel("copy", target="npu"), pools=(PoolInfo("tcm", 9, targets=("cpu",)),)
     )
@@ -245,7 +245,7 @@ def test_a_buffer_that_no_pool_may_hold_is_an_error() -> None:
         plan_memory(module)
 
 
-def test_a_wide_alignment_is_asked_of_the_pool_too() -> None:
+def test_pool_has_the_widest_alignment_of_its_buffers() -> None:
     global_x = replace(X, alignment=64)
     main = tir.PrimFunc(
         "run",
@@ -271,30 +271,30 @@ def test_a_pool_named_like_a_buffer_is_an_error() -> None:
     )
 
 
-def test_a_planned_module_stays_as_it_is() -> None:
+def test_planned_module_is_returned_unchanged() -> None:
     planned = plan_memory(module_of(copy_kernel("copy")))
     assert plan_memory(planned) is planned
 
 
-def test_a_module_without_aot_main_is_a_bug_of_the_driver() -> None:
+def test_module_without_aot_main_is_an_internal_error() -> None:
     module = IRModule("net", {"main": copy_kernel("main")}, attrs={"entry": "main"})
     with pytest.raises(InternalError, match="module net has no AOT main to plan"):
         plan_memory(module)
 
 
-def test_a_planner_may_be_given_itself_and_is_checked_like_any() -> None:
+def test_planner_can_be_a_function_and_is_validated() -> None:
     def everything_at_zero(buffers, conflicts, pools):
         places = {buffer.name: Placement("sram", 0) for buffer in buffers}
         return Plan("zero", places, {"sram": 64}, 0)
 
     module = module_of(copy_kernel("copy"))
-    by_name, given = plan_memory(module, "greedy_by_size"), plan_memory(module, greedy_by_size)
-    assert by_name.plan == given.plan
+    by_name, inputs = plan_memory(module, "greedy_by_size"), plan_memory(module, greedy_by_size)
+    assert by_name.plan == inputs.plan
     with pytest.raises(InternalError, match="planner zero made an invalid plan: x at 0 and a at 0"):
         plan_memory(module, everything_at_zero)
 
 
-def test_what_does_not_fit_is_an_error_of_the_stage() -> None:
+def test_module_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(DoesNotFitError) as caught:
         plan_memory(module_of(copy_kernel("copy"), pools=(PoolInfo("sram", 100),)))
     assert caught.value.lowest_bytes == 128

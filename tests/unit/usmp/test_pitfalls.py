@@ -1,4 +1,4 @@
-"""What planners of this kind are known to get wrong holds here for every planner of ours."""
+"""Known defects of memory planners, tested with every built-in planner."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def planned(name: str, buffers: tuple, *pools: PoolInfo) -> Plan:
     return plan
 
 
-def test_a_pool_that_was_full_for_a_buffer_is_not_entered_below_a_later_conflict(
-    make_buffer: Callable, name: str
-) -> None:
+def test_full_pool_is_not_entered_below_a_later_conflict(make_buffer: Callable, name: str) -> None:
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(n, size, (0, 1), pools=("small",)) for n, size in sizes)
     for conflicts in (build_interference(buffers), build_interference(buffers)[::-1]):
@@ -46,9 +44,7 @@ def test_gaps_below_the_highest_conflict_are_used(chain: Callable, name: str) ->
     assert plan.workspace_bytes == 16000
 
 
-def test_an_offset_has_its_own_alignment_not_that_of_a_conflict(
-    make_buffer: Callable, name: str
-) -> None:
+def test_offset_has_the_alignment_of_its_own_buffer(make_buffer: Callable, name: str) -> None:
     buffers = (
         make_buffer("large", 21, (0, 1), alignment=16),
         make_buffer("small", 7, (0, 1), alignment=1),
@@ -56,13 +52,11 @@ def test_an_offset_has_its_own_alignment_not_that_of_a_conflict(
     )
     plan = planned(name, buffers, PoolInfo("sram"))
     assert plan.placements["large"].offset == 0
-    assert plan.workspace_bytes <= 35  # 32 would have to be passed by the first of the others
+    assert plan.workspace_bytes <= 35  # 32 would require another buffer order
 
 
-def test_the_bound_is_not_loosened_by_constants_in_a_pool_of_their_own(
-    make_buffer: Callable, name: str
-) -> None:
-    # Constants of 300 at once, activations of 120 at another time: 420 is where to stop.
+def test_bound_ignores_constants_in_a_separate_pool(make_buffer: Callable, name: str) -> None:
+    # 300 bytes of constants and 120 bytes of activations at different times: the bound is 420.
     buffers = (
         make_buffer("weights", 200, (0, 1), pools=("const",)),
         make_buffer("bias", 100, (0, 1), pools=("const",)),
@@ -73,16 +67,14 @@ def test_the_bound_is_not_loosened_by_constants_in_a_pool_of_their_own(
     assert plan.lower_bound_bytes == plan.workspace_bytes == 420
 
 
-def test_a_buffer_with_ranges_that_touch_is_in_no_conflict_with_itself(
+def test_buffer_with_adjacent_ranges_does_not_conflict_with_itself(
     make_buffer: Callable, name: str
 ) -> None:
     buffers = (make_buffer("again", 40, (0, 2), (2, 4)), make_buffer("other", 24, (1, 3)))
     assert planned(name, buffers, PoolInfo("sram")).workspace_bytes == 64
 
 
-def test_what_meets_the_bound_is_left_as_the_first_order_gave_it(
-    chain: Callable, name: str
-) -> None:
+def test_first_layout_that_meets_the_bound_is_kept(chain: Callable, name: str) -> None:
     buffers, conflicts, pools = chain([100, 400, 600, 80], alignment=4)
     problem = build_problem(buffers, conflicts, pools)
     layout = place_first_fit(problem, size_order(problem))

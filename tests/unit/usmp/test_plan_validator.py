@@ -1,4 +1,4 @@
-"""The checker finds each kind of mistake in a plan that is otherwise right."""
+"""The validator detects each kind of error in an otherwise valid plan."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def complaint(
     return str(caught.value).removeprefix("planner test made an invalid plan: ")
 
 
-def test_a_right_plan_passes(buffers: tuple[BufferInfo, ...]) -> None:
+def test_valid_plan_passes(buffers: tuple[BufferInfo, ...]) -> None:
     check_plan(plan_of(0, 16, 32, bound=32), buffers, build_interference(buffers), POOLS)
 
 
-def test_overlap_of_two_live_buffers_is_named(buffers: tuple[BufferInfo, ...]) -> None:
+def test_overlap_of_two_live_buffers_is_reported(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 8, 24), buffers) == (
         "b at 8 and a at 0 of pool sram overlap and are alive at once."
     )
 
 
-def test_a_broken_conflict_is_named(buffers: tuple[BufferInfo, ...]) -> None:
+def test_violated_constraint_is_reported(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 8, 24), buffers, *build_interference(buffers)) == (
         "a at 0 and b at 8 of pool sram conflict: 8 is in (-16, 16)."
     )
 
 
-def test_a_relaxed_conflict_allows_what_it_says_and_no_more(
+def test_relaxed_constraint_allows_only_its_differences(
     buffers: tuple[BufferInfo, ...],
 ) -> None:
     below = OffsetConstraint("a", "b", -8, 16)
@@ -64,16 +64,16 @@ def test_a_relaxed_conflict_allows_what_it_says_and_no_more(
 
 
 @pytest.mark.parametrize(("lo", "hi"), [(-16, 9), (7, 16)])
-def test_an_interval_forbids_all_between_its_ends(
+def test_interval_forbids_differences_next_to_its_ends(
     lo: int, hi: int, buffers: tuple[BufferInfo, ...]
 ) -> None:
-    """8 lies in both, next to one end."""
+    """The difference 8 is in both intervals, next to one end."""
     assert "conflict" in complaint(plan_of(0, 8, 24), buffers, OffsetConstraint("a", "b", lo, hi))
     check_plan(plan_of(0, 8, 24), buffers, (OffsetConstraint("a", "b", lo, 8),), POOLS)
     check_plan(plan_of(0, 8, 24), buffers, (OffsetConstraint("a", "b", 8, hi),), POOLS)
 
 
-def test_a_pool_of_the_board_that_is_none_of_the_buffers_is_named(
+def test_pool_that_is_not_permitted_is_reported(
     make_buffer: Callable[..., BufferInfo],
 ) -> None:
     pools = (PoolInfo("sram"), PoolInfo("fast"))
@@ -82,18 +82,18 @@ def test_a_pool_of_the_board_that_is_none_of_the_buffers_is_named(
         check_plan(plan, (make_buffer("a", 16, (0, 2)),), (), pools)
 
 
-def test_a_missing_placement_is_named(buffers: tuple[BufferInfo, ...]) -> None:
+def test_missing_placement_is_reported(buffers: tuple[BufferInfo, ...]) -> None:
     plan = Plan("test", {"a": Placement("sram", 0)}, {"sram": 16}, 0)
     assert complaint(plan, buffers) == "it places ['a'], the buffers are ['a', 'b']."
 
 
-def test_misalignment_and_negative_offsets_are_named(buffers: tuple[BufferInfo, ...]) -> None:
+def test_misalignment_and_negative_offsets_are_reported(buffers: tuple[BufferInfo, ...]) -> None:
     expected = "b at offset 20 is not aligned to 8."
     assert complaint(plan_of(0, 20, 36), buffers, *build_interference(buffers)) == expected
     assert complaint(plan_of(-8, 16, 32), buffers) == "a at offset -8 is not aligned to 8."
 
 
-def test_a_pool_that_is_too_small_read_only_or_foreign_is_named(
+def test_small_read_only_and_unknown_pools_are_reported(
     buffers: tuple[BufferInfo, ...],
 ) -> None:
     assert complaint(plan_of(0, 56, 72), buffers) == "b ends at 72 in pool sram of 64 bytes."
@@ -103,7 +103,7 @@ def test_a_pool_that_is_too_small_read_only_or_foreign_is_named(
     assert complaint(plan_of(0, 0, 16, pool="ccm"), buffers) == "b may not be in pool 'ccm'."
 
 
-def test_wrong_figures_are_named(buffers: tuple[BufferInfo, ...]) -> None:
+def test_wrong_totals_are_reported(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 16, 48), buffers) == (
         "it has {'sram': 48} bytes, its placements take {'sram': 32}."
     )
@@ -112,6 +112,6 @@ def test_wrong_figures_are_named(buffers: tuple[BufferInfo, ...]) -> None:
     )
 
 
-def test_a_plan_of_other_buffers_is_refused(buffers: tuple[BufferInfo, ...]) -> None:
+def test_plan_of_other_buffers_is_rejected(buffers: tuple[BufferInfo, ...]) -> None:
     renamed = (buffers[0], replace(buffers[1], name="c"))
     assert complaint(plan_of(0, 16, 32), renamed).startswith("it places ['a', 'b']")

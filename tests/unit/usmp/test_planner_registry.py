@@ -10,13 +10,13 @@ from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.planner_registry import find_planner, planner_names, planner_summaries
 
 
-def test_the_six_planners_have_their_names_and_a_summary_each() -> None:
+def test_builtin_planners_have_names_and_summaries() -> None:
     names = ("greedy_by_size", "greedy_by_conflicts", "hill_climb", "search", "exact")
     assert planner_names()[:6] == names
     assert all(planner_summaries()[name].endswith(".") for name in names)
 
 
-def test_an_unknown_planner_is_an_error_that_lists_the_known_ones() -> None:
+def test_error_for_an_unknown_planner_lists_the_names() -> None:
     with pytest.raises(UsageError) as caught:
         find_planner("magic")
     assert str(caught.value) == (
@@ -25,14 +25,16 @@ def test_an_unknown_planner_is_an_error_that_lists_the_known_ones() -> None:
     )
 
 
-def test_an_installed_package_may_offer_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_package_can_provide_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint(
         "theirs", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
     )
-    taken = EntryPoint(
+    chosen = EntryPoint(
         "search", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
     )
-    monkeypatch.setattr(planner_registry, "entry_points", lambda group: EntryPoints([point, taken]))
+    monkeypatch.setattr(
+        planner_registry, "entry_points", lambda group: EntryPoints([point, chosen])
+    )
     assert planner_names()[-1] == "theirs"
     assert find_planner("theirs") is greedy_by_size
     assert find_planner("search") is not greedy_by_size

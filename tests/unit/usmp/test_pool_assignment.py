@@ -1,4 +1,4 @@
-"""What is touched most lies in the fastest pool, as far as that has room."""
+"""The most accessed buffers are in the fastest pool, as far as it has room."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chosen(*found: BufferInfo) -> dict[str, str]:
     return {one.name: one.pools[0] for one in found}
 
 
-def test_what_is_touched_most_for_its_size_goes_to_the_fastest_pool() -> None:
+def test_buffer_with_most_accesses_per_byte_goes_to_the_fastest_pool() -> None:
     buffers = (buffer("hot", 80), buffer("cold", 80), buffer("large", 300), buffer("huge", 500))
     traffic = {
         "hot": MemoryTraffic(8000, 80, 8000, 80),
@@ -49,36 +49,38 @@ def test_what_is_touched_most_for_its_size_goes_to_the_fastest_pool() -> None:
         "large": MemoryTraffic(9000, 300, 2250, 75),
         "huge": MemoryTraffic(90_000, 300, 90_000, 75),
     }
-    found = rank_pools(buffers, build_interference(buffers), (SLOW, FAST, MIDDLE), traffic)
-    assert chosen(*found) == {"hot": "fast", "cold": "middle", "large": "middle", "huge": "slow"}
-    assert found[0].pools == ("fast", "middle", "slow")
-    assert found[3].pools == ("slow", "fast", "middle")
+    result = rank_pools(buffers, build_interference(buffers), (SLOW, FAST, MIDDLE), traffic)
+    assert chosen(*result) == {"hot": "fast", "cold": "middle", "large": "middle", "huge": "slow"}
+    assert result[0].pools == ("fast", "middle", "slow")
+    assert result[3].pools == ("slow", "fast", "middle")
 
 
 def test_buffers_that_are_never_alive_at_once_share_the_fastest_pool() -> None:
     buffers = tuple(buffer(f"b{t}", 100, (t, t + 1)) for t in range(5))
     traffic = {one.name: MemoryTraffic(1000, 1000, 1000, 1000) for one in buffers}
-    found = rank_pools(buffers, build_interference(buffers), (FAST, SLOW, MIDDLE), traffic)
-    assert set(chosen(*found).values()) == {"fast"}
-    made = place_buffers(greedy_by_size, found, build_interference(buffers), (FAST, SLOW, MIDDLE))
-    assert made.pool_bytes == {"fast": 100}
-    assert made.buffers == found, "the plan remembers every pool that would do"
+    result = rank_pools(buffers, build_interference(buffers), (FAST, SLOW, MIDDLE), traffic)
+    assert set(chosen(*result).values()) == {"fast"}
+    output = place_buffers(
+        greedy_by_size, result, build_interference(buffers), (FAST, SLOW, MIDDLE)
+    )
+    assert output.pool_bytes == {"fast": 100}
+    assert output.buffers == result, "the plan remembers every pool that would do"
 
 
-def test_pools_keep_their_order_where_a_speed_is_not_known() -> None:
+def test_pools_keep_their_order_if_a_speed_is_unknown() -> None:
     pools = (SLOW, FAST, replace(MIDDLE, write_bandwidth=None))
     buffers = (buffer("a", 50), buffer("b", 60))
     assert not can_rank_pools(buffers, pools)
     assert rank_pools(buffers, (), pools, {"a": MemoryTraffic(9, 9, 9, 9)}) == buffers
 
 
-def test_time_in_a_pool_is_bytes_by_bandwidth_and_accesses_by_latency() -> None:
+def test_transfer_cycles_use_bandwidth_and_latency() -> None:
     moved = MemoryTraffic(read_bytes=80, written_bytes=20, reads=10, writes=5)
     assert transfer_cycles(moved, FAST) == 10 + 2.5
     assert transfer_cycles(moved, SLOW) == 80 + 40 + 10 * 4
 
 
-def test_every_buffer_lies_where_it_is_best_off() -> None:
+def test_every_buffer_is_in_its_best_pool() -> None:
     pools = (FAST, MIDDLE, SLOW)
     for seed in range(30):
         rng = random.Random(seed)
@@ -90,10 +92,10 @@ def test_every_buffer_lies_where_it_is_best_off() -> None:
             b.name: MemoryTraffic(rng.randrange(9999), rng.randrange(999), 50, 50) for b in buffers
         }
         conflicts = build_interference(buffers)
-        found = rank_pools(buffers, conflicts, pools, traffic)
-        made = place_buffers(best_first_fit_planner, found, conflicts, pools)
-        check_plan(made, found, conflicts, pools)
-        assert {name: at.pool for name, at in made.placements.items()} == chosen(*found)
+        result = rank_pools(buffers, conflicts, pools, traffic)
+        output = place_buffers(best_first_fit_planner, result, conflicts, pools)
+        check_plan(output, result, conflicts, pools)
+        assert {name: at.pool for name, at in output.placements.items()} == chosen(*result)
 
 
 def _life(rng: random.Random) -> tuple[int, int]:
@@ -101,11 +103,11 @@ def _life(rng: random.Random) -> tuple[int, int]:
     return first, first + rng.randrange(1, 4)
 
 
-def test_a_planner_that_cannot_pack_the_chosen_pool_may_use_the_others() -> None:
+def test_other_pools_are_used_if_the_first_choice_does_not_fit() -> None:
     buffers = (buffer("a", 60), buffer("b", 60))
     both_fast = tuple(replace(one, pools=("fast", "middle")) for one in buffers)
-    made = place_buffers(greedy_by_size, both_fast, build_interference(buffers), (FAST, MIDDLE))
-    assert made.pool_bytes == {"fast": 60, "middle": 60}
+    result = place_buffers(greedy_by_size, both_fast, build_interference(buffers), (FAST, MIDDLE))
+    assert result.pool_bytes == {"fast": 60, "middle": 60}
     with pytest.raises(DoesNotFitError):
         place_buffers(
             greedy_by_size,
@@ -162,7 +164,7 @@ def test_traffic_is_counted_through_loops_and_calls() -> None:
     }
 
 
-def test_a_modules_hottest_buffers_are_planned_into_its_fast_pool() -> None:
+def test_most_accessed_buffers_are_in_the_fast_pool() -> None:
     planned = plan_memory(two_kernels())
     assert planned.plan is not None
     places = {name: place.pool for name, place in planned.plan.placements.items()}
@@ -171,7 +173,7 @@ def test_a_modules_hottest_buffers_are_planned_into_its_fast_pool() -> None:
     assert list(planned.plan.pool_bytes) == ["slow", "fast"]
 
 
-def test_a_pinned_buffer_lies_in_its_pool() -> None:
+def test_pinned_buffer_is_in_its_pool() -> None:
     planned = plan_memory(two_kernels('[["v", "fast"], ["t", "slow"]]'))
     assert planned.plan is not None
     assert planned.plan.placements["v"].pool == "fast"
@@ -180,6 +182,6 @@ def test_a_pinned_buffer_lies_in_its_pool() -> None:
     assert info.pools == ("fast",)
 
 
-def test_a_buffer_without_memory_of_its_own_cannot_be_pinned() -> None:
+def test_buffer_without_memory_cannot_be_pinned() -> None:
     with pytest.raises(UsageError, match="w cannot be pinned to pool fast: it has no memory"):
         plan_memory(two_kernels('[["w", "fast"]]'))

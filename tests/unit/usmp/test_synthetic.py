@@ -15,11 +15,11 @@ from firmwright.usmp.planning_problem import Layout
 
 SMALLER = (20, 60, 200, 600)
 PLACED_BUFFERS_MAX = 60_000
-"""Work that a large one may take: a fifth of what the search would stop at."""
+"""Work limit of a large problem: a fifth of the search's own limit."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_optimum_is_found_on_forty_graphs_of(family: str) -> None:
+def test_optimum_of_forty_graphs(family: str) -> None:
     for seed in range(PLAIN_SEEDS):
         problem = small_graph(family, seed)
         plan = search_planner(*problem)
@@ -29,7 +29,7 @@ def test_the_optimum_is_found_on_forty_graphs_of(family: str) -> None:
 
 @pytest.fixture(name="placed")
 def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many buffers were placed since the last question."""
+    """Return a function that counts the buffers placed since its last call."""
     counts: list[int] = []
 
     def counted(problem: object, order: list[int]) -> Layout:
@@ -46,7 +46,7 @@ def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return so_far
 
 
-def test_the_optimum_is_found_on_twenty_larger_problems(placed: Callable[[], int]) -> None:
+def test_optimum_of_twenty_larger_problems(placed: Callable[[], int]) -> None:
     for name, problem in large_graphs(SMALLER):
         plan = search_planner(*problem)
         check_plan(plan, *problem)
@@ -55,7 +55,7 @@ def test_the_optimum_is_found_on_twenty_larger_problems(placed: Callable[[], int
 
 
 @pytest.mark.deep
-def test_the_optimum_is_found_on_five_problems_of_two_thousand_buffers(
+def test_optimum_of_five_problems_with_two_thousand_buffers(
     placed: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = []

@@ -116,7 +116,7 @@ def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
         "untuned": result.untuned,
         "layers": [
             {
-                "layer": layer.what,
+                "layer": layer.description,
                 "calls": layer.calls,
                 "tried": layer.tried,
                 "space": layer.space,
@@ -140,7 +140,7 @@ def format_summary(result: TuningResult, path: str) -> str:
     head = ["layer", "calls", "tried", "of", result.unit, "best kernel", "less than predicted best"]
     rows: list[list[Cell]] = [
         [
-            layer.what,
+            layer.description,
             layer.calls,
             layer.tried,
             layer.space,

@@ -158,7 +158,9 @@ class _PartitionSearch:
         moved = self._transfer_cost(candidate.group, owners)
         owners |= dict.fromkeys(candidate.group.calls, candidate.group.target)
         after = covered | bits
-        place = waiting[_first_zero(after)].setdefault((after, self._border(after, owners)), [])
+        place = waiting[((~after & after + 1).bit_length() - 1)].setdefault(
+            (after, self._border(after, owners)), []
+        )
         for label in labels:
             _add_unless_dominated(place, self._extended(label, candidate, moved))
 
@@ -214,10 +216,6 @@ class _PartitionSearch:
             for index, owner in sorted(owners.items())
             if any(not covered >> other & 1 for other in self.neighbors[index])
         )
-
-
-def _first_zero(bits: int) -> int:
-    return (~bits & (bits + 1)).bit_length() - 1
 
 
 def _add_unless_dominated(labels: list[_PartialProgram], new: _PartialProgram) -> None:

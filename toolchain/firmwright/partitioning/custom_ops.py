@@ -17,7 +17,7 @@ from firmwright.ir.core import Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.graph.patterns import OpPattern, call_patterns
+from firmwright.ir.graph.patterns import call_patterns
 from firmwright.ir.module import IRModule
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
 from firmwright.partitioning.function_targets import target_of
@@ -36,15 +36,11 @@ def is_registered(domain: str, name: str) -> bool:
     if CUSTOM_OPS.find(domain, name) is not None:
         return True
     return any(
-        _matches_op(part, domain, name)
+        (part.op == "custom" and part.accepts({"domain": domain, "name": name}))
         for backend in BACKENDS.all().values()
         for entry in backend.table
         for part in call_patterns(entry.pattern)
     )
-
-
-def _matches_op(part: OpPattern, domain: str, name: str) -> bool:
-    return part.op == "custom" and part.accepts({"domain": domain, "name": name})
 
 
 def load_custom_ops(path: Path) -> None:

@@ -107,8 +107,8 @@ def _check_assignments(
             problem = f"it contradicts --assign-device {tensor}={other}"
         if problem:
             place = ":".join(filter(None, (device, pool)))
-            what = f"--assign-device {tensor}={place} is invalid: {problem}."
-            raise UsageError(what, where=module.name, hint=hint)
+            message = f"--assign-device {tensor}={place} is invalid: {problem}."
+            raise UsageError(message, where=module.name, hint=hint)
         assignments[tensor] = device, pool
     return assignments
 

@@ -19,8 +19,8 @@ def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
-def check_only_modified(before: IRModule, after: IRModule, target: str, what: str) -> None:
-    """Raise UsageError if `what`, a pass for `target`, changed functions of other targets.
+def check_only_modified(before: IRModule, after: IRModule, target: str, pass_label: str) -> None:
+    """Raise UsageError if `pass_label`, a pass for `target`, changed functions of other targets.
 
     New functions and constants are permitted.
     """
@@ -33,7 +33,7 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, what: st
         ):
             other_target = target_of(function)
             raise UsageError(
-                f"{what} changed the function @{name}, which is "
+                f"{pass_label} changed the function @{name}, which is "
                 f"{f'of target {other_target}' if other_target else 'of no target yet'}.",
                 where=before.name,
                 hint=f"a pass that rebuilds functions with the attribute target={target!r} alone.",
@@ -41,14 +41,14 @@ def check_only_modified(before: IRModule, after: IRModule, target: str, what: st
     for name, constant in before.constants.items():
         if name in after.constants and after.constants[name] != constant:
             raise UsageError(
-                f"{what} changed the constant @{name}, which others may use.",
+                f"{pass_label} changed the constant @{name}, which others may use.",
                 where=before.name,
                 hint="a new constant under another name.",
             )
     for field in ("name", "targets", "pools", "io", "attrs"):
         if getattr(before, field) != getattr(after, field):
             raise UsageError(
-                f"{what} changed the {field} of the module.",
+                f"{pass_label} changed the {field} of the module.",
                 where=before.name,
                 hint="a pass that changes functions, constants and files alone.",
             )

@@ -31,15 +31,15 @@ def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRM
         hook_impl: Hook | None = getattr(kind_of(target).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
             continue
-        what = f"the hook {hook} of target {name}"
+        pass_label = f"the hook {hook} of target {name}"
         if isinstance(hook_impl, Pass | tuple):
             passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
             for step in passes:
                 after = step(module)
-                check_only_modified(module, after, name, f"{what} ({step.name})")
+                check_only_modified(module, after, name, f"{pass_label} ({step.name})")
                 module = after
         else:
-            module = _call_function_hook(module, name, hook_impl, what)
+            module = _call_function_hook(module, name, hook_impl, pass_label)
     return module
 
 
@@ -82,7 +82,9 @@ def _reachable(module: IRModule, roots: set[str]) -> set[str]:
 # ---- Function -> PrimFunc ------------------------------------------------------------------------
 
 
-def _call_function_hook(module: IRModule, name: str, hook: FunctionHook, what: str) -> IRModule:
+def _call_function_hook(
+    module: IRModule, name: str, hook: FunctionHook, pass_label: str
+) -> IRModule:
     target = module.targets[name]
     roots = {key for key, func in module.functions.items() if target_of(func) != name}
     called = {
@@ -99,21 +101,22 @@ def _call_function_hook(module: IRModule, name: str, hook: FunctionHook, what: s
         key = structural_key(function, module)
         if key not in lowered:
             lowered[key] = hook(function, module, target)
-        module = _replace_by_kernel(module, function, lowered[key], what)
+        module = _replace_by_kernel(module, function, lowered[key], pass_label)
     return module
 
 
 def _replace_by_kernel(
-    module: IRModule, function: Function, lowered: LoweredFunction, what: str
+    module: IRModule, function: Function, lowered: LoweredFunction, pass_label: str
 ) -> IRModule:
-    _check_params(function, lowered.function, what)
+    _check_params(function, lowered.function, pass_label)
     target = target_of(function)
     attrs = {**lowered.function.attrs, "target": target}
     kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
             raise UsageError(
-                f"{what} made the constant @{name} twice, with other bytes.", where=module.name
+                f"{pass_label} made the constant @{name} twice, with other bytes.",
+                where=module.name,
             )
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
@@ -124,7 +127,7 @@ def _replace_by_kernel(
     )
 
 
-def _check_params(function: Function, kernel: tir.PrimFunc, what: str) -> None:
+def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> None:
     def listed(values: tuple[Value, ...], role: str) -> list[tuple[str, str, int]]:
         return [(role, value.type.dtype.name, value.type.elements) for value in values]
 
@@ -132,7 +135,7 @@ def _check_params(function: Function, kernel: tir.PrimFunc, what: str) -> None:
     actual = [_describe_param(param) for param in kernel.params]
     if actual != expected:
         raise UsageError(
-            f"{what} made a kernel of @{function.name} with the parameters "
+            f"{pass_label} made a kernel of @{function.name} with the parameters "
             f"{_format_params(actual)}, where the function has {_format_params(expected)}.",
             hint="the function's parameters, then its results; constants and workspace are "
             "allocated in the body.",

@@ -99,13 +99,13 @@ def _run_added_passes(
 ) -> IRModule:
     for owner_name, target in module.targets.items():
         for step in getattr(kind_of(target).passes, where).get(name, ()):
-            what = f"the pass {step.name} {where} {name}"
-            module = _run_own_pass(step, module, owner_name, what, name, watch)
+            pass_label = f"the pass {step.name} {where} {name}"
+            module = _run_own_pass(step, module, owner_name, pass_label, name, watch)
     return module
 
 
 def _run_own_pass(
-    step: Pass, module: IRModule, name: str, what: str, place: str, watch: PassTimer
+    step: Pass, module: IRModule, name: str, pass_label: str, place: str, watch: PassTimer
 ) -> IRModule:
     """Run a target's own pass.
 
@@ -116,9 +116,9 @@ def _run_own_pass(
         free = {k: func for k, func in module.functions.items() if not target_of(func)}
         changed = {k: after.functions[k] for k in free if k in after.functions}
         before = replace(module, functions={**module.functions, **changed})
-        check_only_modified(before, after, name, f"{what} of target {name}")
+        check_only_modified(before, after, name, f"{pass_label} of target {name}")
     else:
-        check_only_modified(module, after, name, f"{what} of target {name}")
+        check_only_modified(module, after, name, f"{pass_label} of target {name}")
     return after
 
 

@@ -103,7 +103,10 @@ class _AotMainBuilder:
             if index in begins:
                 segment = begins[index]
                 loop, kernels = build_row_streaming_loop(
-                    segment, buffers, self.names, _target(self.module, call)
+                    segment,
+                    buffers,
+                    self.names,
+                    call.target or next(iter(self.module.targets), ""),
                 )
                 functions.update(kernels)
                 constants.update(segment.constants)
@@ -301,7 +304,3 @@ class _AotMainBuilder:
         self, values: tuple[Value, ...], buffers: Mapping[str, tir.Buffer]
     ) -> tuple[IoTensor, ...]:
         return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
-
-
-def _target(module: IRModule, call: Call) -> str:
-    return call.target or next(iter(module.targets), "")

@@ -29,13 +29,15 @@ def dedupe_code_cost(
     keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
     sharers = Counter(one for own in keys for one in set(own))
     return [
-        (call, tuple(_share(item, sharers[one]) for item, one in zip(candidates, own, strict=True)))
+        (
+            call,
+            tuple(
+                replace(item, code_bytes=item.code_bytes // sharers[one] + policy.CALL_CODE_BYTES)
+                for item, one in zip(candidates, own, strict=True)
+            ),
+        )
         for (call, candidates), own in zip(candidates_per_call, keys, strict=True)
     ]
-
-
-def _share(item: LoweringCandidate, twins: int) -> LoweringCandidate:
-    return replace(item, code_bytes=item.code_bytes // twins + policy.CALL_CODE_BYTES)
 
 
 def apply_default_flash_budget(
@@ -67,7 +69,7 @@ def apply_default_flash_budget(
         return cheap
     return (
         min(cheap, within_budget, key=fastest_time)
-        if _size(cheap) > budget_bytes
+        if sum(item.image_bytes for item in fastest_candidates(cheap)) > budget_bytes
         else within_budget
     )
 
@@ -75,10 +77,6 @@ def apply_default_flash_budget(
 def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
     """Return the time of the fastest program."""
     return sum(item.time for item in fastest_candidates(candidates_per_call))
-
-
-def _size(candidates_per_call: CandidatesPerCall) -> int:
-    return sum(item.image_bytes for item in fastest_candidates(candidates_per_call))
 
 
 def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:

@@ -78,7 +78,7 @@ class LayerSearchResult:
     model.
     """
 
-    what: str
+    description: str
     calls: int
     tried: int
     space: int
@@ -104,7 +104,7 @@ class TuningResult:
 @dataclass
 class _LayerSearch:
     call: OpCall
-    what: str
+    description: str
     digest: str
     lowering: Lowering
     calls: int = 1
@@ -200,11 +200,11 @@ def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
     board = load_board(options.board, options.board_dirs)
     searches: dict[tuple[str, ...], _LayerSearch] = {}
     untuned = 0
-    for module, call, what in list_layers(model, options):
+    for module, call, description in list_layers(model, options):
         (target,) = module.targets.values()
         layer_only = configure_module(layer_module(call), board, options)
         layer = _LayerSearch(
-            call, what, layer_digest(call, target), make_lowering(layer_only, options)
+            call, description, layer_digest(call, target), make_lowering(layer_only, options)
         )
         if op_table()[call.op].is_view or len(layer.choices) < 2 or not _is_exact(call):
             untuned += 1
@@ -229,7 +229,7 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
-        what=layer.what,
+        description=layer.description,
         calls=layer.calls,
         tried=len(layer.seen),
         space=len(layer.choices),
@@ -298,7 +298,7 @@ class _SearchRun:
     ) -> Measurement:
         digest, kernel, choice, at = key
         return Measurement(
-            digest, kernel, choice, result.status, result.count, result.unit, layer.what, at
+            digest, kernel, choice, result.status, result.count, result.unit, layer.description, at
         )
 
     def _say(self) -> None:

@@ -73,7 +73,10 @@ class _Bracket:
         self.best = start
         self.upper = start.cost[1] if limit is None or not start.unplaced_bytes else limit + 1
         self._problem = problem
-        self._step = math.gcd(*(b.size_bytes for b in problem.buffers), _alignment(problem))
+        self._step = math.gcd(
+            *(b.size_bytes for b in problem.buffers),
+            *(b.alignment for b in problem.buffers),
+        )
         self.lower = min(self._rounded(problem.lower_bound_bytes), self.upper)
 
     @property
@@ -256,10 +259,6 @@ def _is_mirror_symmetric(bounds: DifferenceBounds) -> bool:
         and bool(bounds.is_plain.all())
         and bool((bounds.lo + bounds.hi == sizes[bounds.a] - sizes[bounds.b]).all())
     )
-
-
-def _alignment(problem: PlanningProblem) -> int:
-    return math.gcd(*(buffer.alignment for buffer in problem.buffers))
 
 
 def _layout(problem: PlanningProblem, offsets: Sequence[int]) -> Layout:

@@ -21,7 +21,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
-from firmwright.ir.tir.traversal import Node, prim_calls, statements
+from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.passes.tir.externalize_constants import (
     MainConstants,
     linked_constants,
@@ -181,7 +181,12 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
-    body = rewrite_stmt(hoisted.body, lambda node: _drop_linked(node, chosen))
+    body = rewrite_stmt(
+        hoisted.body,
+        lambda node: (
+            node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
+        ),
+    )
     names = UniqueNamer([b.name for b in _declared(hoisted)])
     functions = UniqueNamer(module.functions)
     copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
@@ -199,10 +204,6 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     for _, _, kernel in copies:
         module = module.with_function(kernel)
     return module
-
-
-def _drop_linked(node: Node, chosen: Mapping[str, str]) -> Node | None:
-    return node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
 
 
 def _declared(func: tir.PrimFunc) -> list[tir.Buffer]:

@@ -13,7 +13,10 @@ def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tupl
 
     Of buffers that may overlap, the largest represents the others. No clique contains another.
     """
-    partners = {index: _disjoint_partners(problem, index) for index in members}
+    partners = {
+        index: {c.a for c in problem.constraints[index] if is_disjointness(problem, c)}
+        for index in members
+    }
     cliques: list[frozenset[int]] = []
     for alive in _live_sets(problem, members):
         clique: set[int] = set()
@@ -28,10 +31,6 @@ def is_disjointness(problem: PlanningProblem, constraint: OffsetConstraint[int])
     """Return whether the constraint alone keeps its two buffers disjoint."""
     a, b = problem.buffers[constraint.a].size_bytes, problem.buffers[constraint.b].size_bytes
     return constraint.modulus < 2 and constraint.lo <= -b and constraint.hi >= a
-
-
-def _disjoint_partners(problem: PlanningProblem, index: int) -> set[int]:
-    return {c.a for c in problem.constraints[index] if is_disjointness(problem, c)}
 
 
 def _live_sets(problem: PlanningProblem, members: Sequence[int]) -> list[set[int]]:

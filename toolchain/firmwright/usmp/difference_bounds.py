@@ -317,16 +317,16 @@ def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
         shared = tuple(
             (a, b, joint_bytes)
             for a, b in combinations(members, 2)
-            if (joint_bytes := joint.get((a, b), _larger(problem, a, b)))
+            if (
+                joint_bytes := joint.get(
+                    (a, b), max(problem.buffers[a].size_bytes, problem.buffers[b].size_bytes)
+                )
+            )
             < buffers[a].size_bytes + buffers[b].size_bytes
         )
         step = math.gcd(*(buffers[index].alignment for index in members))
         live_sets.append(LiveSet(members, step, shared))
     return tuple(live_sets)
-
-
-def _larger(problem: PlanningProblem, a: int, b: int) -> int:
-    return max(problem.buffers[a].size_bytes, problem.buffers[b].size_bytes)
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:

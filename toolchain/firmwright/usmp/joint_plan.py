@@ -57,7 +57,10 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
 def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     """Raise DoesNotFitError unless the pools have room for all models at the same time."""
     pools = common_pools(modules)
-    needs = {pool.name: _summed(modules, pool.name) for pool in pools}
+    needs = {
+        pool.name: sum(_plan_of(module).pool_bytes.get(pool.name, 0) for module in modules)
+        for pool in pools
+    }
     overflows = [
         RegionOverflow(pool.name, needs[pool.name], pool.size_bytes)
         for pool in pools
@@ -91,10 +94,6 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
                     "differently.",
                     hint="a file in which each signature sets its variables once, to the same.",
                 )
-
-
-def _summed(modules: Sequence[IRModule], pool: str) -> int:
-    return sum(_plan_of(module).pool_bytes.get(pool, 0) for module in modules)
 
 
 def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
