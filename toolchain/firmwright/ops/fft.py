@@ -1,14 +1,14 @@
 """rfft and irfft: real FFT and its inverse along the last axis.
 
 rfft zero-pads to `fft_length` samples and writes fft_length / 2 + 1 bins of (real, imaginary).
-Integer types divide the spectrum by fft_length in steps that round, and large sums wrap. Floats
-keep their size; irfft divides once at the end. Products round to nearest in 15 or 31 fraction bits:
+Integer types scale by 1 / fft_length in steps that round, and large sums wrap; irfft of floats
+divides once at the end. Products round to nearest in 15 or 31 fraction bits:
 
 1. Pairs of samples are n = fft_length / 2 complex numbers, transformed by decimation in time with
-   radix 4 and then radix 2. A radix-p step scales its p inputs by 1/p (as (2^bits - 1) // p),
-   multiplies all but the first by twiddle factors, and adds.
-2. Bins k and n - k are scaled by 1/2. With their sum s and their difference times a twiddle
-   factor, t, they become (s + t) / 2 and conj(s - t) / 2, rounded down.
+   radix 4, then radix 2. A radix-p step multiplies its p inputs by (2^bits - 1) // p, all but the
+   first by twiddle factors, and adds.
+2. Bins k and n - k are halved. Their sum s and their difference times a twiddle factor, t, give
+   (s + t) / 2 and conj(s - t) / 2, rounded down.
 
 irfft does step 2 without the halves, then step 1 with conjugated twiddle factors.
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.

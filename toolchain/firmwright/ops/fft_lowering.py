@@ -219,7 +219,7 @@ class FftBuilder:
             yield real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
-        """Load number `where[0]`, of frame `where[1]` if present."""
+        """Load number `where[0]` of frame `where[1]`, if any."""
         place = [*where[1:], where[0]]
         real, imaginary = (self.b.load(source, [*place, part]).cast(self.wide) for part in (0, 1))
         return real, imaginary
@@ -251,7 +251,6 @@ class FftBuilder:
         return self._wrap((product + (1 << (self.bits - 1))) >> self.bits)
 
     def _halve(self, x: Complex) -> Complex:
-        """Halve in 32 bits, the width of the sums."""
         if not self.bits:
             return x[0] * 0.5, x[1] * 0.5
         real, imaginary = (part.cast(INT32).cast(self.wide) >> 1 for part in x)

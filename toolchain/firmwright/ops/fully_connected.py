@@ -2,9 +2,9 @@
 
 x is read as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8;
 int64 or int32 for int16). `keep_dims` keeps the leading dimensions of x instead of flattening them.
-int8: LiteRT multiplies the sum by the scale factor in double and rounds halves away from zero;
-kernels round once with a multiplier that is proven equivalent (double_requantize.py). TFLM rounds
-twice. int16: LiteRT scales in double too, TFLM as described in int16x8.py.
+int8: LiteRT scales the sum in double and rounds halves away from zero; kernels round once with a
+multiplier proven equivalent (double_requantize.py). TFLM rounds twice. int16: LiteRT scales in
+double too, TFLM as in int16x8.py.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
@@ -80,7 +80,7 @@ def has_int32_multiplier(call: OpCall) -> bool:
 
 
 def int8_requantization(call: OpCall) -> Requantization | ExactScale:
-    """Return how int8 sums become outputs; see the module docstring."""
+    """Return how int8 sums become outputs."""
     activation, factors = call.str_attr("activation"), _scale_factors(call)
     if call.numerics != "litert":
         return make_requantization(factors, Rounding.TWICE, call.output, activation)
@@ -95,7 +95,7 @@ def _scale_factors(call: OpCall) -> list[float]:
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
-    """Return the least and greatest possible sum of each output."""
+    """Return (least, greatest) possible sums by output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
     zero_point = tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])

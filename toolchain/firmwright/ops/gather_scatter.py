@@ -98,7 +98,7 @@ def _clamp_indices(places: Array, size: int) -> Array:
 
 
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
-    """Return the coordinates in x of every result, one array for each axis of x."""
+    """Return the coordinates in x of all results, one array for each axis."""
     shape, x = _read_shape(call), call.input(0).shape
     at = np.indices(shape)
     match call.str_attr("mode"):
@@ -167,8 +167,7 @@ def _tir_coordinates(
 def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
-        with ExitStack() as stack:
-            at = stack.enter_context(b.loops("i", call.output.shape))
+        with b.loops("i", call.output.shape) as at, ExitStack() as stack:
             b.store(b.y, at, b.load(b.input(0), _tir_coordinates(call, b, stack, at)))
         return
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
@@ -179,35 +178,27 @@ def lower_read(call: OpCall, b: Kernel) -> None:
         math.prod(part) for part in (x[:batch], x[batch:first], x[first + named :])
     )
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
-    with ExitStack() as stack:
-
-        def window(
-            name: str, buffer: tir.Buffer, shape: Sequence[int], access: str = "r"
-        ) -> tir.Buffer:
-            return stack.enter_context(b.view(name, buffer, 0, shape, access=access))  # type: ignore[arg-type]  # r or w
-
-        source = window("slices", b.input(0), (batches, before, *axes, size))
-        places = window("places", b.input(1), (batches, count, named))
-        y = window("out", b.y, (batches, before, count, size), "w")
-        outer = [
-            stack.enter_context(b.for_(name, n))
-            for name, n in (("batch", batches), ("outer", before), ("i", count))
-        ]
+    with (
+        b.view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
+        b.view("places", b.input(1), 0, (batches, count, named)) as places,
+        b.view("out", b.y, 0, (batches, before, count, size), access="w") as y,
+        b.for_("batch", batches) as n,
+        b.for_("outer", before) as outer,
+        b.for_("i", count) as i,
+        ExitStack() as stack,
+    ):
         at = [
-            stack.enter_context(
-                b.let(f"at{k}", _clamped_index(b, places, [outer[0], outer[2], k], length))
-            )
+            stack.enter_context(b.let(f"at{k}", _clamped_index(b, places, [n, i, k], length)))
             for k, length in enumerate(axes)
         ]
         c = stack.enter_context(b.for_("c", size))
-        b.store(y, [*outer, c], b.load(source, [*outer[:2], *at, c]))
+        b.store(y, [n, outer, i, c], b.load(source, [n, outer, *at, c]))
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
     lower_flat_copy(b, b.input(0), b.y)
-    with ExitStack() as stack:
-        at = stack.enter_context(b.loops("u", updates.shape))
+    with b.loops("u", updates.shape) as at, ExitStack() as stack:
         there = _tir_coordinates(call, b, stack, at)
         value = b.load(updates, at)
         if step != "none":

@@ -1,10 +1,9 @@
 """hybrid_conv2d: convolution of float activations with int8 weights (dynamic-range quantization).
 
-Each batch of the input is quantized at run time, convolved in integers, scaled back to float,
-biased and activated. With one weight scale: symmetric, scale = max|x| / 127. With per-channel
-scales: asymmetric over [min, max] including 0. Layouts and attributes as in conv2d.
-Semantics: TFLite's hybrid convolutions and portable float quantizers; every step uses their float
-width.
+Each input batch is quantized at run time, convolved in integers, scaled back to float, biased and
+activated: symmetric with scale max|x| / 127 if the weights have one scale, asymmetric over [min,
+max] including 0 if per-channel. Layouts and attributes as in conv2d.
+Semantics: TFLite's hybrid convolutions and portable quantizers, in their float width.
 """
 
 from __future__ import annotations
@@ -79,16 +78,16 @@ def _quantize(values: Array, *, per_channel: bool) -> tuple[Array, np.float32, i
     low, high = values.min(), values.max()
     if per_channel:
         scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))
-        inverse, least = np.float32(1) / scale, -128
+        inverse, minimum = np.float32(1) / scale, -128
     else:
         reach = max(abs(low), abs(high))
         if reach == 0:
             return np.zeros(values.shape, np.int8), np.float32(1), 0
         scale, offset = reach / np.float32(_SYMMETRIC_LIMIT), 0
-        inverse, least = np.float32(_SYMMETRIC_LIMIT) / reach, -_SYMMETRIC_LIMIT
-    moved = np.float32(offset) + values * inverse
-    rounded = np.sign(moved) * np.floor(np.abs(moved) + np.float32(0.5))
-    return np.clip(rounded, least, 127).astype(np.int8), np.float32(scale), offset
+        inverse, minimum = np.float32(_SYMMETRIC_LIMIT) / reach, -_SYMMETRIC_LIMIT
+    shifted = np.float32(offset) + values * inverse
+    rounded = np.sign(shifted) * np.floor(np.abs(shifted) + np.float32(0.5))
+    return np.clip(rounded, minimum, 127).astype(np.int8), np.float32(scale), offset
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -105,8 +104,8 @@ def lower(call: OpCall, b: Kernel) -> None:
 class QuantizedBatch:
     """Registers with the quantization of a batch.
 
-    With `offset` None the batch is symmetric and `scale` is the product of batch and weight scale.
-    Otherwise `scale` is the batch's own and `offset` its zero point.
+    Without `offset` the batch is symmetric and `scale` includes the weight scale; otherwise
+    `offset` is the zero point.
     """
 
     scale: tir.Buffer
@@ -115,11 +114,10 @@ class QuantizedBatch:
 
 @dataclass(frozen=True, slots=True)
 class QuantizePasses:
-    """The passes over a batch; each takes the builder and the batch index n.
+    """The passes over a batch; each takes the builder and the batch index.
 
-    `reach` stores the largest magnitude of the given number of values; `ends` stores their minimum
-    and maximum including 0 (or -0). `values` stores round(value * inverse), plus `moved_by` if
-    present.
+    `reach` stores the largest magnitude, `ends` the minimum and maximum including 0 (or -0),
+    `values` stores round(value * inverse), plus `moved_by` if present.
     """
 
     reach: Callable[[Kernel, ArithExpr, int, tir.Buffer], None]
@@ -152,8 +150,8 @@ def quantize_batch(
 def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
     """Loop over the bit patterns of the values of batch `n`.
 
-    As integers they are ordered like the floats while those have one sign, and every core compares
-    integers in one instruction.
+    As integers they have the order of floats of one sign, and every core compares integers in one
+    instruction.
     """
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with (
@@ -166,29 +164,28 @@ def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[Ar
 
 
 def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
-    most = b.reg("most", INT32)
-    b.store(most, [0], 0)
+    max_bits = b.reg("max_bits", INT32)
+    b.store(max_bits, [0], 0)
     with _value_bits(b, n, size, INT32) as bits:
-        b.store(most, [0], maximum(b.load(most, [0]), bits & _MAGNITUDE))
-    b.store(reach, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
+        b.store(max_bits, [0], maximum(b.load(max_bits, [0]), bits & _MAGNITUDE))
+    b.store(reach, [0], intrinsic("float_of_bits", [b.load(max_bits, [0])], FLOAT32))
 
 
 def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
     """Store minimum and maximum of batch `n` including 0, which may be -0."""
-    least, most = b.reg("least", UINT32), b.reg("most", INT32)
-    b.store(least, [0], _NEGATIVE_ZERO)
-    b.store(most, [0], 0)
+    min_bits, max_bits = b.reg("min_bits", UINT32), b.reg("max_bits", INT32)
+    b.store(min_bits, [0], _NEGATIVE_ZERO)
+    b.store(max_bits, [0], 0)
     with _value_bits(b, n, size, UINT32) as bits:
-        b.store(least, [0], maximum(b.load(least, [0]), bits))
-        b.store(most, [0], maximum(b.load(most, [0]), bits.cast(INT32)))
-    b.store(low, [0], intrinsic("float_of_bits", [b.load(least, [0]).cast(INT32)], FLOAT32))
-    b.store(high, [0], intrinsic("float_of_bits", [b.load(most, [0])], FLOAT32))
+        b.store(min_bits, [0], maximum(b.load(min_bits, [0]), bits))
+        b.store(max_bits, [0], maximum(b.load(max_bits, [0]), bits.cast(INT32)))
+    b.store(low, [0], intrinsic("float_of_bits", [b.load(min_bits, [0]).cast(INT32)], FLOAT32))
+    b.store(high, [0], intrinsic("float_of_bits", [b.load(max_bits, [0])], FLOAT32))
 
 
 def _asymmetric_scale(
     b: Kernel, ends: tuple[tir.Buffer, tir.Buffer], scale: tir.Buffer, offset: tir.Buffer
 ) -> ArithExpr:
-    """Store scale and zero point; return the factor of the values."""
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
     b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
@@ -197,7 +194,6 @@ def _asymmetric_scale(
 
 @contextmanager
 def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
-    """Store the scale; yield the factor of the values."""
     with (
         b.let("reach", b.load(high, [0])) as reach,
         # A batch of zeros stays zero under any finite factor.

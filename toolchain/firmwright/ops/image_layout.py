@@ -163,7 +163,6 @@ def _nearest_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
-    """Return the input row (or column) of each output row in float32 arithmetic."""
     inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
     corners = bool(call.attrs["align_corners"])
     offset = np.float32(0.5 if call.attrs["half_pixel_centers"] else 0)

@@ -89,7 +89,6 @@ def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Arr
 
 
 def requantize_int64_array(acc: Array, multiplier: Any, right: Any) -> Array:
-    """`requantize_int64` on arrays."""
     return np.asarray((acc * multiplier + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
 
@@ -127,7 +126,7 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
 def requantize_epilogue(
     b: Kernel, params: Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    """Declare the parameters; return a function from (sum, channel) to the output element."""
+    """Declare the parameters; return a function (sum, channel) -> output element."""
     if isinstance(params, ExactScale):
         return _exact_epilogue(b, params, dtype)
     if wide == INT64:

@@ -6,7 +6,7 @@ edge set of docs/numerics.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,17 @@ _MULTIPLIER = Operand("multiplier", "in", INT32)
 _SHIFT = Operand("shift", "in", INT32)
 
 
-def _once(x: Any, multiplier: Any, shift: Any) -> Any:
-    return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.ONCE).astype(np.int32)
-
-
-def _twice(x: Any, multiplier: Any, shift: Any) -> Any:
-    return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.TWICE).astype(np.int32)
+def _requantize(rounding: Rounding) -> Callable[[Any, Any, Any], Any]:
+    return lambda x, multiplier, shift: multiply_by_quantized_multiplier(
+        x, multiplier, shift, rounding
+    ).astype(np.int32)
 
 
 REQUANTIZE_ONCE = Intrinsic(
     name="requantize_once",
     operands=(_X, _MULTIPLIER, _SHIFT),
     result=INT32,
-    meaning=_once,
+    meaning=_requantize(Rounding.ONCE),
     portable="""\
 const int32_t right = 31 - shift;
 const int64_t half = (int64_t)1 << (right - 1);
@@ -54,7 +52,7 @@ REQUANTIZE_TWICE = Intrinsic(
     name="requantize_twice",
     operands=(_X, _MULTIPLIER, _SHIFT),
     result=INT32,
-    meaning=_twice,
+    meaning=_requantize(Rounding.TWICE),
     portable="""\
 const int32_t left = shift > 0 ? shift : 0;
 const int32_t right = shift > 0 ? 0 : -shift;

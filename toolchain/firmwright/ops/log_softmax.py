@@ -1,8 +1,8 @@
 """log_softmax over the last axis: y_i = x_i - max x - ln(sum_j e^(x_j - max x)).
 
-int8: differences, exponentials and their sum as in softmax.py; the logarithm of the sum has 5
-integer bits (fixed_point_log.py), like the difference it is subtracted from. The result is shifted
-to the output scale 1/16 around 127. Differences that exceed these bits give the minimum.
+int8: exponentials and their sum as in softmax.py; the logarithm (fixed_point_log.py) and the
+difference it is subtracted from have 5 integer bits. The result has scale 1/16 and zero point 127;
+differences beyond 5 bits give the minimum.
 Semantics: TFLite's reference LogSoftmax.
 """
 

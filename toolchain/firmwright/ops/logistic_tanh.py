@@ -1,9 +1,8 @@
 """logistic: y = 1 / (1 + e^-x), and tanh, computed as 2 logistic(2 x) - 1.
 
-int8: LiteRT computes the 256 results in float32, TFLM in fixed point with 4 integer bits and its
-fixed output scale; both become a table. int16, both profiles: |x| is scaled to steps of 1/12288, a
-table of logistic(i / 24) with 16 fraction bits is interpolated, and the sign restored. float32:
-below -9 logistic is e^x.
+int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point with 4
+integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of logistic(i / 24)
+with 16 fraction bits is interpolated, and the sign restored. float32: below -9 logistic is e^x.
 Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 

@@ -1,18 +1,17 @@
 """lstm: a long short-term memory layer over all time steps of its input.
 
 Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]), weights [units, inputs] of
-the gates input, forget, cell, output, recurrent weights [units, units] and biases of the same
-gates, and the state: hidden values and cells [batch, units]. Outputs: hidden values of all steps,
-and the state after the last step. `cell_clip` bounds the magnitude of cells; 0 means no bound.
+the gates input, forget, cell, output, recurrent weights [units, units], biases, and the state:
+hidden values and cells [batch, units]. Outputs: hidden values of all steps and the final state.
+`cell_clip` bounds the magnitude of cells; 0 means no bound.
 
     gate = W x + bias + R hidden;  i, f, o = logistic(gate), g = tanh(gate)
     cell = f cell + i g;           hidden = o tanh(cell)
 
 int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
 added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point_sigmoid16.py)
-and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. int16
-exists in TFLM only, so both profiles follow it: 64-bit sums requantized as in int16x8.py, the rest
-as TFLM's int8.
+and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. Both
+profiles follow TFLM for int16: 64-bit sums requantized as in int16x8.py, the rest as its int8.
 Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
@@ -111,7 +110,6 @@ def _check_quantized(call: OpCall) -> None:
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
-    """Return (batch, time, inputs)."""
     first, second, inputs = call.input(0).shape
     return (second, first, inputs) if call.int_attr("time_major") else (first, second, inputs)
 
@@ -136,7 +134,7 @@ def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, i
 
 
 def _as_tflm(call: OpCall) -> bool:
-    """Whether TFLM's arithmetic applies; LiteRT has no int16 kernel."""
+    """Whether to use TFLM's arithmetic: in its profile, and for int16, which LiteRT lacks."""
     return call.numerics == "tflm" or call.input(0).dtype == INT16
 
 
@@ -220,7 +218,6 @@ def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array
 
 
 def _shift_right(call: OpCall, x: Array, right: int) -> Array:
-    """Return x / 2^right of 32 bits."""
     if _as_tflm(call):
         return _scaled(x, quantize_multiplier(2.0**-right))
     return rounding_divide_by_pot(x, right)

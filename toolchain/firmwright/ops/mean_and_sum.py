@@ -1,12 +1,10 @@
-"""mean and sum over some axes.
+"""mean and sum over some axes; attributes as in axis_reduction.py.
 
-Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes remain with length 1).
 int8, int16: the int32 sum of x - zero point is requantized by one factor that includes the
 division. With (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n elements, the
 multiplier is floor(m * 2^k / n) and the shift s - k; sum uses m and s. Plain integers: sums keep
-the low 32 bits, means truncate towards zero.
-Semantics: TFLite's reference quantized mean and TFLM's sum (LiteRT's int8 sum overflows: seven
-times -128 gives -1); both profiles round twice.
+the low 32 bits, means truncate towards zero. Semantics: TFLite's reference quantized mean and
+TFLM's sum (LiteRT's int8 sum overflows: seven times -128 gives -1); both profiles round twice.
 """
 
 from __future__ import annotations
@@ -107,7 +105,6 @@ def rows(call: OpCall) -> RowReduction | None:
 
 
 def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
-    """Emit the output from the sums of all rows, subtracting the zero points."""
     x = call.input(0)
     offset = tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
     ones = [0] * (len(call.output.shape) - 1)

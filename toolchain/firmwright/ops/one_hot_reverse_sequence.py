@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -118,13 +117,13 @@ def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 def _sequence_lower(call: OpCall, b: Kernel) -> None:
     shape = call.input(0).shape
     batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
-    with ExitStack() as stack:
-        at = stack.enter_context(b.loops("i", shape))
-        length = stack.enter_context(b.let("length", b.load(b.input(1), [at[batch]]).cast(INDEX)))
-        turned = select(at[axis] < length, length - 1 - at[axis], at[axis])
-        there = list(at)
-        there[axis] = stack.enter_context(b.let("there", clamp_index(turned, shape[axis])))
-        b.store(b.y, at, b.load(b.input(0), there))
+    with (
+        b.loops("i", shape) as at,
+        b.let("length", b.load(b.input(1), [at[batch]]).cast(INDEX)) as length,
+    ):
+        reversed_index = select(at[axis] < length, length - 1 - at[axis], at[axis])
+        with b.let("source", clamp_index(reversed_index, shape[axis])) as source:
+            b.store(b.y, at, b.load(b.input(0), [*at[:axis], source, *at[axis + 1 :]]))
 
 
 def _sequence_import(context: ImportContext) -> ImportedCall:

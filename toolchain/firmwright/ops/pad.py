@@ -9,23 +9,20 @@ Semantics: TFLite's reference Pad.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import DTYPES
+from firmwright.ops.strided_copy import DTYPES, lower_fill
 
 
 def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
-    """Return (before, after) for each axis."""
     flat = call.ints_attr("paddings")
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -68,21 +65,14 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     """Fill the whole output, then copy; compilers optimize both loops."""
     x_shape, y_shape, before = _merged_axes(call)
-    count = call.output.elements
-    with b.view("all", b.y, 0, (count,), access="w") as everything, b.for_("i", count) as i:
-        b.store(everything, [i], pad_value(call))
+    lower_fill(b, b.y, pad_value(call))
     with (
         b.view("in", b.input(0), 0, x_shape) as x,
         b.view("out", b.y, 0, y_shape, access="w") as y,
+        b.loops("i", x.shape) as index,
     ):
-        _copy(b, x, y, before)
-
-
-def _copy(b: Kernel, x: tir.Buffer, y: tir.Buffer, before: Sequence[int]) -> None:
-    with ExitStack() as stack:
-        at = stack.enter_context(b.loops("i", x.shape))
-        there = [i + margin for i, margin in zip(at, before, strict=True)]
-        b.store(y, there, b.load(x, at))
+        y_index = [i + margin for i, margin in zip(index, before, strict=True)]
+        b.store(y, y_index, b.load(x, index))
 
 
 def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:

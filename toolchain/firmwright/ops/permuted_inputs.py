@@ -41,7 +41,6 @@ def input_permutations(call: OpCall) -> list[Permutation]:
 
 
 def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    """Return the shapes of the inputs after permutation."""
     return [
         tuple(call.input(index).shape[axis] for axis in perm)
         for index, perm in enumerate(input_permutations(call))

@@ -97,7 +97,7 @@ def lower_pool(
 
 
 def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
-    """Clip a wide value to the fused activation and convert it to the output type."""
+    """Like `clip_to_activation`, in TIR."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         return apply_activation(value, activation)

@@ -1,9 +1,8 @@
 """quantize: float32, or another quantization, to the output's scale and zero point.
 
-float32: round(x / y scale) + zero point, with division and rounding (halves away from zero) in
-float32, clipped before conversion to integer (beyond 32 bits, where the reference is undefined, the
-result saturates). Integers: x minus its zero point is requantized by x scale / y scale with both
-roundings, in both profiles.
+float32: round(x / y scale) + zero point in float32, halves away from zero, saturated (the reference
+is undefined beyond 32 bits). Integers: x minus its zero point is requantized by x scale / y scale
+with two roundings.
 Semantics: TFLite's AffineQuantize and Requantize.
 """
 

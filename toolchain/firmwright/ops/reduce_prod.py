@@ -44,7 +44,6 @@ def _is_quantized(call: OpCall) -> bool:
 
 
 def _factor(call: OpCall) -> tuple[int, int]:
-    """Return the multiplier and right shift of each step."""
     x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
 

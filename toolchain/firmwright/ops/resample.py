@@ -7,7 +7,6 @@ Attribute `axis`. Any interpolating resize is a sequence of these, one for each 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -45,8 +44,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     x, places, weights = (b.input(k) for k in range(3))
     axis, (_, taps) = call.int_attr("axis"), call.input(1).shape
-    with ExitStack() as stack:
-        at = stack.enter_context(b.loops("i", b.y.shape))
+    with b.loops("i", b.y.shape) as at:
         acc = b.reg("acc", FLOAT32)
         b.store(acc, [0], 0.0)
         with b.for_("tap", taps) as tap:

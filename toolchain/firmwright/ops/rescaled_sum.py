@@ -79,8 +79,6 @@ class SumTerm:
 
 @dataclass(frozen=True, slots=True)
 class RescaledSum:
-    """Both terms and the requantization of their sum."""
-
     terms: tuple[SumTerm, SumTerm]
     output: Requantization
 
@@ -112,7 +110,6 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, 
 
 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
-    """Emit integer loops equivalent to `reference`."""
     params = rescaled_sum(call)
     if call.input(0).dtype == INT16:
         _lower_int16(call, b, params, sign)

@@ -1,10 +1,9 @@
 """resize_bilinear: each output pixel interpolated from the four nearest input pixels.
 
-Attributes: `size`, `align_corners`, `half_pixel_centers`. For each output row a table holds the row
-above, the row below and the weight of the latter; columns likewise. Floats use float32 weights.
-Integers use weights of 1/1024, rounded down from rounded steps; the weighted sum, in units of
-2^-20, rounds to nearest, halves away from zero. Stored values are mixed directly; scales are
-ignored.
+Attributes: `size`, `align_corners`, `half_pixel_centers`. Tables hold for each output row the rows
+above and below and the weight of the latter; columns likewise. Integer weights are multiples of
+1/1024, rounded down from rounded steps; the weighted sum rounds to nearest, halves away from zero.
+Scales are ignored.
 Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
 """
 

@@ -7,8 +7,8 @@
     delay: the samples of `delay_length` earlier, zeros at first.
     overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
 
-All but the stacker work along the last axis. Where TFLM leaves an invalid output unwritten, these
-operators write the samples available so far, and zeros.
+All but the stacker work along the last axis. Invalid outputs, which TFLM leaves unwritten, hold the
+samples available so far, and zeros.
 Semantics: TFLM's signal library.
 """
 
@@ -59,7 +59,7 @@ def _copy_loop(
 def _update_history(
     b: Kernel, past: tir.Buffer, x: tir.Buffer, state: tir.Buffer, row: ArithExpr
 ) -> None:
-    """Fill `kept` with the last samples of `past` followed by `x`."""
+    """Fill `state` with the last samples of `past` followed by `x`."""
     count, new = state.shape[-1], x.shape[-1]
     older = max(count - new, 0)
     _copy_loop(b, state, [row], older, lambda k: b.load(past, [row, k + new]))

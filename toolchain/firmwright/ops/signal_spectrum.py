@@ -5,9 +5,9 @@
         silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Semantics: TFLM's signal library. It searches the greatest magnitude in 16 bits, so -32768 counts as
-less than all later values; results beyond int16 then wrap. It leaves bins outside of the range
-unwritten; they are 0 here.
+Semantics: TFLM's signal library. It searches the magnitude in 16 bits, so -32768 counts as less
+than all later values and results may wrap. Bins outside of the range, which it leaves unwritten,
+are 0.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    most = 0
+    peak = 0
     for value in arrays[0].reshape(-1).tolist():
-        if value > most:
-            most = value
-        elif -value > most:
-            most = -value if value > INT16.min else INT16.min
-    bits = 15 - most.bit_length() if most > 0 else 0
+        if value > peak:
+            peak = value
+        elif -value > peak:
+            peak = -value if value > INT16.min else INT16.min
+    bits = 15 - peak.bit_length() if peak > 0 else 0
     scaled = arrays[0].astype(np.int32) << bits
     return scaled.astype(np.int16), np.full(call.outputs[1].shape, bits, np.int32)
 
@@ -88,18 +88,18 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
         b.view("out", b.y, 0, (count,), access="w") as y,
         b.view("bits", b.outputs[1], 0, (1,), access="w") as bits,
     ):
-        most = b.reg("most", INT16)
-        b.store(most, [0], 0)
+        peak = b.reg("peak", INT16)
+        b.store(peak, [0], 0)
         with b.for_("i", count) as i:
             value = b.load_i32(x, [i])
-            negative, so_far = value * -1, b.load_i32(most, [0])
+            negative, so_far = value * -1, b.load_i32(peak, [0])
             with b.if_(value > so_far):
-                b.store(most, [0], value.cast(INT16))
+                b.store(peak, [0], value.cast(INT16))
             with b.else_(), b.if_(negative > so_far):
-                b.store(most, [0], negative.cast(INT16))
-        peak = b.load_i32(most, [0])
-        length = intrinsic("bit_length", [maximum(peak, 0).cast(UINT32)], INT32)
-        with b.let("left", select(peak > 0, maximum(15 - length, 0), 0), INT32) as left:
+                b.store(peak, [0], negative.cast(INT16))
+        magnitude = b.load_i32(peak, [0])
+        length = intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
+        with b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32) as left:
             b.store(bits, [0], left)
             with b.for_("k", count) as k:
                 b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))

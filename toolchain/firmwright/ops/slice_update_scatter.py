@@ -19,7 +19,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.strided_copy import (
@@ -59,16 +59,14 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
     lower_flat_copy(b, b.input(0), b.y)
     with ExitStack() as stack:
         first = [
-            stack.enter_context(b.let(f"first{k}", _clamp_start(b.load(b.input(2), [k]), n - size)))
+            stack.enter_context(
+                b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - size + 1))
+            )
             for k, (n, size) in enumerate(zip(shape, part, strict=True))
         ]
         at = stack.enter_context(b.loops("i", part))
         position = [a + i for a, i in zip(first, at, strict=True)]
         b.store(b.y, position, b.load(b.input(1), at))
-
-
-def _clamp_start(start: ArithExpr, room: int) -> ArithExpr:
-    return minimum(maximum(start.cast(INDEX), 0), room)
 
 
 def _update_import(context: ImportContext) -> ImportedCall:

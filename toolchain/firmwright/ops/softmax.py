@@ -1,10 +1,10 @@
 """softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
 
-int8 in fixed point as in TFLite's reference (both profiles): differences to the row maximum are
-scaled to 5 integer bits, their exponentials (0 integer bits) summed with 12 integer bits, the
-reciprocal found by Newton's method, the product shifted to the output scale 1/256 (int16 results:
-1/65536). The exponentials of the 256 possible differences are a table; entries below the
-algorithm's radius are zero, as in the reference. int16: see softmax_int16.py.
+int8: differences to the row maximum are scaled to 5 integer bits, their exponentials (a table of
+all 256 differences, 0 integer bits) summed with 12 integer bits, the reciprocal found by Newton's
+method, and the product shifted to the output scale 1/256 (int16 results: 1/65536). Entries below
+the algorithm's radius are zero. Both profiles are identical. int16: see softmax_int16.py.
+Semantics: TFLite's reference Softmax.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def check_int8_row(call: OpCall) -> None:
-    """Check the quantization and length that the sum of exponentials supports."""
+    """Check the quantization and length of an int8 row."""
     tensor_quant(call.input(0))
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
         raise NotSupportedError(f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements")

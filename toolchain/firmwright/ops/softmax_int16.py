@@ -29,7 +29,7 @@ _CENTER = (1 << 15) + (1 << 16)
 
 
 def check_int16(call: OpCall, beta: float) -> None:
-    """Check the scales of the definition and the bounds that keep its numbers in 32 bits."""
+    """Check the scales of the definition and that its numbers fit 32 bits."""
     x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
         raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")
@@ -86,7 +86,7 @@ def lower_row(
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)
         with (
-            b.let("at", _saturate(scaled + INT16.max)) as at,
+            b.let("index", _saturate(scaled + INT16.max)) as at,
             lookup(b, exponentials, at) as value,
             b.let("power", value) as power,
         ):
@@ -95,7 +95,7 @@ def lower_row(
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
         b.let("mantissa", b.load(total, [0]) << (headroom - 1)) as mantissa,
-        b.let("place", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER)) as place,
+        b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER)) as place,
         lookup(b, reciprocals, place) as value,
         b.let("inverse", value) as inverse,
         b.let("right", 31 - headroom) as right,

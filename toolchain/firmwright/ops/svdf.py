@@ -2,17 +2,15 @@
 
 Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps],
 optional bias [units], state [batch, filters * steps]. A run shifts the state of every filter by one
-step, appends feature weights times x, and sums state times time weights over the steps and the
-filters of the unit. Outputs: the units and the new state. int8: the first product is requantized to
-the state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both round
-twice, and the activation is the output's range.
-Semantics: TFLite's reference SVDF.
+step, appends feature weights times x, and sums state times time weights over the steps and filters
+of each unit. Outputs: the units and the new state. int8: the first product is requantized to the
+state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both round twice,
+and the activation is the output's range. Semantics: TFLite's reference SVDF.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import numpy as np
 
@@ -107,16 +105,20 @@ def lower(call: OpCall, b: Kernel) -> None:
     (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
     rank = call.int_attr("rank")
     real = call.input(0).dtype == FLOAT32
-    with ExitStack() as stack:
-        shape = (batch, filters, steps)
-        before = stack.enter_context(b.view("before", b.input(_STATE), 0, shape))
-        after = stack.enter_context(b.view("after", b.outputs[1], 0, shape, access="w"))
-        n = stack.enter_context(b.for_("n", batch))
-        unit = stack.enter_context(b.for_("unit", filters // rank))
+    shape = (batch, filters, steps)
+    with (
+        b.view("before", b.input(_STATE), 0, shape) as before,
+        b.view("after", b.outputs[1], 0, shape, access="w") as after,
+        b.for_("n", batch) as n,
+        b.for_("unit", filters // rank) as unit,
+    ):
         total = b.reg("total", FLOAT32 if real else UINT32)
         b.store(total, [0], _initial_sum(call, b, unit))
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
-            with b.for_("t", steps - 1) as t, b.let("kept", b.load(before, [n, f, t + 1])) as older:
+            with (
+                b.for_("t", steps - 1) as t,
+                b.let("older", b.load(before, [n, f, t + 1])) as older,
+            ):
                 b.store(after, [n, f, t], older)
                 _accumulate(call, b, total, older, [f, t])
             acc = b.reg("acc", FLOAT32 if real else INT32)
@@ -124,12 +126,10 @@ def lower(call: OpCall, b: Kernel) -> None:
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
                 if not real:
-                    item, weight = (
-                        item.cast(INT32) - tensor_quant(call.input(0)).zero_point,
-                        weight.cast(INT32),
-                    )
+                    item = item.cast(INT32) - tensor_quant(call.input(0)).zero_point
+                    weight = weight.cast(INT32)
                 b.store(acc, [0], b.load(acc, [0]) + item * weight)
-            with b.let("found", _requantize_state(call, b.load(acc, [0]))) as newest:
+            with b.let("newest", _requantize_state(call, b.load(acc, [0]))) as newest:
                 b.store(after, [n, f, steps - 1], newest)
                 _accumulate(call, b, total, newest, [f, steps - 1])
         b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))

@@ -1,10 +1,9 @@
 """transpose_conv: each input pixel times the kernel is added to the output, `stride` pixels apart.
 
 y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
-oy, and likewise for columns. Layouts as in TFLite: x NHWC, w OHWI, bias O. Attributes: `stride`,
-`before` (rows and columns cropped at the top and left). Quantized as conv2d. The loops gather: the
-taps that reach an output row are those of its phase, (oy + before) mod stride.
-Semantics: TFLite's reference transposed convolution.
+oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before` crops rows and columns at
+the top and left. Quantized as conv2d. The loops gather: the taps that reach an output row are those
+of its phase, (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
 """
 
 from __future__ import annotations

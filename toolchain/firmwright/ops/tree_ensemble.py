@@ -2,12 +2,11 @@
 
 Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree, the feature, the
 threshold, the number of branches on the left, and whether a missing value goes left; the number of
-branches of each tree; the values of all leaves (int32, [leaves, outputs]). A branch goes left if
-x <= threshold. `exponent`, `bases`: leaves and bases are multiples of 2^-exponent; y is the sum of
-both as float32.
+branches of each tree; the leaves (int32, [leaves, outputs]). A branch goes left if x <= threshold.
+`exponent`, `bases`: leaves and bases are multiples of 2^-exponent; y is their sum as float32.
 
-So sums are exact in any order of trees. Only each leaf, to half of 2^-exponent, and the final
-conversion round, which together lose less than adding in float32.
+Sums are exact in any order of trees. The rounding of leaves, to half of 2^-exponent, and of the
+final conversion together lose less than adding in float32.
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
@@ -172,15 +171,15 @@ def _walk(
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
     bits = _column_bits(forest)
     first = b.reg("first", UINT32)
-    place, leaf, left_over = (b.reg(name, UINT32) for name in ("place", "leaf", "below"))
+    place, leaf, remaining = (b.reg(name, UINT32) for name in ("place", "leaf", "remaining"))
     b.store(first, [0], 0)
     with b.for_("tree", len(forest.sizes)) as tree:
         b.store(place, [0], b.load(first, [0]))
         b.store(leaf, [0], b.load(first, [0]) + tree.cast(UINT32))
-        b.store(left_over, [0], b.load(sizes, [tree]).cast(UINT32))
-        b.store(first, [0], b.load(first, [0]) + b.load(left_over, [0]))
+        b.store(remaining, [0], b.load(sizes, [tree]).cast(UINT32))
+        b.store(first, [0], b.load(first, [0]) + b.load(remaining, [0]))
         with (
-            b.while_(b.load(left_over, [0]) > 0),
+            b.while_(b.load(remaining, [0]) > 0),
             b.let("at", minimum(b.load(place, [0]), forest.branches - 1).cast(INDEX)) as at,
             b.let("branch", b.load(branches, [at]).cast(UINT32)) as branch,
             b.let("left", branch >> bits) as left,
@@ -192,11 +191,11 @@ def _walk(
             is_left = b.load(keys, [column]) <= b.load(thresholds, [at]).cast(INT32)
             with b.if_(is_left):
                 b.store(place, [0], b.load(place, [0]) + 1)
-                b.store(left_over, [0], left)
+                b.store(remaining, [0], left)
             with b.else_(), b.let("skipped", left + 1) as skipped:
                 b.store(place, [0], b.load(place, [0]) + skipped)
                 b.store(leaf, [0], b.load(leaf, [0]) + skipped)
-                b.store(left_over, [0], b.load(left_over, [0]) - skipped)
+                b.store(remaining, [0], b.load(remaining, [0]) - skipped)
         _add_leaf(b, leaves, leaf, sums)
 
 
@@ -205,7 +204,7 @@ def _column_bits(forest: Forest) -> int:
 
 
 def _branch_table(b: Kernel, forest: Forest) -> tir.Buffer:
-    """Pack the number of left branches and the column of each branch into one number."""
+    """Pack the number of left branches and the column of each branch into one integer."""
     words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
     return b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
 

@@ -1,13 +1,13 @@
 """Forests as arrays, shared by reference, tables and generated code of `tree_ensemble`.
 
-Trees are full binary trees, so preorder with the number of left branches defines their shape: the
-left child of branch i is i + 1, the right child follows the left branches. Leaves are counted from
-left to right; no child index is stored.
+Preorder with the number of left branches defines the shape of the full binary trees: the left child
+of branch i is i + 1, the right child follows the left branches. Leaves are counted from left to
+right.
 
 Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
 grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats, with
-negative ones inverted, have the order of the floats. Missing values (NaN) follow a flag of the
-branch; a feature with both flags becomes two columns.
+negative ones inverted, have the order of the floats. NaN follows a flag of the branch; a feature
+with both flags becomes two columns.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _array(call: OpCall, index: int) -> Array:
 
 
 def threshold_grids(forest: Forest) -> tuple[ThresholdGrid, ...] | None:
-    """Return the grid of every column, or None if any column has none."""
+    """Return the grid of every column, None if any has none."""
     column_grids = []
     for column in range(len(forest.features)):
         grid = _grid(forest.thresholds[forest.columns == column].astype(np.float64))
@@ -160,8 +160,7 @@ def missing_value_key(left: bool) -> int:
 class LeafTable:
     """Distinct rows of values, and the row of each leaf.
 
-    If the outputs of every leaf have the same sum, `total`, rows omit the last output, which
-    follows from the others.
+    If the outputs of every leaf have the same sum, `total`, rows omit the last output.
     """
 
     rows: Array
