@@ -1,7 +1,6 @@
 """Layout of constants in read-only pools that are not part of the program image.
 
-A pool's image holds its constants in module order, each aligned to `IMAGE_ALIGNMENT`. The pool
-file, the offsets in generated C and the sizes in reports are all derived from this layout.
+A pool's image holds its constants in module order, each aligned to `IMAGE_ALIGNMENT`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class PoolImage:
 
 
 def constant_pools(module: IRModule) -> tuple[PoolInfo, ...]:
-    """Return the read-only pools in the order in which they are filled."""
     return tuple(pool for pool in module.pools if pool.access == "ro")
 
 
@@ -46,7 +44,6 @@ def pool_of_constant(module: IRModule, constant: str) -> PoolInfo | None:
 
 
 def is_linked(module: IRModule, constant: str) -> bool:
-    """Return whether `constant` is linked into the program image."""
     pool = pool_of_constant(module, constant)
     return pool is None or pool.scope not in UNLINKED_SCOPES
 

@@ -112,7 +112,6 @@ class Constant:
         return Constant(name, dtype, tuple(int(n) for n in array.shape), exact.tobytes())
 
     def array(self) -> npt.NDArray[np.generic]:
-        """Return the values as a read-only array of `shape`."""
         flat: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype.np)
         return flat.reshape(self.shape)
 

@@ -1,9 +1,8 @@
 """The decoded form of a model file that frontends pass to the operator importers.
 
-Tensors are identified by their index in the subgraph. A frontend guarantees that indices are in
-range; that nodes are in an executable order; that no tensor is defined twice; that constants have
-the size implied by shape and element type; and that quantizations fit their tensors. Operator
-names, options, types and shapes are not validated: importers must check them.
+A frontend guarantees that tensor indices are in range, nodes are in an executable order, tensors
+are defined once, and constants and quantizations fit their tensors. Importers must validate
+operator names, options, types and shapes.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ NO_TENSOR = -1
 class RawTensor:
     """A tensor of a subgraph.
 
-    `dtype` may be a name that `base/dtypes.py` does not know (`float16`, `string`). `buffer` holds
-    the bytes of a constant (little-endian, C order), else None. `shape_signature` is empty or has
-    the rank of `shape`, with -1 for sizes known only at run time; `shape` then holds the sizes
-    assumed by the exporter. A dimension of `shape` is -1 only if the exporter did not know it.
+    `dtype` may be unknown to `base/dtypes.py`. `buffer` holds the little-endian bytes of a
+    constant. `shape_signature` is empty or has -1 for sizes known only at run time, for which
+    `shape` holds the sizes assumed by the exporter. A dimension of `shape` is -1 only if the
+    exporter did not know it.
     """
 
     index: int

@@ -61,20 +61,28 @@ class LayerMeasurements:
         which keeps the costs of all layers comparable. Nearly equal costs become equal, so that the
         original order decides.
         """
-        known = [(item, self._measurement_of(item)) for item in offered]
-        kept = [(item, found) for item, found in known if found is None or found.status == "ok"]
-        counted = [(found.count, item.instructions, found.unit) for item, found in kept if found]
+        measured = [(item, self._measurement_of(item)) for item in offered]
+        usable = [
+            (item, measurement)
+            for item, measurement in measured
+            if measurement is None or measurement.status == "ok"
+        ]
+        counted = [
+            (measurement.count, item.instructions, measurement.unit)
+            for item, measurement in usable
+            if measurement
+        ]
         if not counted:
-            return [item for item, _ in kept]
+            return [item for item, _ in usable]
         least, predicted, unit = min(counted)
         scale = 1.0 if unit == "instructions" else predicted / max(least, 1)
         correction = least * scale / max(predicted, 1)
         prices = _equalize_similar(
-            [f.count * scale if f else item.instructions * correction for item, f in kept]
+            [f.count * scale if f else item.instructions * correction for item, f in usable]
         )
         return [
             item.with_instructions(round(price))
-            for (item, _), price in zip(kept, prices, strict=True)
+            for (item, _), price in zip(usable, prices, strict=True)
         ]
 
     def count_stale(

@@ -1,7 +1,7 @@
 """Detection of operators that turn a float rounding difference into a large one.
 
-An operator that converts floats to integers or rounds them can jump by a whole step when the last
-bit of its input changes. In such models only bit-exact schedules are offered (`Schedule.fuses`).
+Such operators convert floats to integers or round them. Models with one are offered only bit-exact
+schedules (`Schedule.fuses`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,6 @@ class Compilation:
         return make_mlperf_project(project, self.module.io, self.board, self.task)
 
     def save(self, directory: str | Path) -> None:
-        """Write the project; raise UsageError if `directory` contains foreign files."""
         write_project(self.project(), Path(directory))
 
     def _repr_html_(self) -> str:
@@ -106,16 +105,13 @@ class Bundle:
 
     @property
     def model_id(self) -> str:
-        """The 32 hex digits by which the firmware identifies itself."""
         return model_id(self.tree)
 
     def project(self) -> SourceTree:
-        """Return all files of a self-contained project that builds with `scons`."""
         standard = self.parts[0].options.c_standard
         return self.tree.merged(project_files(self.board, c_standard=standard))
 
     def save(self, directory: str | Path) -> None:
-        """Write the project; raise UsageError if `directory` contains foreign files."""
         write_project(self.project(), Path(directory))
 
 

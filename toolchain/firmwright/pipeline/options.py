@@ -50,7 +50,6 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    """Raise UsageError for an unknown option value."""
     for name, value, allowed in (
         ("numerics", options.numerics, NUMERICS),
         ("optimize", options.optimize, OPTIMIZE_GOALS),

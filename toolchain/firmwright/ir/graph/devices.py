@@ -45,7 +45,6 @@ def device_name(device: VirtualDevice) -> str:
 
 
 def with_device(value: Value, device: str) -> Value:
-    """Return `value` assigned to that device, with its memory scope unchanged."""
     at = parse_device(device)
     old = value.virtual_device
     return replace(
@@ -55,7 +54,6 @@ def with_device(value: Value, device: str) -> Value:
 
 
 def with_memory_scope(value: Value, scope: str) -> Value:
-    """Return `value` assigned to that memory, with its device unchanged."""
     return replace(value, virtual_device=replace(value.virtual_device, memory_scope=scope))
 
 
@@ -72,7 +70,6 @@ def module_devices(module: IRModule) -> tuple[str, ...]:
 
 
 def is_copy_device(device: str) -> bool:
-    """Return whether the device can only copy."""
     return device.startswith("dma")
 
 

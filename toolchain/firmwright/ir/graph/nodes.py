@@ -68,7 +68,6 @@ CONTROL_FLOW_OPS = frozenset({"if", "while"})
 
 
 def called_functions(call: Call) -> tuple[str, ...]:
-    """Return the names of the graph functions that `call` runs."""
     if call.op.startswith("@"):
         return (call.op[1:],)
     return tuple(map(str, call.attrs.values())) if call.op in CONTROL_FLOW_OPS else ()

@@ -62,7 +62,6 @@ class OpPattern(Pattern):
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
     def accepts(self, attrs: Attrs) -> bool:
-        """Return whether `attrs` satisfies every attribute constraint of the pattern."""
         return all(
             _attr_matches(attrs[name], test) for name, test in self.attrs.items() if name in attrs
         )
@@ -100,7 +99,6 @@ def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
 
 
 def pattern_ops(pattern: Pattern) -> frozenset[str]:
-    """Return the names of the operators that occur in the pattern."""
     return frozenset(part.op for part in call_patterns(pattern))
 
 
@@ -162,7 +160,6 @@ class Match:
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
-        """Return the first call of one of the given operators."""
         for call in self.calls:
             if call.op in names:
                 return make_op_call(call, self.module)
@@ -266,7 +263,6 @@ def _match_inputs(
 
 
 def format_pattern(pattern: Pattern) -> str:
-    """Return the pattern as readable text."""
     match pattern:
         case AlternativesPattern(choices=choices):
             return " | ".join(map(format_pattern, choices))

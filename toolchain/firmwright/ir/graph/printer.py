@@ -34,7 +34,6 @@ _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 
 
 def print_graph(func: Function, page: IRWriter) -> None:
-    """Write `func` to `page`."""
     defined: dict[str, Value] = {}
     params = ",\n".join(_format_definition(value, defined) for value in func.params)
     states = [_format_definition(state.value, defined) for state in func.state]

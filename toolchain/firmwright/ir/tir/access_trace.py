@@ -1,12 +1,9 @@
 """Tracing of a kernel's accesses to one input and one output parameter.
 
-An `AccessLog` records when each access happens and to which bytes. All iterations that reach a
-statement (its lanes) are computed at once; times follow program order. Data-dependent accesses are
-assumed to happen; a data-dependent address or trip count makes the result unknown. Writes to the
-input count as reads and writes; reads of the output are ignored.
-
-A loop that only reads or only writes is reduced to its first and last iteration if its addresses
-are linear in its variable and nothing else depends on it: all other accesses are between those.
+All iterations that reach a statement (its lanes) are computed at once; times follow program order.
+Data-dependent accesses are assumed to happen; a data-dependent address or trip count makes the
+result unknown. Writes to the input count as reads and writes; reads of the output are ignored. A
+loop that only reads or only writes linear addresses is reduced to its first and last iteration.
 """
 
 from __future__ import annotations

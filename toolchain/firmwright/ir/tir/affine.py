@@ -1,11 +1,8 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-`linearize` returns coefficients per variable, `interval` the inclusive range, and `Bounds` the
-range under assumptions from loops, lets and conditions. Intervals are sound for arithmetic that
-does not overflow (the TIR rule); None means unknown.
-
-Correlated terms cancel because intervals are taken of the linear form: `y*2 + ky - 1` under the
-condition `y*2 + ky >= 1` is at least 0, although its plain interval starts at -1.
+Intervals are inclusive and sound for arithmetic that does not overflow (the TIR rule); None means
+unknown. Correlated terms cancel because intervals are taken of the linear form: `y*2 + ky - 1`
+under the condition `y*2 + ky >= 1` is at least 0, although its plain interval starts at -1.
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ class Affine:
         return self.terms.get(atom, 0)
 
     def minus(self, other: Affine, times: int = 1) -> Affine:
-        """Return self - times * other."""
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
             _add(terms, atom, -times * coefficient)
@@ -186,7 +182,6 @@ class Bounds:
         return replace(result, lets={**self.lets, var.name: self.expand(form)})
 
     def with_loop(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
-        """Return the bounds inside `for var in start .. start + extent`."""
         first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
         if first is None or count is None:
             return self
@@ -432,12 +427,10 @@ def _union(a: Interval | None, b: Interval | None) -> Interval | None:
 
 
 def dtype_range(dtype: DType) -> Interval | None:
-    """Return the range of an integer or bool dtype."""
     return (dtype.min, dtype.max) if dtype.is_int or dtype == BOOL else None
 
 
 def has_load(expr: tir.Expr) -> bool:
-    """Return whether the value of `expr` depends on memory."""
     return any(isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr))
 
 

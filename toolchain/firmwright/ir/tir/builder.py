@@ -95,7 +95,6 @@ class ArithExpr:
 
 
 def immediate(value: float, dtype: DType) -> tir.Expr:
-    """Return the literal `value` of `dtype`."""
     if dtype.is_float:
         return tir.FloatImm(float(value), dtype)
     return tir.IntImm(int(value), dtype)
@@ -154,7 +153,6 @@ def maximum(a: ExprLike, b: ExprLike) -> ArithExpr:
 
 
 def logical_and(*terms: ExprLike) -> ArithExpr:
-    """Build the conjunction of the boolean `terms`."""
     result = as_expr(terms[0], BOOL)
     for term in terms[1:]:
         result = tir.Binary("and", result, as_expr(term, BOOL))
@@ -314,7 +312,6 @@ class Builder:
         return ArithExpr(tir.BufferLoad(buffer, tuple(as_expr(i) for i in indices)))
 
     def load_i32(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
-        """Load an element widened to int32."""
         return self.load(buffer, indices).cast(INT32)
 
     def pointer(
@@ -323,7 +320,6 @@ class Builder:
         return tir.AccessPtr(buffer, as_expr(offset), extent, access)
 
     def evaluate(self, name: str, args: Sequence[ExprLike]) -> None:
-        """Append an intrinsic statement."""
         nodes = tuple(as_expr(arg, INT32) for arg in args)
         self._block.append(tir.Evaluate(tir.IntrinsicCall(name, nodes, HANDLE)))
 

@@ -1,14 +1,11 @@
 """Numpy interpreter of PrimFuncs, the reference for schedules and generated C.
 
-Every access is checked against its buffer, integer overflow and division by zero are errors, and
-undefined memory is poisoned. A violation is an InternalError that names function, buffer and index.
+Accesses are bounds-checked, integer overflow is an error, and undefined memory is poisoned. Loops
+with independent iterations run as lanes of numpy arrays, in chunks that bound memory.
 
-Loops with independent iterations (`loop_vectorizability.py`) run as lanes of numpy arrays, in
-chunks that bound memory; nested reductions run sequentially over all lanes.
-
-An intrinsic's numpy meaning receives pointer operands as arrays of elements by lanes. The meaning
-of a statement returns the new contents of its `out` and `inout` registers and of the pointers that
-it may write, in operand order, as a tuple or a single value. `out` registers are not arguments.
+An intrinsic's numpy meaning receives pointers as arrays of elements by lanes. For statements it
+returns the new contents of `out` and `inout` registers and of writable pointers, in operand order;
+`out` registers are not arguments.
 """
 
 from __future__ import annotations

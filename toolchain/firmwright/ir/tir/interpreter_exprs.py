@@ -50,12 +50,10 @@ Eval: TypeAlias = Callable[[ActivationFrame], Value]
 
 
 def is_lane_array(value: Value) -> bool:
-    """Return whether the value differs between lanes."""
     return isinstance(value, np.ndarray)
 
 
 def is_any_active(bad: Value, mask: Mask) -> bool:
-    """Return whether `bad` holds in any active lane."""
     if not is_lane_array(bad):
         return bool(bad) and (mask is None or bool(mask.any()))
     if not bad.any():

@@ -1,8 +1,7 @@
 """Loop execution of the interpreter: sequential, or all iterations at once as lanes.
 
-A loop that would be parallel except for scratch memory shared by its iterations (as planning leaves
-it) is tried with a private copy of that memory per lane. If no lane reads bytes it did not write,
-the result equals the sequential one; otherwise memory is restored and the loop runs serially.
+A loop that shares only scratch memory between iterations is tried with a private copy per lane. If
+a lane reads bytes that it did not write, memory is restored and the loop runs serially.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ def run_masked(frame: ActivationFrame, cond: Value, body: Run) -> None:
 
 
 def combine_masks(mask: Mask, cond: Value) -> Array:
-    """Return the active lanes in which `cond` holds."""
     holds = np.atleast_1d(cond)
     return holds if mask is None else mask & holds
 

@@ -1,8 +1,8 @@
 """The intrinsic record: an operation with a numpy meaning, portable C and target-specific text.
 
 In C an intrinsic is a `static inline` function. Its body is `portable`, or `text` if the target has
-the feature `requires` and inline assembly is enabled. The interpreter runs the numpy meaning, and
-tests compare both C bodies with it; it must work elementwise on arrays of lanes.
+the feature `requires` and inline assembly is enabled. The numpy meaning must work on arrays of
+lanes.
 """
 
 from __future__ import annotations

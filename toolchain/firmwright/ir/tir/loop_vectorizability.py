@@ -1,9 +1,8 @@
 """Analysis of loops whose iterations are independent and may run as numpy lanes.
 
-The decision is conservative. For every memory that the body writes and that is not private to an
-iteration, all accesses of iteration v must be in `step*v + invariant + [low, high)`, possibly
-modulo M if larger strides are multiples of M, and these ranges must be disjoint for different v.
-Registers that outlive an iteration make a loop serial.
+For every memory that the body writes and that is not private to an iteration, all accesses of
+iteration v must be in `step*v + invariant + [low, high)`, possibly modulo M, with disjoint ranges
+for different v. Registers that outlive an iteration make a loop serial.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so on.
 
-Each kind is counted twice: how often it executes in one call, and how often it occurs in the code.
-`cost_model.py` assigns the cost per unit.
-
-Execution counts follow from loops and conditions, evaluated on a fixed sample of the iteration
-space: a condition on loop variables, such as a padding test, has the fraction of points where it
-holds; a data-dependent one counts half. Common compiler optimizations are modeled: loop-invariant
-arithmetic is charged outside the loop, common subexpressions once, and unrolled loops have no
-overhead. Induction-variable addresses and register moves are free.
+Each kind is counted twice: executions in one call, and occurrences in the code. Conditions and
+loops are evaluated on a fixed sample of the iteration space; a data-dependent condition counts
+half. Common compiler optimizations are modeled: hoisting, common subexpressions, free induction
+variables and register moves.
 """
 
 from __future__ import annotations
@@ -28,18 +24,11 @@ from firmwright.ir.tir.traversal import children, walk
 
 _UNKNOWN_TRIPS = 8
 _ARITHMETIC = {
-    "add": "alu",
-    "sub": "alu",
-    "and": "alu",
-    "or": "alu",
-    "xor": "alu",
-    "shl": "shift",
-    "shr": "shift",
+    **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
+    **dict.fromkeys(("shl", "shr"), "shift"),
     "mul": "multiply",
-    "div": "divide",
-    "mod": "divide",
-    "min": "clamp",
-    "max": "clamp",
+    **dict.fromkeys(("div", "mod"), "divide"),
+    **dict.fromkeys(("min", "max"), "clamp"),
 }
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
@@ -66,11 +55,9 @@ def count_operations(
 ) -> OperationCounts:
     """Count the operations of `func`, without callees.
 
-    `arguments` gives the values of scalar parameters. Using one counts as an `argument`, since it
-    may be read from the stack; a product with one is charged outside of loops. Intrinsics count as
-    given in their table, as `intrinsic`, unless `priced` names them: those count under their name,
-    with `NAME.fixed` if every argument after the first is a constant. Loops that keep more values
-    than `registers` spill the rest.
+    `arguments` gives the values of scalar parameters, `priced` the intrinsics that count under
+    their own name (`NAME.fixed` if every argument after the first is a constant). Loops that keep
+    more values than `registers` spill the rest.
     """
     counter = _OperationCounter(intrinsics, priced or {}, registers)
     counter.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}

@@ -49,7 +49,6 @@ ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 
 def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
-    """Write `func` to `page`."""
     printer = TIRPrinter(index_dtype(func))
     params = ",\n".join(
         f"{p.role} {printer.declared(p.value)}"
@@ -70,7 +69,6 @@ def print_prim(func: tir.PrimFunc, page: IRWriter) -> None:
 
 
 def format_expr(expr: tir.Expr, index: DType = INT64) -> str:
-    """Format `expr` on one line, for messages."""
     return TIRPrinter(index).expr(expr, index).replace("\n", " ")
 
 
@@ -174,7 +172,6 @@ class TIRPrinter:
         return ",\n".join(self.expr(arg, None) for arg in args)
 
     def declared(self, buffer: tir.Buffer) -> str:
-        """Format a buffer declaration."""
         text = f"{format_name(buffer.name)}: {format_shape(buffer.dtype, buffer.shape)}"
         if buffer.strides is not None:
             text += f" strides({', '.join(map(str, buffer.strides))})"

@@ -46,7 +46,6 @@ def _rewrite(node: Node, rule: RewriteRule) -> Node:
 
 
 def rewrite_func(func: tir.PrimFunc, rule: RewriteRule) -> tir.PrimFunc:
-    """Return `func` with its body rewritten."""
     return with_body(func, rewrite_stmt(func.body, rule))
 
 
@@ -94,7 +93,6 @@ def substitute(
 
 
 def substitute_expr(node: tir.Expr, variables: Mapping[str, tir.Expr]) -> tir.Expr:
-    """Replace variables in `node` by expressions."""
     return rewrite_expr(
         node, lambda part: variables.get(part.name) if isinstance(part, tir.Var) else None
     )

@@ -152,26 +152,21 @@ def used_constants(node: tir.Stmt) -> list[str]:
 
 
 def bound_vars(node: tir.Stmt) -> set[str]:
-    """Return the names of the variables bound by loops and lets in `node`."""
     return {part.var.name for part in statements(node) if isinstance(part, tir.For | tir.Let)}
 
 
 def free_vars(node: tir.Expr) -> set[str]:
-    """Return the names of the variables used in `node`; expressions bind none."""
     return {part.name for part in walk(node) if isinstance(part, tir.Var)}
 
 
 def prim_calls(node: tir.Stmt) -> Iterator[tir.PrimFuncCall]:
-    """Yield every call of a PrimFunc in `node`, in text order."""
     return (part for part in statements(node) if isinstance(part, tir.PrimFuncCall))
 
 
 def callees(node: tir.Stmt) -> list[str]:
-    """Return the names of the PrimFuncs that `node` calls, without duplicates, in order."""
     return list(dict.fromkeys(call.callee for call in prim_calls(node)))
 
 
 def local_names(func: tir.PrimFunc) -> set[str]:
-    """Return the names of all parameters, variables and declared buffers of `func`."""
     names = {param.name for param in func.params}
     return names | bound_vars(func.body) | set(declared_buffers(func.body))

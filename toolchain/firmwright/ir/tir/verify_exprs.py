@@ -43,7 +43,6 @@ class ExprVerifier:
             self.diagnostics.append(message)
 
     def typed(self, expr: tir.Expr, want: DType, subject: str, bounds: Bounds) -> None:
-        """Check that `expr` is valid and has dtype `want`."""
         self.check(expr, bounds)
         if expr.dtype != want:
             self.report(
@@ -62,7 +61,6 @@ class ExprVerifier:
         return True
 
     def check(self, expr: tir.Expr, bounds: Bounds) -> None:
-        """Verify a value."""
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 self._immediate(expr)
@@ -204,7 +202,6 @@ class ExprVerifier:
                 self.report(f"intrinsic {call.name} writes to {operand.name}, so it is not a value")
 
     def statement_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
-        """Verify an intrinsic that is executed for its effect."""
         intrinsic = self._intrinsic(call, bounds)
         if intrinsic is not None and intrinsic.result is not None:
             self.report(f"the value of intrinsic {call.name} is unused")

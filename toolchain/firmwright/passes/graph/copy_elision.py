@@ -1,13 +1,9 @@
 """Copy elision: marks splits and concatenations with parts that can be views of the whole.
 
-Runs last before lowering. Marked calls get the attributes `windows_of` ("input": the outputs are
-views of the first input; "output": the inputs are views of the output) and `offsets` (per part, in
-elements), and need no code.
-
-* A part belongs to one whole and is computed by a call of its own; it is not an input, constant,
-  state, view or result of a branch or loop.
-* A part is never visible to the caller or kept for the next run.
-* Parts have the alignment that kernels require, or tensor alignment for external functions.
+Runs last before lowering. Marked calls need no code; they get the attributes `windows_of` ("input":
+the outputs are views of the first input; "output": the inputs are views of the output) and
+`offsets` (per part, in elements). A part belongs to one whole, is computed by a call, is not
+visible to the caller or kept for the next run, and has the alignment that kernels require.
 """
 
 from __future__ import annotations

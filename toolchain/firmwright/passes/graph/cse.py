@@ -17,7 +17,6 @@ from firmwright.passes.map_functions import map_graph_functions
 
 
 def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]) -> Function:
-    """Return `function` with equal calls merged."""
     sinks = {value.name for value in function.sinks}
     first: dict[Hashable, Call] = {}
     instead: dict[str, Value] = {}

@@ -1,11 +1,7 @@
 """Folding of a spatial PAD into the padding of the convolution that reads it.
 
-This is exact if only rows and columns are padded, with the value that represents zero: a
-convolution skips taps outside its input, which equals adding zeros. Pads that become unused are
-removed by `graph-dce`.
-
-Attributes used: `pad.paddings` (before and after, per axis), `pad.value` (default zero), and
-`padding` (top, bottom, left, right) of `conv2d` and `depthwise_conv2d`.
+This is exact if only rows and columns are padded, with the value that represents zero. Pads that
+become unused are removed by `graph-dce`.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
 def fold_pads(func: Function) -> Function:
-    """Return `func` with pads folded where that is exact."""
     pads = {call.outputs[0].name: call for call in func.body if call.op == "pad"}
     body = tuple(_folded(call, pads) for call in func.body)
     if all(new is old for new, old in zip(body, func.body, strict=True)):

@@ -1,10 +1,8 @@
 """Folding of a per-channel scale and shift into the preceding convolution.
 
-`expression(conv(x), b, c)` with the formula `a * b + c` and constants along the last axis, the
-usual form of batch normalization, becomes a convolution with adjusted weights and bias. Floats
-only; computed in double and rounded once, so results differ from the unfolded ones by rounding. A
-shift alone (`a + b`) becomes the bias of a convolution without one and is exact, because kernels
-add the bias to the finished sum.
+`expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization, becomes a
+convolution with adjusted float weights and bias, computed in double and rounded once, so results
+differ by rounding. A shift alone becomes the bias of a convolution without one and is exact.
 """
 
 from __future__ import annotations
@@ -109,9 +107,9 @@ def _with_scale(
         return np.broadcast_to(values, (channels,))
 
     def constant(name: str, array: Array) -> Value:
-        made = Constant.from_array(name, array.astype(np.float32), FLOAT32)
-        constants[name] = made
-        return Value(name, TensorType(made.shape, FLOAT32), name)
+        new_constant = Constant.from_array(name, array.astype(np.float32), FLOAT32)
+        constants[name] = new_constant
+        return Value(name, TensorType(new_constant.shape, FLOAT32), name)
 
     stem = call.outputs[0].name
     if scale is None:

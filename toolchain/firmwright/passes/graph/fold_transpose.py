@@ -20,7 +20,6 @@ Perm = tuple[int, ...]
 
 
 def fold_transposes(function: Function) -> Function:
-    """Return `function` with transposes folded."""
     if not any(call.op == "transpose" for call in function.body):
         return function
     return _into_makers(_into_readers(function))

@@ -38,7 +38,6 @@ def count_uses(function: Function) -> Counter[str]:
 
 
 def fuse_activations(function: Function) -> Function:
-    """Return `function` with activations fused."""
     if not any(call.op in ACTIVATIONS for call in function.body):
         return function
     count = count_uses(function)

@@ -30,7 +30,6 @@ def _formula(call: Call) -> str | None:
 
 
 def fuse_expressions(function: Function) -> Function:
-    """Return `function` with adjacent expressions fused."""
     if not any(call.op == "expression" for call in function.body):
         return function
     count = count_uses(function)

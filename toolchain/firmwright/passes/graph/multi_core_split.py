@@ -1,8 +1,7 @@
 """Splitting of calls across the cores listed in the module attribute `devices`.
 
-Row-wise calls are split into rows, each core reading the input rows it needs; fully connected
-layers are split by output, with their weights. Cuts are aligned, so parts are views and no data is
-copied. Results are bit-identical. Values that already have a device are not changed.
+Row-wise calls are split into rows, fully connected layers by output. Results are bit-identical.
+Values that already have a device are not changed.
 """
 
 from __future__ import annotations

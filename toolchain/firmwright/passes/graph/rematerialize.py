@@ -1,9 +1,8 @@
 """Rematerialization of a tensor that is reduced first and used again later.
 
-A squeeze-and-excite block reduces a tensor x over all rows and later multiplies x by a function of
-the result, so x stays live in between. If row-wise calls compute x from a smaller tensor, those
-calls are duplicated for the reduction, and the originals move to the later use: when both are
-computed row by row, x never exists as a whole. Nothing changes if that cannot save memory.
+A squeeze-and-excite block reduces a tensor x over its rows and later uses x again, so x stays live
+in between. If row-wise calls compute x from a smaller tensor, they are duplicated for the
+reduction, so that x never exists as a whole. Nothing changes if that cannot save memory.
 """
 
 from __future__ import annotations

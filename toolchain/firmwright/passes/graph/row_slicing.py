@@ -85,7 +85,6 @@ def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) 
 
 
 def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
-    """Return the concatenation of the parts as the original output."""
     return Call("concatenation", tuple(parts), call.outputs, {"axis": axis}, call.span)
 
 

@@ -1,12 +1,10 @@
 """Sinking of transposes until they cancel, become views or reach a boundary.
 
-Channels-first models arrive as convolutions between transposes. A transposed tensor is represented
-as (source, perm), and elementwise operators, reductions, concatenations, slices and similar calls
-are applied to the source. A transpose remains only before operators that need it or at a result. A
-transpose that keeps the order of its axes with more than one element becomes a reshape. A flatten
-before a fully connected layer permutes the columns of its weights. Reshapes can be handled in
-several ways (`ReshapeStrategy`); the one with the fewest transposed elements is selected. The
-operations are unchanged, but reductions may sum in another order.
+A transposed tensor is represented as (source, perm), and calls that accept any layout are applied
+to the source. A transpose remains only before operators that need it or at a result. A flatten
+before a fully connected layer permutes the columns of its weights. Of several ways to handle
+reshapes, the one with the fewest transposed elements is selected. Reductions may sum in another
+order.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class _TransposeSinker:
     body: list[Call] = field(default_factory=list)
     moved: dict[str, TransposedValue] = field(default_factory=dict)
     flat: dict[str, FlattenedValue] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
+    emitted: set[str] = field(default_factory=set)
     spans: dict[str, Span] = field(default_factory=dict)
 
     def run(self, function: Function) -> Function:
@@ -106,14 +104,14 @@ class _TransposeSinker:
 
     def plain(self, value: Value, reader: Call | None) -> Value:
         """Return the value itself, emitting a transpose if it is only known as one."""
-        if value.name in self.flat and value.name not in self.made:
+        if value.name in self.flat and value.name not in self.emitted:
             self._make_flat(value)
         transposed = self.moved.get(value.name)
-        if transposed is None or value.name in self.made:
+        if transposed is None or value.name in self.emitted:
             return value
         if reader is not None and _is_identity(transposed.perm):
             return transposed.source
-        self.made.add(value.name)
+        self.emitted.add(value.name)
         span = reader.span if reader is not None else self.spans[value.name]
         if is_view_transpose(transposed.source.type.shape, transposed.perm):
             self.body.append(Call("reshape", (transposed.source,), (value,), {}, span))
@@ -124,7 +122,7 @@ class _TransposeSinker:
 
     def _make_flat(self, value: Value) -> None:
         flat = self.flat[value.name]
-        self.made.add(value.name)
+        self.emitted.add(value.name)
         source, span = flat.moved.source, self.spans[value.name]
         kind = replace(source.type, shape=flat.shape)
         between = Value(self.new(f"{value.name}/moved"), kind)
@@ -208,7 +206,7 @@ class _TransposeSinker:
         """Permute the columns of the weights to the order of the source."""
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
-        if x is None or w is None or flat is None or w.constant is None or x.name in self.made:
+        if x is None or w is None or flat is None or w.constant is None or x.name in self.emitted:
             return False
         outputs, inputs = w.type.shape
         if inputs != math.prod(flat.shape[1:]):
@@ -250,7 +248,11 @@ class _TransposeSinker:
                 return value
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements == 1 or is_view_transpose(wide, back):
-            if transposed is not None and call.op in EXPRESSION_OPS and value.name not in self.made:
+            if (
+                transposed is not None
+                and call.op in EXPRESSION_OPS
+                and value.name not in self.emitted
+            ):
                 return None  # expressions read it through a permutation
             value = self.plain(value, call)
             return self.reshaped(value, [wide[axis] for axis in back], call)

@@ -1,8 +1,8 @@
-"""Analysis of reshapes of transposed tensors.
+"""Analysis of reshapes of transposed tensors: equivalent reshapes of the source.
 
-The value is a transpose of a source: axis i of the value is axis perm[i] of the source. A group is
-a minimal run of adjacent axes of the value with the same elements as a run of adjacent axes of the
-new shape. The analysis finds a reshape of the source instead; axes of extent one may be anywhere.
+Axis i of the value is axis perm[i] of the source. A group is a minimal run of adjacent axes of the
+value with the same elements as a run of adjacent axes of the new shape; axes of extent one may be
+anywhere.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Splitting of calls on other devices into an early start and a late wait.
 
-Runs before planning. A call starts as soon as its inputs are available and is awaited just before
-another device needs its memory. Only the straight-line code of the AOT main changes; calls in
-branches and loops stay unsplit. A device executes its calls in their original order, so a call may
-start behind one of the same device on which it depends. Between start and wait, other devices only
-read what the call reads.
+Runs before planning, on the straight-line code of the AOT main. A call starts as soon as its inputs
+are available and is awaited just before its memory is needed elsewhere. A device executes its calls
+in order, so a call may start while an earlier one on the same device is in flight.
 
-A copy starts at most one call ahead, right after the preceding start, so that two buffers suffice
-for streamed inputs. With the module attribute `fallback`, where the main core may have to execute a
-call instead, a call starts only after its dependencies are complete.
+A copy starts at most one call ahead, so that two buffers suffice for streamed inputs. With the
+module attribute `fallback`, a call starts only after its dependencies are complete, since the main
+core may have to execute it.
 """
 
 from __future__ import annotations

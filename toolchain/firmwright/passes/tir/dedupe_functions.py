@@ -1,12 +1,9 @@
 """Merging of kernels that differ only in linked constants and a few scalar immediates.
 
-Runs on a planned module. Each group keeps the first kernel; differing constants become `const`
-parameters, differing immediates `scalar` parameters, and the main passes both. Operator, schedule,
-target, parameters and body must be equal. The merged kernel's comment lists the operators it
-serves.
-
-Only immediates that can become variables at little cost are abstracted: operands of sums, clamps
-and products in stored values, and register operands of intrinsics.
+Runs on a planned module. The differences become `const` and `scalar` parameters of the first kernel
+of a group; operator, schedule, target and body must be equal. Only immediates that can become
+variables at little cost are abstracted: operands of sums, clamps and products in stored values, and
+register operands of intrinsics.
 """
 
 from __future__ import annotations

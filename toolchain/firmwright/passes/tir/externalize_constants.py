@@ -24,7 +24,6 @@ def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
 
 
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
-    """Return `func` with the named linked buffers as parameters."""
     if not names:
         return func
     moved = frozenset(names)

@@ -1,7 +1,7 @@
 """Merging of constants with equal bytes and dtype into the first of them.
 
-At the graph level shapes must be equal too, since they are part of the value's type. Initial values
-of state are not merged with kernel constants, which may move to memory that only kernels access.
+Graph constants must also have equal shapes. Initial values of state are not merged with kernel
+constants, which may move to memory that only kernels access.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 
 def find_duplicates(module: IRModule) -> dict[str, str]:
-    """Map each duplicate constant to the first equal one in the table."""
     apart = {state.initial for state in module.io.state}
     by_shape = any(isinstance(func, Function) for func in module.functions.values())
     for func in module.functions.values():

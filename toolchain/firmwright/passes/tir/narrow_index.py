@@ -20,7 +20,6 @@ from firmwright.passes.tir.simplify import assuming
 
 
 def narrow_indices(func: tir.PrimFunc) -> tir.PrimFunc:
-    """Return `func` with index arithmetic in 32 bits where that is exact."""
     return with_body(func, _Narrower(frozenset(), Bounds()).stmt(func.body))
 
 

@@ -1,13 +1,11 @@
 """Outlining of C functions shared by kernels that differ in constants, shapes and other numbers.
 
-Runs on a planned module. Every kernel of a group gets the attribute `code`, the name of the shared
-function, and takes the differing constants and numbers as parameters. Each remains a separate
-kernel, called with its original values, so that verifier and interpreter know every shape; in C
-they print the same text. Their buffers are one-dimensional, so that a shape is a number too.
+Runs on a planned module. The kernels of a group get the attribute `code`, the name of the shared
+function, and take their differences as parameters. They stay separate in the module, so that
+verifier and interpreter know every shape, but print the same C text.
 
 This trades predicted time for code bytes: at most SLOWDOWN_PERCENT_MAX per call, any amount under
-`--optimize size`, nothing under `speed`. Groups that `dedupe-functions` can merge without shape
-parameters are left to it.
+`--optimize size`, nothing under `speed`. `dedupe-functions` handles kernels of equal shapes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Kernel templates: kernels with their numbers abstracted, equal for kernels of other shapes.
 
-Kernels with equal template keys differ only in the numbers of `values`, which occur at the same
-positions: extents, strides, limits, offsets and shifts. Only numbers that can become variables are
-abstracted. Immediates required by instructions, register numbers, unrolled extents and floats are
-part of the key, as are names, types and alignments, but not sizes of buffers and pointers.
-
-`flatten_buffers` makes buffers one-dimensional, which turns shapes into explicit strides.
+Extents, strides, limits, offsets and shifts are abstracted if they can become variables. Other
+numbers, names, types and alignments are part of the template key; sizes of buffers and pointers are
+not. `flatten_buffers` turns shapes into explicit strides.
 """
 
 from __future__ import annotations

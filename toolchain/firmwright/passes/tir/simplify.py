@@ -295,7 +295,6 @@ def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
 
 
 def simplify(func: tir.PrimFunc) -> tir.PrimFunc:
-    """Return `func` with its body simplified."""
     return with_body(func, simplify_stmt(func.body, Bounds()))
 
 

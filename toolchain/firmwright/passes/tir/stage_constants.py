@@ -1,14 +1,9 @@
 """Access to constants in separate memory: by pointer, or staged in RAM before each use.
 
-Runs before planning. Kernels receive the constants of unlinked pools as parameters. For an
-`external` pool the AOT main passes pointers. For a pool read by a function, the constants of a step
-form one block of bytes, which `const_load` copies to an allocated staging buffer; kernels get views
-of it. With scope `port` the block is loaded right before its step. With scope `async`,
-`const_load_start` is issued before the preceding step and `const_load_wait` after it, so the copy
-runs during that step, one at a time; the buffer is live across both steps.
-
-A step is a statement of the AOT main that is not a sequence or scope: a call, or a whole loop or
-branch, whose constants are loaded once.
+Runs before planning. For an `external` pool the AOT main passes pointers to kernels. For a pool
+read by a function, the constants of a step form one block, which `const_load` copies to an
+allocated staging buffer. With scope `async` the copy starts before the preceding step and is
+awaited after it, one copy at a time. A step is a call, or a whole loop or branch of the AOT main.
 """
 
 from __future__ import annotations
