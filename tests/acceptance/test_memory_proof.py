@@ -19,7 +19,7 @@ from firmwright.flows.model_session import ModelSession, c_prefix
 from firmwright.flows.reference_outputs import run_oracle_reference
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
-from firmwright.oracle.compare import compare
+from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
 
 Compile = Callable[..., Compilation]
@@ -89,7 +89,7 @@ def test_operators_touch_nothing_but_what_they_are_given(
     found = outputs(done, poisoned(done, tmp_path))
     samples = generate_samples(done.module.io.inputs, 2).samples
     expected = run_oracle_reference(done, samples, "litert").outputs
-    assert compare(expected, found).mismatches == 0
+    assert compare_outputs(expected, found).mismatches == 0
 
 
 @pytest.mark.host_c

@@ -24,7 +24,7 @@ from tflite_writer import write_cases
 
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.base.resources import boards_dir
-from firmwright.boards.load import _read as read_board_file
+from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.registry import conformance_cases
 from firmwright.flows import bootloader_flashing, reproducibility

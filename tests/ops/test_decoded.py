@@ -16,7 +16,7 @@ from firmwright.base.quant import Quantization
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.verification import verify
-from firmwright.frontends.tflite.decompress_constants import decompress
+from firmwright.frontends.tflite.decompress_constants import decompress_constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.pipeline import load_module_bytes
 
@@ -180,7 +180,7 @@ BYTES = TensorType((8,), INT8, Quantization((1.0,), (0,)))
 )
 def test_malformed_compressed_data_is_rejected(encoded: bytes, ancillary: bytes, why: str) -> None:
     with pytest.raises(NotSupportedError, match=why):
-        decompress(encoded, ancillary, BYTES)
+        decompress_constant(encoded, ancillary, BYTES)
 
 
 def test_non_constant_compressed_data_is_rejected_with_its_location() -> None:

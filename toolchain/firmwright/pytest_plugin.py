@@ -20,8 +20,13 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("firmwright")
-    group.addoption("--fw-board", metavar="B", default="host", help="where firmware runs (host)")
-    group.addoption("--fw-port", metavar="URL", default="", help="of a board that has it flashed")
+    group.addoption(
+        "--fw-board",
+        metavar="B",
+        default="host",
+        help="the board that runs the firmware (default: host)",
+    )
+    group.addoption("--fw-port", metavar="URL", default="", help="the port of a flashed board")
     group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[],
                     help="more boards, found before firmwright's own")  # fmt: skip
     parser.addini("fw_model", "the model file that fw_session runs")

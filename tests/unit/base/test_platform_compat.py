@@ -13,7 +13,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base import platform_compat
 from firmwright.base.errors import InternalError
-from firmwright.base.platform_compat import lock_file, user_tag
+from firmwright.base.platform_compat import current_user_tag, lock_file
 
 PACKAGE = Path(platform_compat.__file__).resolve().parents[1]
 POSIX_ALONE = ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource")
@@ -53,7 +53,7 @@ def test_without_user_ids_the_user_name_becomes_a_file_name(
 ) -> None:
     monkeypatch.delattr("os.getuid")
     monkeypatch.setattr("getpass.getuser", lambda: r"DOMAIN\Jane Doe")
-    assert user_tag() == "DOMAIN_Jane_Doe"
+    assert current_user_tag() == "DOMAIN_Jane_Doe"
 
 
 def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None:

@@ -19,7 +19,7 @@ from firmwright.flows.reference_outputs import (
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
 from firmwright.ir.core import Constant
-from firmwright.oracle.compare import compare
+from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
 
 SAMPLES = 5
@@ -48,7 +48,7 @@ def test_all_references_agree_on_the_digits(digits: Compilation):
         run_numpy_reference(digits.imported, samples),
         run_interpreter(digits.module, samples),
     ):
-        assert compare(oracle.outputs, other.outputs).mismatches == 0
+        assert compare_outputs(oracle.outputs, other.outputs).mismatches == 0
 
 
 def test_a_module_without_its_file_is_judged_by_our_own_references(digits_path: Path):

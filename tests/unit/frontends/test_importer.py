@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.errors import UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.frontends.tflite.widen_constants import widen
+from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
@@ -37,7 +37,7 @@ def _imported(graph: RawSubgraph) -> tuple[IRModule, Function]:
 
 def test_int4_constants_are_widened_lower_half_first() -> None:
     values = RawTensor(0, "w", (5,), "int4", buffer=bytes([0x71, 0x8F, 0x0E]))
-    (tensor,) = widen(_graph([values], [], ())).tensors
+    (tensor,) = widen_constants(_graph([values], [], ())).tensors
     assert tensor.dtype == "int8"
     assert tensor.buffer is not None
     assert np.frombuffer(tensor.buffer, np.int8).tolist() == [1, 7, -1, -8, -2]

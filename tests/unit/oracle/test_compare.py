@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import InternalError
-from firmwright.oracle.compare import Difference, Tolerance, compare
+from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 
 
 def test_equal_integers_match() -> None:
     tensors = [{"y": np.arange(6, dtype=np.int8).reshape(2, 3)}] * 2
-    comparison = compare(tensors, tensors)
+    comparison = compare_outputs(tensors, tensors)
     assert (
         comparison.values,
         comparison.mismatches,
@@ -23,7 +23,7 @@ def test_equal_integers_match() -> None:
 def test_the_first_mismatch_is_located() -> None:
     right = np.array([[1, 2], [3, 4]], np.int8)
     wrong = np.array([[1, 2], [-128, 3]], np.int8)
-    comparison = compare([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
+    comparison = compare_outputs([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
     assert comparison.mismatches == 2
     assert comparison.max_abs_error == 131
     assert comparison.first == Difference(1, "y", (1, 0), 3, -128)
@@ -32,7 +32,7 @@ def test_the_first_mismatch_is_located() -> None:
 def test_mismatches_of_all_samples_and_tensors_count() -> None:
     right, wrong = np.zeros(3, np.int8), np.ones(3, np.int8)
     expected = [{"x": right, "y": right}] * 3
-    comparison = compare(
+    comparison = compare_outputs(
         expected, [{"x": wrong, "y": right}, {"x": right, "y": wrong}, expected[0]]
     )
     assert (comparison.values, comparison.mismatches) == (18, 6)
@@ -42,7 +42,9 @@ def test_mismatches_of_all_samples_and_tensors_count() -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint8])
 def test_the_largest_error_does_not_wrap(dtype: type[np.integer]) -> None:
     info = np.iinfo(dtype)
-    comparison = compare([{"y": np.array([info.min], dtype)}], [{"y": np.array([info.max], dtype)}])
+    comparison = compare_outputs(
+        [{"y": np.array([info.min], dtype)}], [{"y": np.array([info.max], dtype)}]
+    )
     assert comparison.max_abs_error == int(info.max) - int(info.min)
 
 
@@ -50,18 +52,18 @@ def test_the_float_tolerance_depends_on_the_largest_value() -> None:
     right = np.array([100.0, 0.0], np.float32)
     close = np.array([100.0, 0.01], np.float32)
     far = np.array([100.0, 0.0101], np.float32)
-    assert compare([{"y": right}], [{"y": close}]).mismatches == 0
-    assert compare([{"y": right}], [{"y": far}]).mismatches == 1
+    assert compare_outputs([{"y": right}], [{"y": close}]).mismatches == 0
+    assert compare_outputs([{"y": right}], [{"y": far}]).mismatches == 1
     exact = Tolerance(relative=0.0, absolute=0.0)
-    assert compare([{"y": right}], [{"y": close}], exact).mismatches == 1
+    assert compare_outputs([{"y": right}], [{"y": close}], exact).mismatches == 1
 
 
 def test_a_nan_matches_only_a_nan() -> None:
     nan = [{"y": np.array([np.nan, np.inf], np.float32)}]
     number = [{"y": np.array([0.0, np.inf], np.float32)}]
-    assert compare(nan, nan).mismatches == 0
-    assert compare(nan, number).mismatches == 1
-    comparison = compare(number, nan)
+    assert compare_outputs(nan, nan).mismatches == 0
+    assert compare_outputs(nan, number).mismatches == 1
+    comparison = compare_outputs(number, nan)
     assert comparison.mismatches == 1
     assert math.isnan(comparison.max_abs_error)
 
@@ -70,13 +72,13 @@ def test_an_infinity_does_not_widen_the_bound() -> None:
     right = [{"y": np.array([np.inf, 1.0], np.float32)}]
     wrong = [{"y": np.array([np.inf, 2.0], np.float32)}]
     opposite = [{"y": np.array([-np.inf, 1.0], np.float32)}]
-    assert compare(right, wrong).mismatches == 1
-    assert compare(right, opposite).mismatches == 1
+    assert compare_outputs(right, wrong).mismatches == 1
+    assert compare_outputs(right, opposite).mismatches == 1
 
 
 def test_an_empty_tensor_matches() -> None:
     empty = [{"y": np.zeros((0, 3), np.int8), "z": np.zeros((0,), np.float32)}]
-    assert compare(empty, empty).mismatches == 0
+    assert compare_outputs(empty, empty).mismatches == 0
 
 
 @pytest.mark.parametrize(
@@ -90,4 +92,4 @@ def test_an_empty_tensor_matches() -> None:
 )
 def test_different_shapes_are_an_internal_error(actual: list[dict[str, np.ndarray]]) -> None:
     with pytest.raises(InternalError):
-        compare([{"y": np.zeros(2, np.int8)}], actual)
+        compare_outputs([{"y": np.zeros(2, np.int8)}], actual)

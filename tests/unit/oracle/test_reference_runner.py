@@ -9,7 +9,7 @@ import pytest
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.oracle import reference_runner
-from firmwright.oracle.compare import compare
+from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.random_samples import SampleInput, make_samples
 from firmwright.oracle.reference_runner import Numerics, run_reference
 
@@ -69,7 +69,7 @@ def test_the_profiles_differ_on_the_anomaly_model_only(
     spec = SampleInput(tensor, shape, np.dtype(np.int8), zero_point)
     inputs = list(make_samples([spec], 6))
     once, twice = (run_reference(model, inputs, numerics) for numerics in PROFILES)
-    differs = compare(once.outputs, twice.outputs).mismatches > 0
+    differs = compare_outputs(once.outputs, twice.outputs).mismatches > 0
     assert differs == (name == "ad01_int8.tflite")
 
 

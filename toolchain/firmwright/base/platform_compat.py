@@ -40,7 +40,7 @@ def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
             return True
 
 
-def user_tag() -> str:
+def current_user_tag() -> str:
     """Return a number or a plain name that makes this user's temporary files distinct."""
     getuid = getattr(os, "getuid", None)
     if getuid is not None:

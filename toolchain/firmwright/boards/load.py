@@ -25,7 +25,7 @@ ENTRY_POINT_GROUP = "firmwright.boards"
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """Return the board called `name`; a BoardError suggests similar names if there is none."""
-    return _read(board_file(name, extra_dirs), search_path(extra_dirs))
+    return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
 
 
 def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
@@ -35,7 +35,7 @@ def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
         file = directory / name / "board.toml"
         if name and Path(name).name == name and file.is_file():
             return file
-    names = _names(directories)
+    names = _board_names(directories)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
     raise BoardError(
         f"there is no board called {name!r}.",
@@ -47,7 +47,7 @@ def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
 def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
     """Return every board on the search path, sorted by name."""
     directories = search_path(extra_dirs)
-    return tuple(load_board(name, extra_dirs) for name in _names(directories))
+    return tuple(load_board(name, extra_dirs) for name in _board_names(directories))
 
 
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
@@ -72,12 +72,12 @@ def _installed_dirs() -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _names(directories: Sequence[Path]) -> list[str]:
+def _board_names(directories: Sequence[Path]) -> list[str]:
     return sorted({file.parent.name for d in directories for file in d.glob("*/board.toml")})
 
 
-def _read(file: Path, directories: Sequence[Path]) -> Board:
-    values = _parse(file)
+def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:
+    values = _parse_toml(file)
     shown = f"{file.parent.name}/{file.name}"
     table = TomlTable(values, shown)
     if table.has("soc"):
@@ -90,14 +90,14 @@ def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
     for directory in directories:
         file = directory / "soc" / f"{name}.toml"
         if Path(name).name == name and file.is_file():
-            return TomlTable(_parse(file), f"soc/{file.name}")
+            return TomlTable(_parse_toml(file), f"soc/{file.name}")
     names = sorted({file.stem for d in directories for file in (d / "soc").glob("*.toml")})
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
     what = f"there is no file soc/{name}.toml."
     raise BoardError(what, where=table.where("soc"), hint=f"{' or '.join(near)}.")
 
 
-def _parse(file: Path) -> dict[str, object]:
+def _parse_toml(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:

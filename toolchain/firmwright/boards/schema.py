@@ -23,7 +23,13 @@ from firmwright.boards.peripherals import (
     read_register_writes,
     read_watchdog,
 )
-from firmwright.boards.toml_table import NOT_IN_TOML, TomlKey, TomlTable, expect_fields, read_table
+from firmwright.boards.toml_table import (
+    NOT_IN_TOML,
+    TomlKey,
+    TomlTable,
+    check_field_keys,
+    read_table,
+)
 from firmwright.ir.core import PoolInfo
 
 RunKind = Literal["host", "qemu", "serial", "plugin"]
@@ -204,7 +210,7 @@ class Board:
 
 def read_board(table: TomlTable, name: str) -> Board:
     """Read the board of the folder `name`; BoardError if the file breaks a rule of the schema."""
-    expect_fields(table, Board, ("soc",))
+    check_field_keys(table, Board, ("soc",))
     if table.text("name") != name:
         raise BoardError(
             f"the name is {table.text('name')!r}, but the folder is called {name!r}.",

@@ -174,7 +174,7 @@ def read_table(
     for unknown or malformed keys.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
-    expect_fields(table, cls, more_keys)
+    check_field_keys(table, cls, more_keys)
     for item in fields(cls):  # type: ignore[arg-type]
         spec = specs[item.name]
         if item.name not in values and spec is not NOT_IN_TOML:
@@ -184,7 +184,7 @@ def read_table(
     return cls(**values)
 
 
-def expect_fields(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
+def check_field_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
     """Reject keys that are neither fields of the dataclass `cls` nor `more_keys`."""
     specs = _toml_keys(cls).items()
     keys = [spec.key or name for name, spec in specs if spec is not NOT_IN_TOML]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from firmwright.artifacts import Compiler, Image, SourceTree, Variant
-from firmwright.base.platform_compat import lock_file, user_tag
+from firmwright.base.platform_compat import current_user_tag, lock_file
 from firmwright.build import build_project
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.pipeline import Bundle, Compilation
@@ -71,7 +71,7 @@ def cache_root() -> Path:
             return root
     except OSError as error:
         log.debug("no cache in %s: %s", root, error)
-    return Path(tempfile.gettempdir()) / f"firmwright-{user_tag()}"
+    return Path(tempfile.gettempdir()) / f"firmwright-{current_user_tag()}"
 
 
 def _objects() -> Path:

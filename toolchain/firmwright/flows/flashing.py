@@ -16,7 +16,7 @@ from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
-from firmwright.base.platform_compat import user_tag
+from firmwright.base.platform_compat import current_user_tag
 from firmwright.boards import Board
 from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
@@ -147,7 +147,7 @@ def plan_erase(board: Board, runner: str = "") -> ErasePlan:
             else "flash the board; that erases the pages it needs.",
         )
     name, argument = choice
-    unused_file = Path(tempfile.gettempdir()) / f"firmwright-erase-{user_tag()}.bin"
+    unused_file = Path(tempfile.gettempdir()) / f"firmwright-erase-{current_user_tag()}.bin"
     job = FlashJob(argument, unused_file, unused_file, unused_file, board.flash.start, 0)
     script = job.script if TOOLS[name].script is not None else None
     return ErasePlan(board.name, name, TOOLS[name].erase(job), script)

@@ -22,7 +22,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
-from firmwright.oracle.compare import compare
+from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_runner import (
     RUNTIME_TITLES,
     Numerics,
@@ -100,7 +100,7 @@ def check_against_onnx_runtime(
     the whole outputs. If they differ by more, ONNX Runtime's outputs are the reference.
     """
     ours = run_numpy_reference(compiled.imported, samples)
-    comparison = compare(theirs.outputs, ours.outputs)
+    comparison = compare_outputs(theirs.outputs, ours.outputs)
     if not comparison.mismatches or not _differ_by_rounding_only(theirs.outputs, ours.outputs):
         return theirs
     note = (

@@ -23,7 +23,7 @@ from firmwright.flows.reference_outputs import (
 )
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
 from firmwright.frontends.onnx import is_onnx
-from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare
+from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
 
@@ -91,7 +91,7 @@ def verify(
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
-    result = _verification(compiled, reference, compare(reference.outputs, actual))
+    result = _verification(compiled, reference, compare_outputs(reference.outputs, actual))
     result = replace(result, outputs=actual)
     if find_first_divergence:
         difference, compared = locate_first_divergence(
@@ -150,6 +150,6 @@ def identify_recording_runtime(
         except (ToolMissingError, ToolFailedError) as error:
             log.info("%s is not available: %s", runtime, error)
             continue
-        if compare(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
+        if compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
             return f"the recording equals {reference.name} exactly; {NUMERICS_HINTS[runtime]}"
     return ""

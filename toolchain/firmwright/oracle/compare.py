@@ -47,7 +47,7 @@ class Comparison:
     first: Difference | None
 
 
-def compare(
+def compare_outputs(
     expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
 ) -> Comparison:
     """Compare every tensor of `expected` with its counterpart in `actual`, sample by sample.

@@ -33,8 +33,8 @@ from firmwright.frontends.onnx.qdq import (
     QuantizedValue,
     attach_quantization,
     constant_qdq_parameters,
-    materialize,
-    quantize,
+    emit_quantize,
+    materialize_value,
     reinterpret_as_quantized,
 )
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
@@ -89,11 +89,13 @@ class _OnnxImporter:
         for node in self.model.nodes:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
-        params = [value for item in self.model.inputs if (value := self._param(item)) is not None]
+        params = [
+            value for item in self.model.inputs if (value := self._import_input(item)) is not None
+        ]
         for index, node in enumerate(self.model.nodes):
             self.index = index
-            self._node(node, self.model.opset)
-        results = [self._result(item) for item in self.model.outputs]
+            self._import_or_refuse(node, self.model.opset)
+        results = [self._import_output(item) for item in self.model.outputs]
         if self.items:
             raise UnsupportedError(
                 self.items,
@@ -101,8 +103,8 @@ class _OnnxImporter:
                 hint="`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 "
                 "sets the sizes that an input leaves open.",
             )
-        body = tuple(self._final(call) for call in self.emitter.calls)
-        names = [self._renamed(value) for value in results if value is not None]
+        body = tuple(self._rename_call(call) for call in self.emitter.calls)
+        names = [self._rename_value(value) for value in results if value is not None]
         return Function("main", tuple(params), body, tuple(names))
 
     def _refuse(self, op: str, where: str, why: str) -> None:
@@ -110,7 +112,7 @@ class _OnnxImporter:
         if item not in self.items:
             self.items.append(item)
 
-    def _param(self, item: OnnxValueInfo) -> Value | None:
+    def _import_input(self, item: OnnxValueInfo) -> Value | None:
         self.tensors[item.name] = None
         where = f"input {item.name}"
         dtype = find_dtype(item.dtype)
@@ -135,20 +137,20 @@ class _OnnxImporter:
         open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
         # An open batch size becomes 1.
         if open_axes == [0] and len(item.shape) > 1:
-            return (1, *_fixed(item.shape[1:]))
+            return (1, *_fixed_sizes(item.shape[1:]))
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
             self._refuse("DYNAMIC_SHAPE", where, f"the size of axis {names} is not fixed")
             return None
-        return _fixed(item.shape)
+        return _fixed_sizes(item.shape)
 
-    def _result(self, item: OnnxValueInfo) -> Value | None:
+    def _import_output(self, item: OnnxValueInfo) -> Value | None:
         definition = self.tensors.get(item.name)
         if definition is None:
             return None
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
-        tensor = materialize(self.emitter, definition)
+        tensor = materialize_value(self.emitter, definition)
         if dtype_of(tensor) == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
@@ -171,7 +173,7 @@ class _OnnxImporter:
         assert isinstance(tensor, Value)
         return tensor
 
-    def _node(self, node: Message, opset: int) -> None:
+    def _import_or_refuse(self, node: Message, opset: int) -> None:
         if node.output and node.output[0] in self.fused_outputs:
             return  # fused into an earlier node
         span = Span(self.model.file, 0, self.index, next(iter(node.output), ""))
@@ -222,7 +224,7 @@ class _OnnxImporter:
         if importer is None:
             return self._inline_definition(node, opset, inputs)
         attrs = {item.name: attribute_value(item) for item in node.attribute}
-        context = NodeContext(node, attrs, (), opset, self.emitter, self._body)
+        context = NodeContext(node, attrs, (), opset, self.emitter, self._import_subgraph)
         fused = self._fuse_integer_operator(context, importer, inputs)
         if fused is not None:
             return fused
@@ -253,7 +255,7 @@ class _OnnxImporter:
                 and id(value) not in self.materialized
             ):
                 # The key's object is stored too, because ids are unique among living objects only.
-                self.materialized[id(value)] = (value, materialize(self.emitter, value))
+                self.materialized[id(value)] = (value, materialize_value(self.emitter, value))
             if isinstance(value, QuantizedValue | DequantizedValue):
                 tensors.append(self.materialized[id(value)][1])
             else:
@@ -352,7 +354,7 @@ class _OnnxImporter:
         (reals,) = self._materialize_all([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
             return None
-        return [quantize(self.emitter, reals, scaling)]
+        return [emit_quantize(self.emitter, reals, scaling)]
 
     def _fold_node(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
@@ -382,29 +384,29 @@ class _OnnxImporter:
         version, body = inline_function(node, definition, opset)
         before = len(self.items)
         for inner in body:
-            self._node(inner, version)
+            self._import_or_refuse(inner, version)
             if len(self.items) > before:
                 raise NotSupportedError(self.items.pop().why)
         return []  # the inner nodes have defined the node's outputs
 
-    def _body(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
+    def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
         outer = dict(self.tensors)
         self.tensors.update(bound)
         for item in graph.initializer:
             self.tensors[item.name] = ConstantValue(tensor_array(item), item.name)
         for node in graph.node:
-            self._node(node, self.model.opset)
+            self._import_or_refuse(node, self.model.opset)
         results = [self.tensors.get(item.name) for item in graph.output]
         self.tensors = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [item for item in self._materialize_all(results) if item is not None]
 
-    def _final(self, call: Call) -> Call:
-        inputs = tuple(None if v is None else self._renamed(v) for v in call.inputs)
-        return replace(call, inputs=inputs, outputs=tuple(map(self._renamed, call.outputs)))
+    def _rename_call(self, call: Call) -> Call:
+        inputs = tuple(None if v is None else self._rename_value(v) for v in call.inputs)
+        return replace(call, inputs=inputs, outputs=tuple(map(self._rename_value, call.outputs)))
 
-    def _renamed(self, value: Value) -> Value:
+    def _rename_value(self, value: Value) -> Value:
         name = self.new_names.get(value.name)
         return value if name is None else replace(value, name=name)
 
@@ -413,9 +415,9 @@ def _declared_type(tensor: OnnxValueInfo | None) -> TensorType | None:
     dtype = find_dtype(tensor.dtype) if tensor is not None else None
     if tensor is None or tensor.shape is None or dtype is None:
         return None
-    fixed = _fixed(tensor.shape)
+    fixed = _fixed_sizes(tensor.shape)
     return TensorType(fixed, dtype) if len(fixed) == len(tensor.shape) else None
 
 
-def _fixed(shape: Sequence[Dimension]) -> tuple[int, ...]:
+def _fixed_sizes(shape: Sequence[Dimension]) -> tuple[int, ...]:
     return tuple(size for size in shape if isinstance(size, int))

@@ -113,14 +113,15 @@ def _fix_input(graph: Message, info: Message, values: Array | tuple[float, ...],
             array = np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
         except ValueError as error:
             raise UsageError(
-                f"{len(values)} values are bound to {info.name!r}, whose shape is {sizes}.",
+                f"{len(values)} values are bound to {info.name!r}, which has the shape {sizes}.",
                 where=file,
             ) from error
     else:
         array = np.asarray(values)
         if array.dtype != kind:
             raise UsageError(
-                f"what is bound to {info.name!r} is {array.dtype}, the input {kind}.", where=file
+                f"the constant for {info.name!r} is {array.dtype}, but the input is {kind}.",
+                where=file,
             )
     graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
     graph.input.remove(info)
@@ -131,7 +132,7 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
     location = entries.get("location", "")
     if folder is None or not location or Path(location).name != location:
         raise UsageError(
-            f"the data of {tensor.name!r} lie outside of the model, in {location!r}.",
+            f"the data of {tensor.name!r} are not in the model's folder: {location!r}.",
             where=file,
             hint="keep them in the model's own folder, or save the model with its data inside: "
             "onnx.save(onnx.load(FILE), FILE, save_as_external_data=False).",
@@ -144,7 +145,7 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
         raise UsageError(
             f"the data of {tensor.name!r} cannot be read: {error}.",
             where=str(folder / location),
-            hint="keep the file beside the model.",
+            hint="keep the file in the model's folder.",
         ) from error
     tensor.ClearField("external_data")
     tensor.data_location = onnx_package().TensorProto.DEFAULT

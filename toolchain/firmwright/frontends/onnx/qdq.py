@@ -133,7 +133,7 @@ def dequantize_constant(constant: ConstantValue) -> ConstantValue:
     return ConstantValue(np.asarray(reals, np.float32), constant.name)
 
 
-def materialize(emit: CallEmitter, value: QdqValue) -> OnnxValue:
+def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
     """Return the tensor as in the model: dequantized values as float32, integers in their type."""
     if isinstance(value, DequantizedValue):
         source = value.source
@@ -160,7 +160,7 @@ def reinterpret_as_quantized(
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
 
 
-def quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
+def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
     """Quantize floats: round half to even and saturate."""
     formula = (
         f"int8(min(max(rint(a / {scaling.scale!r}) + {float(scaling.zero_point)!r}, "

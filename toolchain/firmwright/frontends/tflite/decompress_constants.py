@@ -28,7 +28,7 @@ DECODE_OPERATOR = "custom:TFLM_DECODE"
 _HEADER_BYTES = 16
 
 
-def decompress(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
+def decompress_constant(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
     """Return the tensor of type `kind`; NotSupportedError if the data violate the format."""
     if len(ancillary) < _HEADER_BYTES:
         raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")

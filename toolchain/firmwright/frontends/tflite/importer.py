@@ -20,7 +20,7 @@ from firmwright.frontends.tflite.diagnostics import dtype_advice
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
-from firmwright.frontends.tflite.widen_constants import widen
+from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
@@ -55,7 +55,7 @@ def import_model(
     `data` is the file. Raises UnsupportedError with every unsupported item, UsageError for an
     unknown signature.
     """
-    raw = replace(raw, subgraphs=tuple(map(widen, raw.subgraphs)))
+    raw = replace(raw, subgraphs=tuple(map(widen_constants, raw.subgraphs)))
     session = ImportSession(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
     function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
@@ -124,7 +124,7 @@ class _SubgraphImporter:
         self._check_tensors()
         bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
         for node in self.graph.nodes:
-            self._node(node, bad)
+            self._import_node(node, bad)
         params = tuple(self._value(index) for index in self.graph.inputs if index not in bad)
         results = [self._value(index) for index in self.graph.outputs if index not in bad]
         results = [self.variables.result(value) for value in results]
@@ -183,27 +183,27 @@ class _SubgraphImporter:
             return None
         return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
 
-    def _node(self, node: RawNode, bad: set[int]) -> None:
+    def _import_node(self, node: RawNode, bad: set[int]) -> None:
         try:
             match node.op:
                 case "VAR_HANDLE":
                     self.handles[node.outputs[0]] = _variable_name(node)
                 case "READ_VARIABLE":
-                    self._read(node)
+                    self._read_variable(node)
                 case "ASSIGN_VARIABLE":
-                    self._assign(node)
+                    self._assign_variable(node)
                 case "CALL_ONCE":
-                    self._call_once(node)
+                    self._run_initialization(node)
                 case "IF":
                     parts = {"then": "then_subgraph_index", "else": "else_subgraph_index"}
-                    self._control("if", node, parts)
+                    self._import_control_flow("if", node, parts)
                 case "WHILE":
                     parts = {"cond": "cond_subgraph_index", "body": "body_subgraph_index"}
-                    self._control("while", node, parts)
+                    self._import_control_flow("while", node, parts)
                 case decompress_constants.DECODE_OPERATOR:
-                    self._decode(node)
+                    self._import_decode(node)
                 case _:
-                    self._operator(node, bad)
+                    self._import_operator(node, bad)
         except NotSupportedError as error:
             why = "; ".join(filter(None, (str(error), self._advice(node))))
             self.session.refuse(node.op, str(node.span), why)
@@ -217,7 +217,7 @@ class _SubgraphImporter:
         )
         return dtype_advice(inputs, outputs)
 
-    def _operator(self, node: RawNode, bad: set[int]) -> None:
+    def _import_operator(self, node: RawNode, bad: set[int]) -> None:
         operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
         importer = self.session.importer(node.op)
         if importer is None:
@@ -255,7 +255,7 @@ class _SubgraphImporter:
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
-        self._infer(self.session.ops[imported.op], call)
+        self._check_result_types(self.session.ops[imported.op], call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
         for name, item in memory:
@@ -295,7 +295,7 @@ class _SubgraphImporter:
             self._bind_constant(index, value, result)
         return True
 
-    def _decode(self, node: RawNode) -> None:
+    def _import_decode(self, node: RawNode) -> None:
         tensors = self.graph.tensors
         for place, index in enumerate(node.outputs):
             sources = [tensors[i] for i in node.inputs[2 * place : 2 * place + 2]]
@@ -303,7 +303,7 @@ class _SubgraphImporter:
             if len(parts) != 2:
                 raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
-            self.known_arrays[index] = decompress_constants.decompress(
+            self.known_arrays[index] = decompress_constants.decompress_constant(
                 parts[0], parts[1], value.type
             )
             self._bind_constant(index, value, self.known_arrays[index])
@@ -312,7 +312,7 @@ class _SubgraphImporter:
         constant = Constant.from_array(value.name, array, value.type.dtype)
         self.values[index] = replace(value, constant=self.session.constant(constant))
 
-    def _infer(self, opdef: OpDef, call: Call) -> None:
+    def _check_result_types(self, opdef: OpDef, call: Call) -> None:
         described = self._describe(call)
         kinds = (*described.inputs, *described.outputs)
         if any(kind is not None and kind.elements == 0 for kind in kinds):
@@ -325,7 +325,7 @@ class _SubgraphImporter:
                     f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
                 )
 
-    def _control(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
+    def _import_control_flow(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
         """Append a call that runs other subgraphs; variables they use are operands and results."""
         indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
         variables, changed = self._shared_variables(indices)
@@ -387,12 +387,12 @@ class _SubgraphImporter:
             self.session.functions[name] = replace(function, name=name)
         return name
 
-    def _read(self, node: RawNode) -> None:
+    def _read_variable(self, node: RawNode) -> None:
         key = self._handle(node)
         tensor = self.graph.tensors[node.outputs[0]]
         self.values[tensor.index] = self.variables.read(key, key[1], self._type(tensor))
 
-    def _assign(self, node: RawNode) -> None:
+    def _assign_variable(self, node: RawNode) -> None:
         key = self._handle(node)
         self.variables.assign(key, key[1], self._value(node.inputs[1]))
 
@@ -401,7 +401,7 @@ class _SubgraphImporter:
             raise NotSupportedError("a variable whose handle comes from another subgraph")
         return self.handles[node.inputs[0]]
 
-    def _call_once(self, node: RawNode) -> None:
+    def _run_initialization(self, node: RawNode) -> None:
         """Evaluate the initialization subgraph; its variables are the initial values."""
         scratch_session = replace(self.session, constants={})  # its constants are not needed later
         once = _SubgraphImporter(scratch_session, int(str(node.options["init_subgraph_index"])))

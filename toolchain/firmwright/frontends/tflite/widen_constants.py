@@ -12,7 +12,7 @@ import numpy as np
 from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 
-def widen(graph: RawSubgraph) -> RawSubgraph:
+def widen_constants(graph: RawSubgraph) -> RawSubgraph:
     """Return `graph` with its narrow constants widened."""
     tensors = [_from_int4(tensor) for tensor in graph.tensors]
     nodes: list[RawNode] = []

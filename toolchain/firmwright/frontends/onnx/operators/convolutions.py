@@ -51,7 +51,7 @@ def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) 
     dilation = tuple(c.attr("dilations") or (1,) * rank)
     pads = tuple(c.attr("pads") or (0,) * (2 * rank))
     if not len(size) == len(stride) == len(dilation) == rank or len(pads) != 2 * rank:
-        raise NotSupportedError(f"a window whose attributes do not fit {rank} axes")
+        raise NotSupportedError(f"window attributes that do not fit {rank} axes")
     if min(*size, *stride, *dilation) < 1:
         raise NotSupportedError("a window, stride or dilation below 1")
     before, after = pads[:rank], pads[rank:]
@@ -128,10 +128,10 @@ def _conv(c: NodeContext) -> OnnxValue:
         assert isinstance(w, ConstantValue)
         assert bias is None or isinstance(bias, ConstantValue)
         return emit_conv2d(c, x, w, bias, window, groups)
-    return conv_nd(c.emit, x, w, bias, window, groups)
+    return emit_conv_nd(c.emit, x, w, bias, window, groups)
 
 
-def conv_nd(
+def emit_conv_nd(
     emit: CallEmitter,
     x: OnnxValue,
     w: OnnxValue,
@@ -232,7 +232,7 @@ def _conv_integer(c: NodeContext) -> OnnxValue:
     window = window_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     wide = subtract_zero_point(c, x, c.optional(2), len(c.shape(0)))
     filters = subtract_zero_point(c, w, c.optional(3), len(c.shape(1)))
-    return conv_nd(c.emit, wide, filters, None, window, groups)
+    return emit_conv_nd(c.emit, wide, filters, None, window, groups)
 
 
 def subtract_zero_point(

@@ -46,7 +46,7 @@ def _pool(c: NodeContext, kind: str) -> OnnxValue:
         raise NotSupportedError(f"a pool over {len(shape)} dimensions")
     size = c.attr("kernel_shape")
     if size is None:
-        raise NotSupportedError("a pool that does not say the size of its window")
+        raise NotSupportedError("pooling without a window size")
     window = window_geometry(c, tuple(size), shape[2:])
     outputs = _outputs(c, window)
     if _is_image_pool(c, kind, window, outputs):

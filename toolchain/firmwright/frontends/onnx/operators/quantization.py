@@ -14,7 +14,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
 from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.convolutions import (
-    conv_nd,
+    emit_conv_nd,
     subtract_zero_point,
     window_geometry,
 )
@@ -91,7 +91,7 @@ def _qlinear_conv(c: NodeContext) -> OnnxValue:
     window = window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
     x = subtract_zero_point(c, c.input(0), c.input(2), rank)
     w = subtract_zero_point(c, c.input(3), c.input(5), rank)
-    total = conv_nd(c.emit, x, w, c.optional(8), window, groups)
+    total = emit_conv_nd(c.emit, x, w, c.optional(8), window, groups)
     factor = c.emit.expression("a * b / c", *(_channels(c, c.input(k), rank) for k in (1, 4, 6)))
     point = c.input(7)
     steps = c.emit.expression("float32(a) * b", total, factor)
