@@ -35,7 +35,7 @@ class ConstantChannels:
     rows: tir.Buffer | None
 
     def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Store constants to `pixels` pixels from `at`; other channels hold garbage."""
+        """Store the constants of `pixels` pixels from `at`; other channels are written later."""
         if not self.values:
             return
         start = at * self.channels

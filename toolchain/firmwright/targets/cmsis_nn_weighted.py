@@ -112,7 +112,8 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
         f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
-        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, output = {c_shape(y.shape)};",
+        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, "
+        f"output = {c_shape(y.shape)};",
     ]
     if is_int16x8(call) and not is_depthwise:
         narrow = "false" if has_int64_sum(call) else "true"
@@ -137,11 +138,13 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context context = {buffer}, turn = {other};",
         f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
-        f"{step.zero_point}, {c_tile(call.ints_attr('stride'))}, {c_tile(call.ints_attr('before'))}, "
+        f"{step.zero_point}, {c_tile(call.ints_attr('stride'))}, "
+        f"{c_tile(call.ints_attr('before'))}, "
         f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
         _QUANT,
         f"const cmsis_nn_dims input = {c_shape(x.shape)}, filter = {c_shape(w.shape)};",
-        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, output = {c_shape(y.shape)};",
+        f"const cmsis_nn_dims channels = {c_dims(1, 1, 1, y.shape[3])}, "
+        f"output = {c_shape(y.shape)};",
         "(void)arm_transpose_conv_wrapper_s8(&context, &turn, &params, &quant, &input, x, "
         "&filter, w, &channels, bias, &output, y);",
     ]
@@ -219,7 +222,8 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         f"kept = {c_dims(batch, filters * steps, 1, 1)};",
         f"const cmsis_nn_dims features = {c_dims(filters, x.shape[1], 1, 1)}, "
         f"times = {c_dims(filters, steps, 1, 1)};",
-        f"const cmsis_nn_dims sums = {c_dims(units, 1, 1, 1)}, output = {c_dims(batch, units, 1, 1)};",
+        f"const cmsis_nn_dims sums = {c_dims(units, 1, 1, 1)}, "
+        f"output = {c_dims(batch, units, 1, 1)};",
         f"memmove(after, before, {2 * batch * filters * steps});",
         "(void)arm_svdf_state_s16_s8(&first, &second, &params, &in, &out, &input, x, &kept, after, "
         "&features, feature, &times, time, &sums, bias, &output, y);",

@@ -136,7 +136,8 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
         f"{step.shifts[0]}}};",
         f"const cmsis_nn_dims left = {c_shape(x.shape)}, "
         f"right = {c_shape((*other.shape[:-2], columns, depth))}, output = {c_shape(y.shape)};",
-        f"(void)arm_batch_matmul_{dtype_suffix(x.dtype)}(&context, &params, &quant, &left, a, &right, b, "
+        f"(void)arm_batch_matmul_{dtype_suffix(x.dtype)}(&context, &params, &quant, "
+        "&left, a, &right, b, "
         "&output, y);",
     ]
     kind = activation_pointer_type(x.dtype)

@@ -17,9 +17,8 @@ from firmwright.targets.instruction import Instruction, InstructionKind
 class CoreTiming:
     """Timing table of a core. Kinds without an entry take `other`.
 
-    `multiple` and `per_register` price multiple loads and stores; `load_after_load` is the price of
-    a load directly after another load; `taken_cycles` is added per taken branch. `source` states the
-    origin.
+    `multiple` and `per_register` price multiple loads and stores, `load_after_load` a load directly
+    after another load; `taken_cycles` is added per taken branch. `source` states the origin.
     """
 
     source: str

@@ -135,7 +135,7 @@ class VisibleTaps:
         return self.rows * self.columns
 
     def instructions(self, away: int) -> int:
-        """Return the executed instructions, call overhead included."""
+        """Return the number of executed instructions, call overhead included."""
         return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
 
     def assembly(self) -> list[str]:

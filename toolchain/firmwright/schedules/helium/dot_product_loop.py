@@ -137,7 +137,7 @@ class DotProductLoop:
         ])  # fmt: skip
 
     def instructions(self, step: EmitStep, taps: int) -> int:
-        """Return the executed instructions for columns of `taps` values."""
+        """Return the number of executed instructions for columns of `taps` values."""
         round_size = len(step("", "", "")) * STEPS_PER_ITERATION + 2
         rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
         return len(self.lines(step)) + (rounds - 1) * round_size

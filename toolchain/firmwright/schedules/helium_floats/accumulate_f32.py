@@ -85,7 +85,7 @@ def vector_activation(name: str) -> str:
 
 
 def activation_instructions(activation: int) -> int:
-    """Return the executed instructions per vector."""
+    """Return the number of executed instructions per vector."""
     return min(activation, 2)
 
 

@@ -88,7 +88,7 @@ class Strip:
         return [f"q{number}" for number in range(self._registers()[1], _REGISTERS)]
 
     def instructions(self, rows: int, activation: int) -> int:
-        """Return the executed instructions, call overhead included."""
+        """Return the number of executed instructions, call overhead included."""
         ending = self.outputs * (3 + accumulate_f32.activation_instructions(activation))
         return 9 + 2 * self.outputs + rows * (len(self.row()) + 1) + ending
 

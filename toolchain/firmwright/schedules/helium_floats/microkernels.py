@@ -88,7 +88,7 @@ def microkernel_name(style: AccumulateStyle, tile: VectorTile) -> str:
 def microkernel_instructions(
     style: AccumulateStyle, tile: VectorTile, steps: int, activation: int
 ) -> int:
-    """Return the executed instructions, call overhead included."""
+    """Return the number of executed instructions, call overhead included."""
     step = len(tile.step(style))
     rounds, rest = divmod(steps, _ROUND)
     product = 2 + tile.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
