@@ -265,7 +265,7 @@ def test_the_session_in_the_readme_is_what_demo_prints(deep: bool) -> None:
         assert main(["demo"]) == 0
     said = spoken.getvalue()
     assert "all 3,600 outputs bit for bit equal to LiteRT BUILTIN_REF" in said
-    assert "358 of 360 held-out digits read rightly on the board: 99.4 %" in said
+    assert "358 of 360 test images classified correctly on the board: 99.4 %" in said
     assert all(len(line) <= 100 for line in said.splitlines())
     told = next(f.text for f in fences("text") if f.text.startswith("$ ./fw demo\n"))
     assert _form(told.partition("\n")[2], deep) == _form(said, deep)
@@ -318,7 +318,7 @@ def test_the_rivals_figures_in_the_readme_are_those_of_the_table_of_peers() -> N
         assert _figure(row[7]) == code + model
         assert row[3] == f"{100 * _figure(row[1]) / _figure(row[2]):.0f} %"
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (on_m55,) = re.findall(r"takes ([\d,]+) instructions there", text.replace("\n", " "))
+    (on_m55,) = re.findall(r"takes ([\d,]+) instructions on that core", text.replace("\n", " "))
     assert _figure(on_m55) == peers["cortex-m55", "kws_ref_model.tflite", "instructions"]
 
 
