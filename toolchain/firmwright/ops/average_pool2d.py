@@ -68,7 +68,6 @@ def row_access(call: OpCall) -> RowWindow | RowReduction | None:
 
 
 def _finish(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
-    """Compute the output from the sums of all rows."""
     taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
         b.store(y, [0, 0, 0, c], narrow_to_output(call, rounded_mean(b.load(acc, [c]), taps)))

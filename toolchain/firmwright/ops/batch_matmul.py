@@ -41,7 +41,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
     if min(len(x.shape), len(y.shape)) < 2:
         raise NotSupportedError(f"matrices of shapes {list(x.shape)} and {list(y.shape)}")
-    (rows, depth), (other, columns) = (_matrix(call, index) for index in (0, 1))
+    (rows, depth), (other, columns) = (_matrix_shape(call, index) for index in (0, 1))
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
     if x.dtype != FLOAT32:
@@ -61,7 +61,7 @@ def _is_transposed(call: OpCall, index: int) -> bool:
     return bool(call.int_attr(_FLAGS[index]))
 
 
-def _matrix(call: OpCall, index: int) -> tuple[int, int]:
+def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
     """Return the rows and columns of an input after transposition."""
     rows, columns = call.input(index).shape[-2:]
     return (columns, rows) if _is_transposed(call, index) else (rows, columns)
@@ -98,7 +98,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     batches = call.output.shape[:-2]
-    rows, depth = _matrix(call, 0)
+    rows, depth = _matrix_shape(call, 0)
     columns, wide = call.output.shape[-1], _wide(call)
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             if wide == FLOAT32
             else requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
         )
-        x, y, z = (_batched(call, b, stack, loops, index) for index in (0, 1, 2))
+        x, y, z = (_index_by_batch(call, b, stack, loops, index) for index in (0, 1, 2))
         at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
         i = stack.enter_context(b.for_("row", rows))
@@ -129,7 +129,7 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
     return (a * c).cast(wide)
 
 
-def _batched(
+def _index_by_batch(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
     """Index the matrices by the batch loops: inputs by some, the output (2) by all."""

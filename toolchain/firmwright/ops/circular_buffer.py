@@ -56,7 +56,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
     y = context.outputs[0]
-    cycles = _cycles(context, y.shape)
+    cycles = _runs_per_execution(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
     state = (ImplicitState("before", y, zero, next_output=0),)
     return ImportedCall(
@@ -64,8 +64,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     )
 
 
-def _cycles(context: ImportContext, shape: tuple[int, ...]) -> int:
-    """Return the number of runs between two executions of the subsequent operators."""
+def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
     cycles = context.node.options.get("cycles_max", 0)
     if isinstance(cycles, int) and cycles > 0:
         return cycles

@@ -60,7 +60,6 @@ def subviews(call: OpCall) -> Subviews | None:
 
 
 def _without_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Return the rank and every size except that of `axis`."""
     return (len(shape), *shape[:axis], -1, *shape[axis + 1 :])
 
 

@@ -76,8 +76,7 @@ def _term(call: OpCall) -> SumTerm:
     return SumTerm(tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5))
 
 
-def _start(call: OpCall) -> int:
-    """Return the initial value of quantized sums."""
+def _initial_sum(call: OpCall) -> int:
     return int(_term(call).apply(np.array(0)))
 
 
@@ -93,7 +92,6 @@ def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Add 32-bit values with wrap-around."""
     if a.expr.dtype != INT32:
         return a + b
     return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
@@ -106,7 +104,6 @@ def _multiply_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _to_output(call: OpCall, total: Array) -> Array:
-    """Convert `total`, in a wide type, to the output."""
     if call.input(0).dtype == FLOAT32:
         return total.astype(np.float32)
     wrapped = total.astype(np.int32)
@@ -140,7 +137,7 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
     total = (np.cumsum if is_sum else np.cumprod)(x, axis=axis, dtype=x.dtype)
     total = np.flip(total, axis) if reverse else total
     if quantized:
-        total = _to_output(call, total + _start(call))
+        total = _to_output(call, total + _initial_sum(call))
     return (np.ascontiguousarray(total),)
 
 
@@ -156,7 +153,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
         b.for_("inner", after) as inner,
     ):
         acc = b.reg("acc", wide)
-        start = _start(call) if quantized else 0 if is_sum else 1
+        start = _initial_sum(call) if quantized else 0 if is_sum else 1
         b.store(acc, [0], ArithExpr(immediate(start, wide)))
         with b.for_("k", count) as k:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
@@ -186,7 +183,7 @@ def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     kind = call.input(0).dtype
     if kind == INT8:
         terms = [_term(call).apply(x) for x in arrays]
-        return (_to_output(call, np.asarray(sum(terms) + _start(call))),)
+        return (_to_output(call, np.asarray(sum(terms) + _initial_sum(call))),)
     wide = np.float64 if kind == FLOAT32 else np.int64
     return (_to_output(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
 
@@ -196,8 +193,8 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
     with loop_over_elements(call, b) as (values, store):
         terms = [_lower_term(call, x) for x in values] if quantized else list(values)
         total, *others = terms
-        if quantized and _start(call):
-            others.append(ArithExpr(immediate(_start(call), INT32)))
+        if quantized and _initial_sum(call):
+            others.append(ArithExpr(immediate(_initial_sum(call), INT32)))
         for term in others:
             total = _add_wrapping(total, term)
         store(_lower_output(call, total) if quantized else total)

@@ -91,7 +91,6 @@ def _arithmetic_op(
     quantized: _QuantizedImplementation,
     numerics: Mapping[str, NumericsSpec],
 ) -> OpDef:
-    """Return the operator that applies `compute` to floats and to wrapping int32 values."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         types = elementwise.infer_binary(call)

@@ -92,7 +92,6 @@ def binary_op(
 
 
 def _offsets(call: OpCall, *arrays: Array) -> list[Array]:
-    """Return the values without their zero points."""
     return [
         array.astype(np.int64) - tensor_quant(call.input(index)).zero_point
         for index, array in enumerate(arrays)
@@ -232,7 +231,6 @@ def _squared(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Return the low 32 bits of the squared difference."""
     difference = a.cast(UINT32) - b.cast(UINT32)
     return (difference * difference).cast(INT32)
 

@@ -276,7 +276,6 @@ _NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _truncating_quotient(a: Array, b: Array) -> Array:
-    """Return the integer quotient, truncated toward zero."""
     quotient = a // b
     inexact = quotient * b != a
     truncated = np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient)

@@ -27,7 +27,7 @@ _ROOT_HALF = round(0.5**0.5 * 2**31)
 _X = Operand("x", "in", INT32)
 
 
-def _normal(x: Any) -> tuple[Any, Any]:
+def _normalize(x: Any) -> tuple[Any, Any]:
     """Return x normalized to [2^27, 2^29) and the right shift of the result, for x >= 2."""
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29
@@ -39,7 +39,7 @@ def _normal(x: Any) -> tuple[Any, Any]:
 
 def _multiplier(x: Any) -> Any:
     high_mul = saturating_rounding_doubling_high_mul
-    value, right = _normal(x)
+    value, right = _normalize(x)
     half = rounding_divide_by_pot(value >> 1, 1)
     y = np.full(np.shape(value), _ONE, np.int64)
     for _ in range(_STEPS):
@@ -54,7 +54,7 @@ def _saturated(x: Any) -> Any:
 
 
 def _shift(x: Any) -> Any:
-    _, right = _normal(x)
+    _, right = _normalize(x)
     return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
 
 

@@ -21,16 +21,15 @@ from firmwright.ops.fixed_point_exp import FACTORS
 _ONE = INT16.max
 
 
-def _narrow(value: int) -> int:
-    """Reduce a 32-bit constant to 16 bits."""
+def _to_16_bits(value: int) -> int:
     return int(rounding_divide_by_pot(value, 16))
 
 
-_EXP_EIGHTH, _THIRD = _narrow(1895147668), _narrow(715827883)
-_TWELVE_17THS, _EIGHT_17THS = _narrow(1515870810), _narrow(-1010580540)
+_EXP_EIGHTH, _THIRD = _to_16_bits(1895147668), _to_16_bits(715827883)
+_TWELVE_17THS, _EIGHT_17THS = _to_16_bits(1515870810), _to_16_bits(-1010580540)
 _MOST_FACTORS = 5
 """Factors extend to e^-16; below -32 the exponential is 0."""
-_STEPS = tuple((exponent, _narrow(factor)) for exponent, factor in FACTORS)
+_STEPS = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
 
 
 def _high_mul(a: Array, b: Any) -> Array:

@@ -33,15 +33,15 @@ def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Correct C's quotient, which truncates toward zero, to round down."""
     kind = call.output.dtype
     x, y = a.cast(INT32), _divisor(b.cast(INT32))
-    return (x / y - _is_below(x, y).cast(INT32)).cast(kind)
+    return (x / y - _needs_decrement(x, y).cast(INT32)).cast(kind)
 
 
 def _lower_floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     x, y = a.cast(INT32), _divisor(b.cast(INT32))
-    return (x % y + select(_is_below(x, y), y, 0)).cast(call.output.dtype)
+    return (x % y + select(_needs_decrement(x, y), y, 0)).cast(call.output.dtype)
 
 
-def _is_below(x: ArithExpr, y: ArithExpr) -> ArithExpr:
+def _needs_decrement(x: ArithExpr, y: ArithExpr) -> ArithExpr:
     """Whether the truncated quotient is greater than the one rounded down."""
     left = x % y
     opposite = binary_expr("ne", left < 0, y < 0)

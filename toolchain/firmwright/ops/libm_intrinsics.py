@@ -19,8 +19,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 _COST = 40
 
 
-def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Evaluate in double, round once and suppress warnings outside the domain."""
+def _evaluate_in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -72,7 +71,7 @@ def _intrinsic(
         name=name,
         operands=tuple(Operand(operand, "in", FLOAT32) for operand in names),
         result=FLOAT32,
-        meaning=_quiet(meaning),
+        meaning=_evaluate_in_double(meaning),
         portable=f"return {text};",
         doc=doc,
         instructions=_COST,
