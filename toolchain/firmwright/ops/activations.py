@@ -99,7 +99,7 @@ def _alpha(call: OpCall) -> float:
     return float(call.attrs["alpha"])  # type: ignore[arg-type]  # a number by import
 
 
-def _positive_and_negative_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
+def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (multiplier, shift) for inputs >= 0 and for inputs < 0."""
     x, y = (
         np.float32(tensor_quant(call.input(0)).scale),
@@ -116,7 +116,7 @@ def _leaky_quantized(call: OpCall, x: Array) -> Array:
         multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
         for part, factor in zip(
             (np.maximum(offset, 0), np.minimum(offset, 0)),
-            _positive_and_negative_factors(call),
+            _requantize_factors(call),
             strict=True,
         )
     )
@@ -135,7 +135,7 @@ def _check_leaky_int16(call: OpCall) -> None:
 
 
 def _lower_leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
-    above, below = _positive_and_negative_factors(call)
+    above, below = _requantize_factors(call)
     value, positive = x.cast(INT32), x.cast(INT32) >= 0
     multiplier, shift = (
         select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
