@@ -24,6 +24,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType
 from firmwright.ir.graph.opdef import NumericsProfile, OpCall, RowWindow
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
+from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.schedule import LoweringCandidate
@@ -31,7 +32,7 @@ from firmwright.ir.tir.traversal import Node
 from firmwright.ir.tir.verify import verify_module
 from firmwright.lower.lowering import Lowering, make_row_call
 from firmwright.ops.registry import import_table, op_table
-from firmwright.passes.tir import BEFORE_PLANNING, CLEAN_UP
+from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
@@ -273,11 +274,11 @@ def _planned(kernels: Sequence[Kernel]) -> IRModule:
         io=io,
         attrs={"entry": "run"},
     )
-    for step in BEFORE_PLANNING:
-        module = step(module)
+    for name in PASS_NAMES[PASS_NAMES.index("unroll") : PASS_NAMES.index("usmp")]:
+        if name in BY_NAME:
+            module = BY_NAME[name](module)
     module = plan_memory(module, "greedy_by_size")
-    for step in CLEAN_UP:
-        module = step(module)
+    module = BY_NAME["tir-dce"](module)
     verify_module(module, op_table(), INTRINSICS)
     return module
 
