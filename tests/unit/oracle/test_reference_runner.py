@@ -75,14 +75,14 @@ def test_the_profiles_differ_on_the_anomaly_model_only(
 
 @pytest.mark.parametrize("numerics", PROFILES)
 def test_an_invalid_model_gives_a_clear_error(numerics: Numerics) -> None:
-    with pytest.raises(ToolFailedError, match=r"refuses this model|broke down on this model"):
+    with pytest.raises(ToolFailedError, match=r"refuses this model|crashed on this model"):
         run_reference(b"TFL3 but no more" * 8, list(make_samples([DIGIT], 1)), numerics)
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
 def test_a_truncated_model_gives_a_clear_error(numerics: Numerics, digits_path: Path) -> None:
     whole = digits_path.read_bytes()
-    with pytest.raises(ToolFailedError, match=r"refuses this model|broke down on this model"):
+    with pytest.raises(ToolFailedError, match=r"refuses this model|crashed on this model"):
         run_reference(whole[: len(whole) // 3], list(make_samples([DIGIT], 1)), numerics)
 
 

@@ -150,7 +150,7 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     if done.returncode == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
-        f"{oracle} broke down on this model ({_how_it_ended(done.returncode)}).",
+        f"{oracle} crashed on this model ({_how_it_ended(done.returncode)}).",
         command=command,
         exit_status=done.returncode,
         output=output,
