@@ -116,13 +116,13 @@ class QuantizedBatch:
 class QuantizePasses:
     """The passes over a batch; each takes the builder and the batch index.
 
-    `reach` stores the largest magnitude, `ends` the minimum and maximum including 0 (or -0),
-    `values` stores round(value * inverse), plus `moved_by` if present.
+    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in registers,
+    `quantize_values` stores round(value * inverse), plus an offset if present.
     """
 
-    reach: Callable[[Kernel, ArithExpr, int, tir.Buffer], None]
-    ends: Callable[[Kernel, ArithExpr, int, tir.Buffer, tir.Buffer], None]
-    values: Callable[[Kernel, ArithExpr, tir.Buffer, ArithExpr, ArithExpr | None], None]
+    find_max_magnitude: Callable[[Kernel, ArithExpr, int, tir.Buffer], None]
+    find_min_max: Callable[[Kernel, ArithExpr, int, tir.Buffer, tir.Buffer], None]
+    quantize_values: Callable[[Kernel, ArithExpr, tir.Buffer, ArithExpr, ArithExpr | None], None]
 
 
 def quantize_batch(
@@ -130,18 +130,18 @@ def quantize_batch(
 ) -> QuantizedBatch:
     """Emit the quantization of input batch `n` to int8 in `target`."""
     scales, size = quantization_of(call.input(1)).scales, target.elements
-    by = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
+    passes = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
     low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
     scale = b.reg("scale", FLOAT32)
     if len(scales) > 1:
         offset = b.reg("offset", INT32)
-        by.ends(b, n, size, low, high)
+        passes.find_min_max(b, n, size, low, high)
         inverse = _asymmetric_scale(b, (low, high), scale, offset)
-        by.values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
+        passes.quantize_values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
         return QuantizedBatch(scale, offset)
-    by.reach(b, n, size, high)
+    passes.find_max_magnitude(b, n, size, high)
     with _symmetric_scale(b, high, scale) as inverse:
-        by.values(b, n, target, inverse, None)
+        passes.quantize_values(b, n, target, inverse, None)
     b.store(scale, [0], b.load(scale, [0]) * scales[0])
     return QuantizedBatch(scale, None)
 
