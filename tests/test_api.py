@@ -12,18 +12,18 @@ import firmwright as fw
 TOOLCHAIN = Path(fw.__file__).parents[1]
 
 
-def test_the_public_names_are_few_and_all_there():
+def test_public_names_are_few_and_importable():
     assert len(fw.__all__) <= 10
     assert all(getattr(fw, name) is not None for name in fw.__all__)
     assert set(fw.__all__) <= set(dir(fw))
 
 
-def test_no_public_name_is_that_of_a_part_which_would_hide_it_once_imported():
+def test_public_names_do_not_shadow_modules():
     parts = {entry.stem for entry in Path(fw.__file__).parent.iterdir()}
     assert not parts & set(fw.__all__)
 
 
-def test_importing_the_package_imports_none_of_its_parts():
+def test_import_of_the_package_is_lazy():
     code = "import sys, firmwright; print([m for m in sys.modules if m in ('numpy', 'jinja2')])"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -75,6 +75,6 @@ def test_verify_and_build_are_usable_alone(digits_path: Path):
     assert fw.verify(compiled, samples=3).exact
 
 
-def test_what_goes_wrong_is_one_family_of_errors(tmp_path: Path):
+def test_all_errors_have_one_base_class(tmp_path: Path):
     with pytest.raises(fw.FirmwrightError):
         fw.load(tmp_path / "absent.tflite")

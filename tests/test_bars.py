@@ -77,7 +77,7 @@ def _write_budget(costs: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("model", "mode"), LIMITS)
-def test_an_int8_model_stays_below_the_bars_and_within_its_budget(
+def test_int8_models_are_within_their_budgets(
     model: str,
     mode: str,
     model_path: Callable[[str], Path],

@@ -90,7 +90,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_is_valid(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", prose(page))
     missing = [
         target
@@ -175,7 +175,7 @@ def test_quoted_bytes_are_those_of_the_file(fence: Fence) -> None:
 @pytest.mark.parametrize(
     "fence", [*fences("python", 1), *fences("c", 1)], ids=lambda fence: fence.text[:30]
 )
-def test_quoted_code_stands_in_its_file(fence: Fence) -> None:
+def test_quoted_code_is_in_its_file(fence: Fence) -> None:
     (file,) = fence.arguments
     assert fence.text in (ROOT / file).read_text(encoding="utf-8")
 
@@ -243,7 +243,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 # ---- lists and figures --------------------------------------------------------------------------
 
 
-def test_the_page_of_operators_is_made_from_the_operator_files(
+def test_operator_page_is_current(
     request: pytest.FixtureRequest,
 ) -> None:
     page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), SCHEDULES)
@@ -259,7 +259,7 @@ def test_the_readme_lists_every_board() -> None:
 
 
 @pytest.mark.qemu
-def test_the_session_in_the_readme_is_what_demo_prints(deep: bool) -> None:
+def test_readme_session_equals_the_output_of_demo(deep: bool) -> None:
     """Word for word; the figures too with --deep, for other compilers give other figures."""
     with contextlib.redirect_stdout(io.StringIO()) as spoken:
         assert main(["demo"]) == 0
@@ -289,7 +289,7 @@ def _figure(cell: str) -> int:
     return int(cell.replace(",", ""))
 
 
-def test_our_figures_in_the_readme_are_those_of_the_budgets() -> None:
+def test_readme_figures_equal_the_budgets() -> None:
     """Which tests/test_bars.py measures."""
     with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
         budgets = {row["model"]: row for row in csv.DictReader(file) if row["mode"] == "balanced"}
@@ -302,7 +302,7 @@ def test_our_figures_in_the_readme_are_those_of_the_budgets() -> None:
         }
 
 
-def test_the_rivals_figures_in_the_readme_are_those_of_the_table_of_peers() -> None:
+def test_readme_peer_figures_equal_the_table() -> None:
     with (ROOT / "benchmarks/peers.csv").open(encoding="utf-8") as file:
         peers = {
             (row["core"], row["model"], row["metric"]): int(float(row["value"]))
@@ -342,7 +342,7 @@ def test_the_instructions_in_the_readme_are_measured(
 @pytest.mark.parametrize(
     ("picture", "name"), [("kws", "kws_ref_model"), ("ic", "pretrainedResnet_quant")]
 )
-def test_the_pictures_show_the_plans_of_today(
+def test_pictures_show_the_current_plans(
     picture: str, name: str, model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """On failure: docs/memory_map.py draws it again."""

@@ -141,7 +141,7 @@ ALL = [block for blocks in WITH_BLOCKS.values() for block in blocks]
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_does_not_have_run_it_says_why(page: Path) -> None:
+def test_blocks_that_are_not_run_have_a_reason(page: Path) -> None:
     for block in WITH_BLOCKS[page]:
         assert not block.mark or block.is_deep or block.reason, f"unknown mark {block.mark!r}"
         assert block.reason in REASONS or not block.reason or block.reason.startswith("run by ")
@@ -156,14 +156,14 @@ def test_every_reason_is_still_needed() -> None:
     assert set(REASONS) == {b.reason for b in ALL if b.reason and "run by" not in b.reason}
 
 
-def test_no_mark_stands_before_anything_but_a_block() -> None:
+def test_marks_precede_blocks_only() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         marks = re.findall(r"^<!-- (?:(?:not )?run|session): .* -->$", text, re.MULTILINE)
         assert len(marks) == sum(1 for mark, _, _ in BLOCK.findall(text) if mark), page
 
 
-def test_no_command_hides_in_an_indented_block() -> None:
+def test_indented_blocks_have_no_commands() -> None:
     hidden = [
         f"{page.relative_to(ROOT)}: {line}"
         for page in PAGES
@@ -178,7 +178,7 @@ def test_no_command_hides_in_an_indented_block() -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_tells_to_run_works(
+def test_documented_commands_work(
     page: Path, deep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = prepared(page, deep, tmp_path)

@@ -67,7 +67,7 @@ def spelled(action: argparse.Action) -> str:
     return " ".join(filter(None, ("/".join(action.option_strings), f"{taken}{count}")))
 
 
-def test_the_verbs_and_their_own_arguments_are_those_announced(announced: Check) -> None:
+def test_verbs_and_their_arguments(announced: Check) -> None:
     shared = options_by_verb()
     lines = []
     for name, verb in verbs().items():
@@ -76,7 +76,7 @@ def test_the_verbs_and_their_own_arguments_are_those_announced(announced: Check)
     announced(iter(lines))
 
 
-def test_the_options_that_verbs_share_are_those_announced(announced: Check) -> None:
+def test_shared_options(announced: Check) -> None:
     shared = {text: names for text, names in options_by_verb().items() if len(names) > 1}
     announced(f"{text}: {', '.join(names)}" for text, names in sorted(shared.items()))
 
@@ -110,9 +110,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.host_c
-def test_the_json_keys_of_verbs_are_those_announced(
-    announced: Check, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_json_keys(announced: Check, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     digits, out = str(DIGITS), str(tmp_path / "out")
     runs: dict[str, tuple[str, ...]] = {
         "compile": (digits, "--board", "host", "-o", out),
@@ -170,12 +168,12 @@ def described(name: str, value: Any) -> Iterator[str]:
         yield name
 
 
-def test_the_python_interface_is_the_one_announced(announced: Check) -> None:
+def test_python_interface(announced: Check) -> None:
     named = {name: getattr(fw, name) for name in fw.__all__} | {"ModelSession": ModelSession}
     announced(line for name, value in named.items() for line in described(name, value))
 
 
-def test_what_vendors_implement_is_what_was_announced(announced: Check) -> None:
+def test_vendor_interfaces(announced: Check) -> None:
     kinds = (Backend, PatternEntry, ProjectApi, Transport)
     announced(line for kind in kinds for line in described(kind.__name__, kind))
 
@@ -198,13 +196,13 @@ def declarations(text: str) -> Iterator[str]:
             yield part.strip()
 
 
-def test_the_runtimes_c_interface_is_the_one_announced(announced: Check) -> None:
+def test_runtime_c_interface(announced: Check) -> None:
     files = ("fwr.h", "port/fwr_port.h")
     texts = {file: (ROOT / "runtime_c" / file).read_text(encoding="utf-8") for file in files}
     announced(f"{file}: {line}" for file, text in texts.items() for line in declarations(text))
 
 
-def test_the_generated_header_is_the_one_announced(announced: Check) -> None:
+def test_generated_header(announced: Check) -> None:
     plain = fw.compile(fw.load(DIGITS), board="mps2-an386", c_api="tvm", emit_step_api=True)
     headers = ("model/digits.h", "tvm/tvmgen_digits.h")
     lines = (f"{h}: {line}" for h in headers for line in declarations(str(plain.tree.files[h])))
@@ -214,9 +212,7 @@ def test_the_generated_header_is_the_one_announced(announced: Check) -> None:
 # ---- boards and versions -------------------------------------------------------------------------
 
 
-def test_the_keys_of_a_board_are_those_announced(
-    announced: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_board_keys(announced: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     known: set[str] = set()
     expect = TomlTable.expect_keys
 
@@ -231,7 +227,7 @@ def test_the_keys_of_a_board_are_those_announced(
     announced(iter(sorted(known)))
 
 
-def test_docs_say_the_version_of_every_surface() -> None:
+def test_docs_state_the_version_of_every_surface() -> None:
     text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| .*? \| `(\w+)` \| (\d+) \|", text, re.MULTILINE))
     named = {name: str(v) for name, v in vars(version).items() if isinstance(v, int)}
@@ -247,7 +243,7 @@ def test_the_changelog_has_a_section_for_this_version() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def test_a_change_is_refused_with_what_it_takes(
+def test_change_of_a_surface_is_refused_with_instructions(
     announced: Check, request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--update-golden"):

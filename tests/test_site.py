@@ -67,7 +67,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert not styles
 
 
-def test_the_references_name_all_that_there_is(site: Path) -> None:
+def test_references_are_complete(site: Path) -> None:
     def page(name: str) -> str:
         return (site / "pages/reference" / name).read_text(encoding="utf-8")
 
@@ -83,7 +83,7 @@ def test_the_references_name_all_that_there_is(site: Path) -> None:
     assert drivers <= set(re.findall(r"`(\w+)`", page("board-keys.md")))
 
 
-def test_every_figure_of_the_benchmarks_is_in_their_page_and_in_a_drawing(site: Path) -> None:
+def test_every_benchmark_figure_is_on_its_page_and_in_a_drawing(site: Path) -> None:
     page = (site / "pages/benchmarks.md").read_text(encoding="utf-8")
     drawn = {
         name: "".join(
@@ -115,7 +115,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_link_that_leads_nowhere_ends_the_build(sphinx: None, tmp_path: Path) -> None:
+def test_broken_link_ends_the_build(sphinx: None, tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.md").write_text("# A\n\n[x](absent.md) [y](#no-such-heading)\n")

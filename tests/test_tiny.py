@@ -32,7 +32,7 @@ func @shifted(in x: i8[2,4], in c: i8[4], out y: i8[2,4]) {
 
 
 @pytest.mark.host_c
-def test_a_text_becomes_c_and_gives_the_numbers():
+def test_text_model_compiles_and_computes():
     model = Model(parse_module(TEXT, "tiny.fwir"))
     compiled = compile_for(model)
     x = np.array([[0, 20, 30, -40], [100, -100, 24, 33]], np.int8)

@@ -170,7 +170,7 @@ def test_the_other_profile_is_bit_exact_on_the_m4_where_the_two_differ(
 
 @host_c
 @pytest.mark.parametrize("planner", ["greedy_by_size", "greedy_by_conflicts", "hill_climb"])
-def test_every_planner_gives_firmware_that_is_bit_exact(planner: str, digits_path: Path):
+def test_every_planner_is_bit_exact(planner: str, digits_path: Path):
     assert_exact(verified(digits_path, "host", planner=planner), "host", SAMPLES)
 
 
@@ -184,9 +184,7 @@ def test_every_planner_gives_firmware_that_is_bit_exact(planner: str, digits_pat
         {"optimize": "ram"},
     ],
 )
-def test_every_option_gives_firmware_that_is_bit_exact(
-    options: dict[str, object], digits_path: Path
-):
+def test_every_option_is_bit_exact(options: dict[str, object], digits_path: Path):
     assert_exact(verified(digits_path, "host", **options), "host", SAMPLES)
 
 
@@ -205,7 +203,7 @@ def test_the_whole_grid_is_bit_exact(
 @models
 @pytest.mark.deep
 @pytest.mark.parametrize("model", ["pretrainedResnet_quant.tflite", "vww_96_int8.tflite"])
-def test_a_model_too_large_for_the_smallest_board_says_by_how_much(
+def test_model_too_large_for_the_smallest_board_is_reported(
     model: str, model_path: Callable[[str], Path]
 ):
     with pytest.raises(DoesNotFitError) as raised:

@@ -80,7 +80,7 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
         *(pytest.param(seed, False, False, marks=pytest.mark.deep) for seed in range(3)),
     ],
 )
-def test_a_percent_of_flipped_bytes_never_changes_a_result(
+def test_flipped_bytes_on_the_link_never_change_results(
     seed: int, linked: bool, by_rows: bool, compiled: Compile
 ) -> None:
     """A row that is fed is fed once, however often its bytes are sent."""

@@ -115,7 +115,7 @@ def share_loaded(done: Compilation, image: Image) -> float:
 @pytest.mark.models
 @pytest.mark.parametrize("numerics", ["litert", pytest.param("tflm", marks=pytest.mark.deep)])
 @pytest.mark.parametrize("scope", ["port", pytest.param("async", marks=pytest.mark.deep)])
-def test_vww_runs_in_forty_kib_of_ram_with_its_weights_read_by_a_function(
+def test_vww_runs_in_40_kib_with_weights_read_by_a_function(
     scope: str, numerics: str, compiled: Compile, small_board: tuple[Path, ...]
 ) -> None:
     done = compiled(
@@ -151,7 +151,7 @@ def test_vww_runs_with_its_weights_in_other_addressable_memory(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("scope", deep_but("port"))
-def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Compile) -> None:
+def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram(scope))
     image = build_image(done)
     assert verify(done, samples=3).mismatches == 0
@@ -164,7 +164,7 @@ def test_digits_is_bit_exact_wherever_its_constants_lie(scope: str, compiled: Co
 
 
 @pytest.mark.qemu
-def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> None:
+def test_streamed_model_reads_its_constants(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"), stream_input_rows=True)
     assert verify(done, samples=3).mismatches == 0
     with pytest.raises(UsageError, match="on their way while the caller brings the next row"):
@@ -173,7 +173,7 @@ def test_a_model_that_takes_rows_reads_its_constants_too(compiled: Compile) -> N
 
 @pytest.mark.deep
 @pytest.mark.qemu
-def test_a_profile_image_reads_its_constants_too(compiled: Compile) -> None:
+def test_profile_image_reads_its_constants(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"))
     with open_session(done, variant="profile") as session:
         (sample,) = generate_samples(done.module.io.inputs, 1).samples
@@ -191,7 +191,7 @@ def test_the_host_reads_constants_from_a_file(scope: str, compiled: Compile) -> 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("scope", SEPARATE)
-def test_a_library_gets_its_constants_as_late_as_a_driver_may_bring_them(
+def test_library_tolerates_late_asynchronous_reads(
     scope: str, compiled: Compile, quickly: Callable[..., object]
 ) -> None:
     done = compiled("digits", board="host", const_pools=psram(scope))
@@ -199,7 +199,7 @@ def test_a_library_gets_its_constants_as_late_as_a_driver_may_bring_them(
 
 
 @pytest.mark.host_c
-def test_a_run_whose_constants_cannot_be_read_fails(compiled: Compile, tmp_path: Path) -> None:
+def test_run_fails_if_constants_cannot_be_read(compiled: Compile, tmp_path: Path) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
     image = build_image(done, directory=tmp_path)
     (block,) = constant_memory_files(done, image)
@@ -212,7 +212,7 @@ def test_a_run_whose_constants_cannot_be_read_fails(compiled: Compile, tmp_path:
 @pytest.mark.host_c
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("scope", SEPARATE)
-def test_no_compiler_warns_of_constants_elsewhere(
+def test_external_constants_cause_no_compiler_warnings(
     compiler: str, scope: str, compiled: Compile, tmp_path: Path
 ) -> None:
     if shutil.which(compiler) is None:
@@ -226,7 +226,7 @@ def test_no_compiler_warns_of_constants_elsewhere(
 @pytest.mark.host_c
 @pytest.mark.deep
 @pytest.mark.parametrize("scope", SEPARATE)
-def test_a_run_with_constants_elsewhere_is_clean_under_the_sanitizers(
+def test_external_constants_are_clean_under_sanitizers(
     scope: str, compiled: Compile, tmp_path: Path
 ) -> None:
     done = compiled(
@@ -250,7 +250,7 @@ def test_a_run_with_constants_elsewhere_is_clean_under_the_sanitizers(
             np.testing.assert_array_equal(ours["digit"], theirs["digit"])
 
 
-def test_a_pool_that_the_board_does_not_have_is_refused(compiled: Compile) -> None:
+def test_unknown_pool_of_the_board_is_refused(compiled: Compile) -> None:
     with pytest.raises(UsageError) as caught:
         compiled("digits", board=M4, const_pools=(PoolInfo("flash2", access="ro"),))
     assert str(caught.value) == (
@@ -258,17 +258,17 @@ def test_a_pool_that_the_board_does_not_have_is_refused(compiled: Compile) -> No
     )
 
 
-def test_the_memory_of_the_program_is_not_read_by_a_function(compiled: Compile) -> None:
+def test_program_memory_cannot_be_read_by_a_function(compiled: Compile) -> None:
     with pytest.raises(UsageError, match=r"code is the memory .* has its program in"):
         compiled("digits", board=M4, const_pools=(PoolInfo("code", access="ro", scope="port"),))
 
 
-def test_reads_by_a_function_are_not_watched(compiled: Compile) -> None:
+def test_function_reads_cannot_be_access_checked(compiled: Compile) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
-    with pytest.raises(UsageError, match="memory that is filled by a function cannot be watched"):
+    with pytest.raises(UsageError, match="memory that is filled by a function cannot be checked"):
         open_checked_session(done)
 
 
-def test_constants_that_are_not_linked_lie_in_no_pool(compiled: Compile) -> None:
+def test_unlinked_constants_are_in_no_pool(compiled: Compile) -> None:
     with pytest.raises(UsageError, match="leaves no constant for --const-pool"):
         compiled("digits", board=M4, const_pools=psram("port"), link_params=False)

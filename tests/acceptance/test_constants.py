@@ -52,7 +52,7 @@ def test_kws_computes_the_same_with_constants_sent_over_the_link(
 
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
-def test_an_image_without_linked_constants_holds_none(board: str, compiled: Compile) -> None:
+def test_image_without_linked_constants_has_none(board: str, compiled: Compile) -> None:
     linked = compiled("kws", board=board)
     sent = compiled("kws", board=board, link_params=False)
     with_constants, without = build_image(linked), build_image(sent)

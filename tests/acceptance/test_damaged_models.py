@@ -30,7 +30,7 @@ Opener = Callable[[Compilation], ModelSession]
 @pytest.mark.parametrize(
     "name", ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])]
 )
-def test_a_damaged_model_ends_in_an_error_or_verified(
+def test_damaged_model_ends_in_an_error_or_is_verified(
     name: str, model_file: Callable[[str], Path], quickly: Opener, deep: bool
 ) -> None:
     data = model_file(name).read_bytes()

@@ -71,7 +71,7 @@ def test_words_in_audio_from_a_uart(tmp_path: Path):
 
 @pytest.mark.deep
 @pytest.mark.qemu
-def test_an_led_blinks_on_words_as_the_tutorial_says(tmp_path: Path):
+def test_tutorial_led_blinks_on_words(tmp_path: Path):
     tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     told = re.findall(r"^(led_change_intensity .*)$", tutorial, re.MULTILINE)
     words = ["compile", str(KEYWORD), "--board", BOARD, "--numerics", "tflm"]
@@ -99,7 +99,7 @@ def _leds(trace: Path) -> list[str]:
 
 
 @pytest.mark.qemu
-def test_two_models_in_one_memory_are_asked_in_turn(tmp_path: Path):
+def test_two_models_share_memory_in_turn(tmp_path: Path):
     transport = firmware("05_two_models", tmp_path, DIGITS, KEYWORD)
     audio, images, known = speech(), held_out_images(), labels()
     said = []
@@ -125,7 +125,7 @@ def host_program(example: str, out: Path, *flags: str) -> Path:
 
 
 @pytest.mark.host_c
-def test_a_main_loop_asks_the_model_and_feeds_its_watchdog(tmp_path: Path):
+def test_main_loop_runs_the_model_and_kicks_the_watchdog(tmp_path: Path):
     include = f"-I{EXAMPLES / '06_main_loop'}"
     hooks = ("-DDIGITS_PROBE=APP_PROBE", '-DDIGITS_PROBE_HEADER="hooks.h"')
     program = host_program("06_main_loop", tmp_path, include, *hooks)
@@ -151,7 +151,7 @@ def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
 
 
 @pytest.mark.qemu
-def test_two_tasks_on_one_core_take_turns_behind_each_operator(tmp_path: Path):
+def test_two_tasks_alternate_after_each_operator(tmp_path: Path):
     transport = firmware("07_tasks", tmp_path, DIGITS, "--emit-step-api", source="cooperative.c")
     try:
         transport.write(held_out_images()[:20].tobytes())
@@ -162,7 +162,7 @@ def test_two_tasks_on_one_core_take_turns_behind_each_operator(tmp_path: Path):
 
 
 @pytest.mark.host_c
-def test_a_network_written_by_hand_is_verified() -> None:
+def test_handwritten_network_is_verified() -> None:
     script = EXAMPLES / "08_by_hand" / "network.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
     done = subprocess.run(

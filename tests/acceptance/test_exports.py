@@ -129,7 +129,7 @@ SAMPLES = {"zephyr": "samples/digits/src/main.c", "esp-idf": "examples/run/main/
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("form", PLAYED)
-def test_a_module_of_another_system_builds_where_its_commands_are_played(
+def test_exported_module_builds_with_simulated_commands(
     form: str, digits: Compilation, tmp_path: Path
 ):
     export_model(digits, form, tmp_path / "digits")
@@ -152,7 +152,7 @@ def test_a_module_of_another_system_builds_where_its_commands_are_played(
     assert all((tmp_path / "digits" / path).is_file() for path in layout[form])
 
 
-def test_platformio_names_what_is_there(digits: Compilation, tmp_path: Path):
+def test_platformio_manifest_lists_existing_files(digits: Compilation, tmp_path: Path):
     export_model(digits, "platformio", tmp_path)
     facts = json.loads((tmp_path / "library.json").read_text(encoding="utf-8"))
     assert {"name", "version", "description", "frameworks", "platforms"} <= set(facts)
@@ -201,9 +201,7 @@ def test_the_library_format_has_its_layout_and_is_the_same_twice(
 
 
 @pytest.mark.qemu
-def test_a_package_runs_its_tests_on_a_board_and_sees_a_wrong_answer(
-    digits: Compilation, tmp_path: Path
-):
+def test_package_tests_run_on_a_board_and_detect_wrong_outputs(digits: Compilation, tmp_path: Path):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     file = tmp_path / "tests" / "known_answers.npz"
     answers = dict(np.load(file))

@@ -31,7 +31,7 @@ HOUSES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("house", HOUSES)
-def test_each_house_gets_its_c_pedantically_and_bit_for_bit(
+def test_each_code_style_is_pedantic_and_bit_exact(
     house: str,
     compiled: Compile,
     quickly: Callable[[Compilation], ModelSession],
@@ -68,7 +68,7 @@ def compile_strictly(
 
 
 @pytest.mark.host_c
-def test_functions_and_constants_lie_in_the_sections_asked_for(
+def test_functions_and_constants_are_in_the_given_sections(
     compiled: Compile, tmp_path: Path
 ) -> None:
     done = compiled("digits", board="host", target=M4, sections=SECTIONS)
@@ -105,7 +105,7 @@ def test_with_constants_in_headers_two_models_share_no_file(compiled: Compile) -
 
 
 @pytest.mark.parametrize("spdx", ["", "LicenseRef-Our-Company"])
-def test_every_file_says_whose_it_is(spdx: str, compiled: Compile) -> None:
+def test_every_file_states_its_license(spdx: str, compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an386", license=spdx)
     heads = {
         path: re.findall(r"SPDX-License-Identifier: ([^*\n]+?)(?: \*/)?$", head(content), re.M)
@@ -133,12 +133,14 @@ def head(content: str | bytes) -> str:
         ({"license": "MIT */ int x;"}, "invalid --license"),
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any], said: str, compiled: Compile) -> None:
+def test_contradictory_options_are_refused(
+    options: dict[str, Any], said: str, compiled: Compile
+) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         compile_model(compiled("digits").imported, Options(**options))
 
 
-def test_the_command_line_takes_all_of_them(digits_path: Path, tmp_path: Path) -> None:
+def test_all_style_options_are_accepted(digits_path: Path, tmp_path: Path) -> None:
     words = ["--c-standard", "c17", "--section", f"code={CODE}", "--section", f"const={CONST}"]
     words += ["--header-only-constants", "--license", "MIT", "--prefix", "ten"]
     out = tmp_path / "out"

@@ -41,7 +41,7 @@ Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.host_c
-def test_an_installed_copy_needs_nothing_else(
+def test_installed_package_is_self_contained(
     digits_path: Path, compiled: Callable[..., Compilation], tmp_path: Path
 ) -> None:
     """One test, since the installation takes most of its time; the reference comes last."""
@@ -65,9 +65,7 @@ def test_an_installed_copy_needs_nothing_else(
 @pytest.mark.zig
 @pytest.mark.parametrize("toolchain", ["gcc", "zig"])
 @pytest.mark.parametrize("form", ["wheel", "sdist"])
-def test_the_hosts_part_of_the_suite_passes_in_a_clean_environment(
-    form: str, toolchain: str, tmp_path: Path
-) -> None:
+def test_host_tests_pass_in_a_clean_environment(form: str, toolchain: str, tmp_path: Path) -> None:
     home = tmp_path / "environment"
     run([sys.executable, "-m", "venv", str(home)])
     pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q"]
@@ -91,7 +89,7 @@ def test_the_hosts_part_of_the_suite_passes_in_a_clean_environment(
     assert int(passed[1]) > 500, done.stdout
 
 
-def test_the_documented_part_of_the_suite_is_the_one_that_is_run() -> None:
+def test_documented_test_selection_is_the_one_run() -> None:
     text = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
     shown = re.search(r"```text\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL)
     assert shown is not None

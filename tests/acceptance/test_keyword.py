@@ -41,7 +41,7 @@ def _module(name: str) -> ModuleType:
 
 
 @pytest.mark.qemu
-def test_a_wav_goes_through_one_firmware_and_its_words_are_heard(
+def test_words_in_a_wav_are_recognized(
     example: tuple[ModuleType, ModuleType], tmp_path: Path
 ) -> None:
     speech, listen = example

@@ -41,7 +41,7 @@ def _assert_exact(compiled: Compilation, samples: int) -> None:
 
 
 @pytest.mark.parametrize(("model", "board", "stream_input_rows"), GRID)
-def test_programs_of_rows_are_bit_exact(
+def test_row_streaming_programs_are_bit_exact(
     model: str, board: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
 ) -> None:
     if (model, board, stream_input_rows) not in DEFAULT and not deep:
@@ -53,7 +53,7 @@ def test_programs_of_rows_are_bit_exact(
     assert build_image(compiled).stack.size_bytes > 0
 
 
-def test_a_budget_below_every_program_is_refused_with_what_could_be_had(
+def test_budget_below_every_program_reports_the_minimum(
     model_path: Callable[[str], Path],
 ) -> None:
     with pytest.raises(DoesNotFitError) as caught:

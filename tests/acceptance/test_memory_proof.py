@@ -37,7 +37,7 @@ CASES = [
 @pytest.mark.models
 @pytest.mark.host_c
 @pytest.mark.parametrize(("model", "core", "goal"), CASES)
-def test_every_byte_that_is_read_is_its_buffers_own(
+def test_every_byte_read_belongs_to_its_buffer(
     model: str, core: str, goal: str, compiled: Compile
 ) -> None:
     done = compiled(model, board="host", target=f"cortex-m -mcpu={core}", optimize=goal)
@@ -81,7 +81,7 @@ def outputs(done: Compilation, elf: Path) -> tuple[dict[str, Any], ...]:
         ),
     ],
 )
-def test_operators_touch_nothing_but_what_they_are_given(
+def test_operators_access_only_their_arguments(
     model: str, goal: str, by_rows: bool, compiled: Compile, tmp_path: Path
 ) -> None:
     target = "cortex-m -mcpu=cortex-m4"
@@ -93,7 +93,7 @@ def test_operators_touch_nothing_but_what_they_are_given(
 
 
 @pytest.mark.host_c
-def test_a_write_into_a_buffer_that_is_not_given_ends_the_run(
+def test_write_outside_of_the_arguments_ends_the_run(
     compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")  # so that what it says is at the end

@@ -20,9 +20,7 @@ SAMPLES = 40
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("own_stack", [False, True], ids=["static", "stack"])
-def test_a_program_for_microtvm_links_and_its_outputs_are_exact(
-    own_stack: bool, tmp_path: Path
-) -> None:
+def test_microtvm_program_links_and_is_bit_exact(own_stack: bool, tmp_path: Path) -> None:
     compiled = fw.compile(fw.load(EXAMPLE / "digits.tflite", name="default"), c_api="tvm")
     compiled.tree.write(tmp_path)
     assert (tmp_path / "tvm" / "tvmgen_default.h").is_file()
@@ -41,7 +39,7 @@ def test_a_program_for_microtvm_links_and_its_outputs_are_exact(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_the_models_own_files_are_the_same_with_and_without() -> None:
+def test_model_files_are_independent_of_the_tvm_api() -> None:
     plain = fw.compile(fw.load(EXAMPLE / "digits.tflite"))
     both = fw.compile(fw.load(EXAMPLE / "digits.tflite"), c_api="tvm")
     added = set(both.tree.files) - set(plain.tree.files)
@@ -58,7 +56,7 @@ def test_the_models_own_files_are_the_same_with_and_without() -> None:
         ({"link_params": False}, "external constants"),
     ],
 )
-def test_what_that_interface_has_no_place_for_is_refused(
+def test_options_unsupported_by_the_tvm_api_are_refused(
     options: dict[str, object], what: str
 ) -> None:
     with pytest.raises(UsageError, match=f"no place for {what}"):

@@ -82,7 +82,7 @@ def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> 
     "name",
     ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],
 )
-def test_the_score_over_a_terminal_is_that_of_litert(
+def test_score_over_a_pseudo_terminal_equals_litert(
     name: str, compiled: Callable[..., Compilation], tmp_path: Path
 ):
     task = next(task for task in TASKS if task.name == name)

@@ -30,16 +30,14 @@ nbformat.write(notebook, sys.argv[3])
 """
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
+def test_notebook_is_committed_without_outputs() -> None:
     """examples/10_notebook/README.md has people run it for themselves."""
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
 
 
 @pytest.mark.host_c
-def test_the_notebook_runs_and_its_values_show_themselves(
-    tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_notebook_runs_and_renders_its_values(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     missing = [name for name in ("nbclient", "ipykernel") if not importlib.util.find_spec(name)]
     if missing:
         reason = f"needs {', '.join(missing)}: pip install '.[dev]'"
@@ -98,7 +96,7 @@ class Shell:
         del self.functions[event]
 
 
-def test_what_is_logged_during_a_cell_stands_below_it_until_the_cell_is_done() -> None:
+def test_log_messages_are_shown_until_the_cell_has_finished() -> None:
     shell, shown = Shell(), []
     attach_progress(shell, lambda: shown.append)
     logger = logging.getLogger("firmwright.flows.tuning_log")
@@ -116,7 +114,7 @@ def test_what_is_logged_during_a_cell_stands_below_it_until_the_cell_is_done() -
     assert logging.getLogger("firmwright").level == level
 
 
-def test_a_cell_that_logs_nothing_shows_nothing() -> None:
+def test_cell_without_messages_shows_nothing() -> None:
     def no_place() -> Callable[[str], None]:
         raise AssertionError("a place was made")
 
@@ -125,7 +123,7 @@ def test_a_cell_that_logs_nothing_shows_nothing() -> None:
     progress.end()
 
 
-def test_a_bar_without_an_end_has_no_value() -> None:
+def test_progress_without_total_has_no_value() -> None:
     assert render_progress("compiling") == "<progress></progress> <span>compiling</span>"
 
 
@@ -133,7 +131,7 @@ def test_a_bar_without_an_end_has_no_value() -> None:
 
 
 @pytest.mark.host_c
-def test_images_and_sessions_show_what_they_hold(digits_path: Path) -> None:
+def test_images_and_sessions_are_rendered(digits_path: Path) -> None:
     compiled = fw.compile(fw.load(digits_path))
     image = fw.build_image(compiled)
     assert f">{image.sizes.flash_bytes:,}</td>" in image._repr_html_()
@@ -141,7 +139,7 @@ def test_images_and_sessions_show_what_they_hold(digits_path: Path) -> None:
         assert "session: digits on host" in session._repr_html_()
 
 
-def test_a_profile_shows_operators_with_their_shares() -> None:
+def test_profile_is_rendered_with_operator_shares() -> None:
     costs = (
         OperatorCost("first", "conv2d", 9_216, 750, "dsp.conv2d.im2col", 700),
         OperatorCost("second", "softmax", 0, 250, "default", 300),
@@ -153,7 +151,7 @@ def test_a_profile_shows_operators_with_their_shares() -> None:
     assert "modelled cycles" not in shown  # nobody counted one by one
 
 
-def test_names_from_a_model_cannot_write_html() -> None:
+def test_model_names_are_escaped_in_html() -> None:
     from firmwright.base.html_fragments import render_properties, render_section, render_table
 
     bad = "<script>alert(1)</script>"
@@ -162,7 +160,7 @@ def test_names_from_a_model_cannot_write_html() -> None:
     assert shown.count("&lt;script&gt;") == 5
 
 
-def test_a_long_table_says_how_much_more_there_is() -> None:
+def test_long_table_states_the_number_of_hidden_rows() -> None:
     from firmwright.base.html_fragments import render_table
 
     shown = render_table(("n",), [(n,) for n in range(1_500)])

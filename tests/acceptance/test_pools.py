@@ -31,7 +31,7 @@ def planned(compiled: Compilation) -> Plan:
 
 
 @pytest.mark.models
-def test_everything_lies_in_the_fast_memory_where_it_fits(compiled: Compile) -> None:
+def test_fast_memory_is_preferred(compiled: Compile) -> None:
     assert list(planned(compiled("kws", board=BOARD)).pool_bytes) == ["sram"]
 
 
@@ -60,7 +60,7 @@ def from_slow_flash(digits_path: Path, **options: Any) -> Compilation:
 
 
 @pytest.mark.qemu
-def test_weights_are_copied_to_ram_where_flash_is_slow_and_speed_is_asked_for(
+def test_weights_are_copied_to_ram_for_slow_flash_and_speed(
     digits_path: Path,
 ) -> None:
     done = from_slow_flash(digits_path, optimize="speed")
@@ -75,7 +75,7 @@ def test_weights_are_copied_to_ram_where_flash_is_slow_and_speed_is_asked_for(
     assert verify(done, samples=3).mismatches == 0
 
 
-def test_nothing_is_copied_otherwise(digits_path: Path) -> None:
+def test_weights_are_not_copied_otherwise(digits_path: Path) -> None:
     for options in ({}, {"optimize": "speed", "link_params": False}):
         done = from_slow_flash(digits_path, **options)
         assert "digits_init" not in str(done.tree.files["model/digits.h"])
@@ -83,7 +83,7 @@ def test_nothing_is_copied_otherwise(digits_path: Path) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_a_budget_decides_how_many_weights_are_copied(digits_path: Path) -> None:
+def test_ram_budget_limits_copied_weights(digits_path: Path) -> None:
     few, many = (
         from_slow_flash(digits_path, optimize="speed", ram_bytes=ram) for ram in (4096, 12_288)
     )
@@ -93,7 +93,7 @@ def test_a_budget_decides_how_many_weights_are_copied(digits_path: Path) -> None
 
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_models_that_share_their_memory_keep_their_weights_in_it(digits_path: Path) -> None:
+def test_models_with_shared_memory_preserve_copied_weights(digits_path: Path) -> None:
     parts = [from_slow_flash(digits_path, optimize="speed", name=name) for name in ("a", "b")]
     both = bundle(parts)
     for part in both.parts:

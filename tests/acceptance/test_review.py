@@ -45,7 +45,7 @@ def project(compiled: Compile, tmp_path: Path) -> Write:
     return write
 
 
-def test_no_tool_finds_anything_that_is_not_listed(project: Write) -> None:
+def test_static_analyzers_report_only_listed_findings(project: Write) -> None:
     assert_listed(review(project("digits"), jobs=2), "digits", RUNTIME)
 
 
@@ -77,7 +77,7 @@ def version() -> str:
     return said.stdout.strip()
 
 
-def test_the_page_lists_what_is_found_and_nothing_else() -> None:
+def test_page_lists_exactly_the_findings() -> None:
     found: Counter[str] = Counter()
     for column in (*MODELS, RUNTIME):
         found += column_of_the_page(column)
@@ -112,7 +112,7 @@ def test_the_runtime_of_every_board_is_clean_to_compilers(board: str, project: W
     ],
     ids=["gcc_analyzer", "clang_tidy"],
 )
-def test_a_planted_defect_is_found(
+def test_seeded_defect_is_reported(
     tool: Callable[[Project, str], list[Finding]], text: str, project: Write
 ) -> None:
     own = project("digits")

@@ -30,12 +30,12 @@ FLOAT = ("kws_float", "ad_float", "ic_float", "vww_float")
 Compile = Callable[..., Compilation]
 
 
-def test_digits_goes_on_after_every_pass(compiled: Compile, deep: bool) -> None:
+def test_digits_compilation_resumes_after_every_pass(compiled: Compile, deep: bool) -> None:
     """By default after each pass that does much, and some of the others."""
     check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD), None if deep else SOME)
 
 
-def test_constants_that_are_not_linked_survive_every_pass(compiled: Compile) -> None:
+def test_unlinked_constants_survive_every_pass(compiled: Compile) -> None:
     options = {"board": BOARD, "link_params": False}
     check_every_stage(compiled("digits", **options), Options(**options), LATE)
 
@@ -44,7 +44,7 @@ def test_constants_that_are_not_linked_survive_every_pass(compiled: Compile) -> 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "ad" else pytest.mark.deep) for n in INT8 + FLOAT]
 )
-def test_every_model_goes_on_after_every_pass(name: str, compiled: Compile, deep: bool) -> None:
+def test_compilation_resumes_after_every_pass(name: str, compiled: Compile, deep: bool) -> None:
     stages = None if deep else {"lower-select", "usmp"}
     check_every_stage(compiled(name, board=BOARD), Options(board=BOARD), stages)
 

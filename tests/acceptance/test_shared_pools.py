@@ -47,7 +47,7 @@ def pool_bytes(image: Image) -> dict[str, int]:
 
 @pytest.mark.models
 @pytest.mark.qemu
-def test_kws_and_ww_share_a_pool_of_the_larger_ones_size(compiled: Compile) -> None:
+def test_kws_and_ww_share_a_pool_of_the_larger_size(compiled: Compile) -> None:
     kws, ww = compiled("kws", board=BOARD), compiled("ww", board=BOARD)
     both = bundle([kws, ww])
     peaks = [part.metadata["workspace_bytes"] for part in (kws, ww)]
@@ -62,7 +62,7 @@ def test_kws_and_ww_share_a_pool_of_the_larger_ones_size(compiled: Compile) -> N
 @pytest.mark.models
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_concurrent_models_have_pools_of_their_own(compiled: Compile) -> None:
+def test_concurrent_models_have_separate_pools(compiled: Compile) -> None:
     kws, ww = compiled("kws", board=BOARD), compiled("ww", board=BOARD)
     both = bundle([kws, ww], concurrent=True)
     image = build_image(both)
@@ -76,7 +76,7 @@ def test_concurrent_models_have_pools_of_their_own(compiled: Compile) -> None:
 @pytest.mark.models
 @pytest.mark.host_c
 @pytest.mark.deep
-def test_three_models_share_on_the_host_with_the_callers_buffers_too(compiled: Compile) -> None:
+def test_three_models_share_memory_with_caller_buffers(compiled: Compile) -> None:
     for io in ("arena", "caller"):
         parts = [compiled(name, io_buffers=io) for name in ("kws", "ww", "digits")]
         both = bundle(parts)

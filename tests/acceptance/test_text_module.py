@@ -21,14 +21,14 @@ def compiled_for(board: str) -> Compilation:
     return compile_model(model.module, Options(board=board))
 
 
-def test_the_text_reads_back_as_it_prints() -> None:
+def test_module_text_round_trip() -> None:
     module = load_model(TEXT).module
     assert isinstance(module.entry, Function)
     assert [call.op for call in module.entry.body] == ["reshape", "relu", "@gate", "quantize"]
     assert parse_module(print_module(module)) == module
 
 
-def test_the_kernel_by_hand_is_planned_and_printed() -> None:
+def test_handwritten_kernel_is_planned_and_printed() -> None:
     done = compiled_for("mps2-an386")
     plan = done.module.plan
     assert plan is not None

@@ -87,7 +87,7 @@ def two_processes(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return log
 
 
-def test_a_search_that_was_killed_measures_nothing_twice(
+def test_killed_search_resumes_without_repeated_measurements(
     two_processes: Path, model: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log.jsonl"
@@ -169,7 +169,7 @@ def cluster(folder: Path) -> Iterator[str]:
             process.wait()
 
 
-def test_a_compilation_takes_the_best_kernels_of_the_log(two_processes: Path, model: Path) -> None:
+def test_compilation_uses_the_best_kernels_of_the_log(two_processes: Path, model: Path) -> None:
     def compiled(**more: Any) -> Compilation:
         return compile_for(load_model(model), BOARD, optimize="speed", **more)
 
@@ -212,7 +212,7 @@ def free_port() -> int:
 
 
 @pytest.mark.deep
-def test_a_board_behind_a_port_is_flashed_for_each_firmware(
+def test_board_at_a_port_is_flashed_for_each_firmware(
     two_processes: Path, model: Path, tmp_path: Path
 ) -> None:
     script, known, port = tmp_path / "flash.py", tmp_path / "pid", free_port()

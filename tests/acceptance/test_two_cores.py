@@ -64,7 +64,7 @@ def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], st
 @pytest.mark.parametrize(
     "model", ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])]
 )
-def test_a_thread_as_second_core_races_with_nobody(
+def test_thread_as_second_core_has_no_data_races(
     model: str, compiled: Compile, tmp_path: Path
 ) -> None:
     done = compiled(model, board="host", devices=CORES)
@@ -75,9 +75,7 @@ def test_a_thread_as_second_core_races_with_nobody(
 
 
 @pytest.mark.host_c
-def test_a_device_that_fails_ends_the_run_or_is_done_without(
-    compiled: Compile, tmp_path: Path
-) -> None:
+def test_failing_device_ends_the_run_or_falls_back(compiled: Compile, tmp_path: Path) -> None:
     alone = stand_in(compiled("digits", board="host", devices=CORES), tmp_path / "alone")
     assert alone("refuse").split()[:2] == ["AosD", "-6"]
     assert alone("asleep").split()[:2] == ["AD", "-6"]
@@ -118,7 +116,7 @@ def layers() -> IRModule:
 
 
 @pytest.mark.qemu
-def test_the_cores_share_the_work_and_work_at_once() -> None:
+def test_cores_share_the_work_in_parallel() -> None:
     one, two = (
         compile_model(layers(), Options(board="mps2-an521", devices=devices))
         for devices in ((), CORES)
@@ -152,7 +150,7 @@ def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-def test_a_model_for_one_core_knows_of_no_other(compiled: Compile) -> None:
+def test_single_core_model_has_no_multi_core_code(compiled: Compile) -> None:
     done = compiled("digits", board="host")
     text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
     assert "device" not in text
@@ -178,7 +176,7 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
 
 
 @pytest.mark.qemu
-def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
+def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an521", target="vanilla")
     rows = [row for row in done.metadata["operators"] if row["schedule"] == "vanilla"]
     assert {row["kind"] for row in rows} == {"conv2d", "fully_connected"}
@@ -188,7 +186,7 @@ def test_the_spare_core_plays_an_engine(compiled: Compile) -> None:
 
 @pytest.mark.models
 @pytest.mark.qemu
-def test_a_dma_controller_brings_the_engine_its_tiles(compiled: Compile) -> None:
+def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
     """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
     done = compiled("kws", board="mps2-an521", target="vanilla")
     text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
@@ -201,7 +199,7 @@ def test_a_dma_controller_brings_the_engine_its_tiles(compiled: Compile) -> None
 
 @pytest.mark.deep
 @pytest.mark.host_c
-def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None:
+def test_partial_results_are_compared_as_a_whole(compiled: Compile) -> None:
     found = verify(
         compiled("digits", board="host", devices=CORES), samples=1, find_first_divergence=True
     )
@@ -211,9 +209,7 @@ def test_what_is_made_in_parts_is_compared_as_a_whole(compiled: Compile) -> None
 
 
 @pytest.mark.host_c
-def test_a_package_hands_over_devices_that_an_engineer_replaces(
-    compiled: Compile, tmp_path: Path
-) -> None:
+def test_package_exposes_replaceable_devices(compiled: Compile, tmp_path: Path) -> None:
     done = compiled("digits", board="host", devices=(*CORES, "dma0"))
     export_model(done, "makefile", tmp_path)
     words = ["make", "check", "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"]
@@ -251,7 +247,7 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
         ("host", {"devices": CORES, "link_params": False}, "--no-link-params and further devices"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_paragraph(
+def test_unsupported_combinations_are_usage_errors(
     board: str, options: dict[str, Any], said: str, compiled: Compile
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):

@@ -10,9 +10,7 @@ import pytest
 
 
 @pytest.mark.qemu
-def test_a_board_from_a_scratch_folder_is_made_checked_built_for_and_flashed(
-    fw, tmp_path: Path, digits_path: Path
-):
+def test_new_board_is_created_checked_built_and_flashed(fw, tmp_path: Path, digits_path: Path):
     made = fw("boards", "new", "mine", "--from", "nucleo-h743zi", "-o", tmp_path, "--json").json
     file = Path(made["file"])
     text = file.read_text()
@@ -52,7 +50,7 @@ pool = "sram"
     assert fw("flash", digits_path).status == 2
 
 
-def test_a_board_with_a_mistake_is_refused_by_check(fw, tmp_path: Path):
+def test_check_refuses_an_invalid_board_file(fw, tmp_path: Path):
     fw("boards", "new", "mine", "--from", "microbit", "-o", tmp_path)
     file = tmp_path / "mine" / "board.toml"
     file.write_text(file.read_text().replace("[counter]", "[conter]"))
@@ -73,18 +71,18 @@ def test_a_board_with_a_mistake_is_refused_by_check(fw, tmp_path: Path):
         ("boards", "check", "README.md"),
     ],
 )
-def test_what_boards_cannot_do_is_a_usage_error(fw, words: tuple[str, ...]):
+def test_invalid_boards_arguments_are_usage_errors(fw, words: tuple[str, ...]):
     assert fw(*words).status == 2
 
 
-def test_erase_and_debug_show_their_commands(fw):
+def test_erase_and_debug_print_their_commands(fw):
     found = fw("erase", "--board", "nucleo-l4r5zi", "--dry-run", "--json").json
     assert found["commands"] == [["st-flash", "erase"]]
     assert fw("erase", "--board", "mps2-an386").status == 2
     assert fw("debug", "model.tflite").status == 2
 
 
-def test_monitor_shows_what_comes_and_escapes_what_is_no_text(fw):
+def test_monitor_shows_output_and_escapes_binary_data(fw):
     """A board that says the same again and again: what comes before the port is open is lost."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -47,7 +47,7 @@ def packed() -> BugReport:
     return report()
 
 
-def test_it_says_versions_options_tools_and_how_the_compilation_ended(packed: BugReport) -> None:
+def test_archive_has_versions_options_tools_and_outcome(packed: BugReport) -> None:
     files = files_of(packed)
     assert json.loads(files["command.json"])["options"]["optimize"] == "size"
     assert json.loads(files["doctor.json"])[0]["found"] == "12.2.0"
@@ -58,7 +58,7 @@ def test_it_says_versions_options_tools_and_how_the_compilation_ended(packed: Bu
     assert packed.files == {name: len(data) for name, data in files.items()}
 
 
-def test_without_leave_no_weights_are_in_it(packed: BugReport) -> None:
+def test_archive_has_no_weights_by_default(packed: BugReport) -> None:
     files = files_of(packed)
     everything = b"".join(files.values())
     module = load_model(DIGITS).module
@@ -69,7 +69,7 @@ def test_without_leave_no_weights_are_in_it(packed: BugReport) -> None:
     assert not any(name.startswith("model/") for name in files)
 
 
-def test_with_leave_the_module_can_be_compiled_from_it() -> None:
+def test_archive_with_weights_can_be_compiled() -> None:
     files = files_of(report(with_weights=True))
     module = parse_module(files["ir/00-import.fwir"].decode())
     assert constants(module) == constants(load_model(DIGITS).module)
@@ -80,7 +80,7 @@ def test_the_same_arguments_give_the_same_bytes(packed: BugReport) -> None:
     assert report().data == packed.data
 
 
-def test_the_home_folder_is_not_told(packed: BugReport) -> None:
+def test_home_folder_is_hidden(packed: BugReport) -> None:
     everything = b"".join(files_of(packed).values())
     assert HOME.encode() not in everything
     assert b"~/models/digits.tflite" in everything
@@ -88,7 +88,7 @@ def test_the_home_folder_is_not_told(packed: BugReport) -> None:
 
 
 @pytest.mark.parametrize("error", [ModelError("it is broken."), ZeroDivisionError("by zero")])
-def test_a_model_that_cannot_be_read_is_reported_all_the_same(error: Exception) -> None:
+def test_unreadable_model_is_reported(error: Exception) -> None:
     def read() -> tuple[Model, Mapping[str, Any]]:
         raise error
 
@@ -100,7 +100,9 @@ def test_a_model_that_cannot_be_read_is_reported_all_the_same(error: Exception) 
     assert not any(name.startswith("ir/") for name in files)
 
 
-def test_the_verb_tells_what_it_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bugreport_lists_the_packed_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "report.zip"
     assert main(["bugreport", str(DIGITS), "-o", str(file)]) == 0
     said = capsys.readouterr().out

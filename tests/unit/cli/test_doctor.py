@@ -22,14 +22,14 @@ def script(folder: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.host_c
-def test_what_is_here_has_a_version_and_works() -> None:
+def test_installed_tools_have_a_version() -> None:
     found = by_name()
     assert found["numpy"].usable
     assert found["gcc"].usable
     assert found["gcc"].found.count(".") == 2
 
 
-def test_what_is_absent_comes_with_one_command_for_each_manager(
+def test_missing_tools_have_one_install_command_per_manager(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -41,7 +41,7 @@ def test_what_is_absent_comes_with_one_command_for_each_manager(
     assert len(words) == len(set(words))
 
 
-def test_a_compiler_without_its_library_is_told(
+def test_compiler_without_library_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script(
@@ -63,7 +63,7 @@ def test_a_compiler_without_its_library_is_told(
     assert "gcc-arm-none-eabi libnewlib-arm-none-eabi" in said
 
 
-def test_a_program_that_says_nothing_of_itself_is_here_all_the_same(
+def test_program_without_version_output_counts_as_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script(tmp_path, "openocd", "exit 3")

@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents
 COMMAND = [sys.executable, "-m", "firmwright"]
 
 
-def test_every_verb_explains_itself(fw):
+def test_every_verb_has_help(fw):
     known = verbs()
     assert {"demo", "inspect", "compile", "build", "run", "verify", "profile", "bench"} <= set(
         known
@@ -36,7 +36,7 @@ def test_every_verb_explains_itself(fw):
         assert said.err == ""
 
 
-def test_bad_usage_is_one_line_and_exit_code_2(fw):
+def test_usage_error_is_one_line_with_exit_code_2(fw):
     said = fw("verify")
     assert (said.status, said.out) == (2, "")
     assert said.err == (
@@ -65,7 +65,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(fw):
         ["boards", "--bord", "--json"],
     ],
 )
-def test_with_json_every_failure_is_one_object(fw, words):
+def test_failure_with_json_is_one_object(fw, words):
     said = fw(*words)
     assert said.status == 2
     assert (said.json["schema"], said.json["ok"]) == (1, False)
@@ -74,14 +74,14 @@ def test_with_json_every_failure_is_one_object(fw, words):
     assert said.json["error"]["code"] == "usage"
 
 
-def test_with_json_help_is_one_object_too(fw):
+def test_help_with_json_is_one_object(fw):
     said = fw("verify", "--help", "--json")
     assert said.status == 0
     assert said.json["ok"]
     assert "usage: firmwright verify" in said.json["text"]
 
 
-def test_a_bug_of_ours_is_exit_code_70_with_its_traceback(fw, monkeypatch):
+def test_internal_error_has_exit_code_70_and_traceback(fw, monkeypatch):
     def broken(args):
         raise KeyError("surprise")
 
@@ -93,14 +93,14 @@ def test_a_bug_of_ours_is_exit_code_70_with_its_traceback(fw, monkeypatch):
     assert "Traceback" in said.err
 
 
-def test_a_traceback_of_an_ordinary_error_is_shown_only_on_demand(fw):
+def test_traceback_of_a_usage_error_needs_debug(fw):
     assert "Traceback" not in fw("inspect", "absent.tflite").err
     said = fw("inspect", "absent.tflite", "--debug")
     assert "Traceback" in said.err
     assert said.status == 2
 
 
-def test_an_interrupt_in_this_process_ends_cleanly(fw, monkeypatch):
+def test_interrupt_exits_cleanly(fw, monkeypatch):
     def interrupted(args):
         raise KeyboardInterrupt
 
@@ -110,7 +110,7 @@ def test_an_interrupt_in_this_process_ends_cleanly(fw, monkeypatch):
     assert fw("boards", "--json").json["error"]["code"] == "interrupted"
 
 
-def test_a_reader_who_leaves_early_is_no_error():
+def test_closed_stdout_is_not_an_error():
     writer = subprocess.Popen(
         [*COMMAND, "ops"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -121,7 +121,7 @@ def test_a_reader_who_leaves_early_is_no_error():
     assert b"Exception" not in said
 
 
-def test_what_does_not_fit_lists_regions_and_the_peak():
+def test_does_not_fit_error_lists_regions_and_peak():
     error = DoesNotFitError(
         "too large.", regions=[RegionOverflow("sram", 5, 4)], lowest_bytes=3, peak=[("x", 2)]
     )
@@ -131,12 +131,12 @@ def test_what_does_not_fit_lists_regions_and_the_peak():
     assert (found["lowest_bytes"], found["peak"]) == (3, [{"buffer": "x", "bytes": 2}])
 
 
-def test_what_is_unsupported_lists_every_place():
+def test_unsupported_error_lists_every_place():
     found = error_object(UnsupportedError([UnsupportedItem("LSTM", "operator 3", "no state")]))
     assert found["items"] == [{"op": "LSTM", "where": "operator 3", "why": "no state"}]
 
 
-def test_numbers_that_json_cannot_say_become_null():
+def test_non_finite_numbers_become_null():
     assert to_json_value({"a": [float("nan"), 1.5, float("inf")], "b": (1, None)}) == {
         "a": [None, 1.5, None],
         "b": [1, None],
@@ -160,7 +160,7 @@ def _emulators(of: int) -> list[str]:
 
 @pytest.mark.qemu
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_an_interrupt_ends_the_emulator_too(digits_path: Path):
+def test_interrupt_ends_the_emulator(digits_path: Path):
     words = ["run", str(digits_path), "--board", "mps2-an386", "--samples", "20000"]
     # With the interrupt's default action restored: test runners may have it ignored.
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ def compiled(board: str) -> Any:
     return SimpleNamespace(module=SimpleNamespace(name="m"), board=load_board(board))
 
 
-def test_a_score_is_told_with_whose_time_it_is():
+def test_score_states_the_origin_of_its_times():
     told = format_summary(SCORE, compiled("mps2-an386"))
     for words in ("75.0 %", "2,500.0 us", "400.00", "the emulator's: 1,000 instructions are 1 us"):
         assert words in told
@@ -30,7 +30,7 @@ def test_a_score_is_told_with_whose_time_it_is():
 
 
 @pytest.mark.parametrize("words", [[], ["--dataset", "x", "--serve"]])
-def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digits_path: Path):
+def test_exactly_one_of_dataset_and_serve_is_needed(words: list[str], fw, digits_path: Path):
     said = fw("mlperf", digits_path, *words)
     assert said.status == 2
     assert "exactly one of --dataset and --serve is needed." in said.err
@@ -47,7 +47,7 @@ def test_either_a_data_set_or_the_runner_is_asked_for(words: list[str], fw, digi
         ),
     ],
 )
-def test_what_does_not_go_together_is_said(
+def test_exclusive_options_are_usage_errors(
     words: tuple[str, ...], what: str, fw, digits_path: Path
 ):
     said = fw(words[0], digits_path, *words[1:])

@@ -64,7 +64,7 @@ def project(tmp_path: Path, digits_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_recipe_says_every_option_and_only_those_that_were_named() -> None:
+def test_serialized_options_are_those_that_differ_from_defaults() -> None:
     assert serialize_options(Options()) == {}
     written = serialize_options(EVERYTHING)
     assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {"tuning"}
@@ -79,7 +79,7 @@ def test_the_same_models_give_the_same_files(
     assert "files are identical" in capsys.readouterr().out
 
 
-def test_what_was_changed_or_is_gone_is_named(
+def test_changed_and_missing_files_are_named(
     project: Path, digits_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = project / "model" / "ten.c"
@@ -90,9 +90,7 @@ def test_what_was_changed_or_is_gone_is_named(
     assert "1 differ (model/ten.c) and 1 are missing (runtime/fwr.h)" in said
 
 
-def test_two_models_in_one_firmware_are_made_again(
-    tmp_path: Path, digits_path: Path, project: Path
-) -> None:
+def test_bundle_is_reproduced(tmp_path: Path, digits_path: Path, project: Path) -> None:
     other = tmp_path / "other.tflite"
     other.write_bytes(digits_path.read_bytes())
     out = tmp_path / "both"
@@ -103,7 +101,7 @@ def test_two_models_in_one_firmware_are_made_again(
         reproduce(out, [digits_path])
 
 
-def test_another_file_version_or_log_is_told(
+def test_other_model_version_or_log_is_refused(
     project: Path, digits_path: Path, tmp_path: Path
 ) -> None:
     keyword = digits_path.parents[1] / "02_keyword" / "keyword.tflite"

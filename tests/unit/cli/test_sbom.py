@@ -39,7 +39,7 @@ def test_the_document_is_valid_cyclonedx(project: Path) -> None:
     assert validator.validate_str(text.replace('"firmware"', '"banana"', 1)) is not None
 
 
-def test_every_file_of_the_project_is_in_it_once_with_its_hash(project: Path) -> None:
+def test_every_project_file_is_listed_once_with_its_hash(project: Path) -> None:
     files = [part for part in parts(project_sbom(project, {})) if part["type"] == "file"]
     found = {part["name"]: part["hashes"][0]["content"] for part in files}
     on_disk = {p.relative_to(project).as_posix() for p in project.rglob("*") if p.is_file()}
@@ -60,7 +60,7 @@ def test_model_runtime_libraries_compiler_and_tool_are_named(project: Path) -> N
     assert (tool["name"], tool["version"]) == ("firmwright", fw.__version__)
 
 
-def test_a_librarys_folder_is_a_component(project: Path) -> None:
+def test_library_folder_is_a_component(project: Path) -> None:
     file = project / "backend" / "cmsis-nn" / "arm_convolve.c"
     file.parent.mkdir(parents=True)
     file.write_text("/* of somebody else */\n")
@@ -73,7 +73,7 @@ def test_a_librarys_folder_is_a_component(project: Path) -> None:
     file.parent.rmdir()
 
 
-def test_the_same_project_has_the_same_document_and_time_only_on_request(project: Path) -> None:
+def test_sbom_is_deterministic_with_optional_time(project: Path) -> None:
     bill = project_sbom(project, {})
     assert bill == project_sbom(project, {})
     assert "timestamp" not in bill["metadata"]
@@ -81,7 +81,7 @@ def test_the_same_project_has_the_same_document_and_time_only_on_request(project
     assert stated["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
 
 
-def test_a_built_image_is_named_by_its_hash_and_compiler(project: Path) -> None:
+def test_built_image_is_listed_with_hash_and_compiler(project: Path) -> None:
     elf = project / "build" / "release" / "firmware.elf"
     elf.parent.mkdir(parents=True)
     elf.write_bytes(b"\x7fELF..GCC: (15:12.2.rel1-1) 12.2.1 20221205\0")
@@ -95,7 +95,7 @@ def test_a_built_image_is_named_by_its_hash_and_compiler(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "x"}'])
-def test_a_folder_with_broken_facts_is_an_error(text: str, tmp_path: Path) -> None:
+def test_folder_with_invalid_metadata_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "board").mkdir()
     (tmp_path / "board" / "board.json").write_text(text)
     (tmp_path / "metadata.json").write_text(text)
@@ -103,7 +103,7 @@ def test_a_folder_with_broken_facts_is_an_error(text: str, tmp_path: Path) -> No
         project_sbom(tmp_path, {})
 
 
-def test_the_verb_writes_the_file_or_says_it(
+def test_sbom_is_written_or_printed(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sbom", str(project)]) == 0

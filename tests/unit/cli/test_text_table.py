@@ -3,7 +3,7 @@
 from firmwright.cli.text_table import format_number, format_pairs, format_table
 
 
-def test_a_table_lines_up():
+def test_table_columns_are_aligned():
     text = format_table(["name", "bytes"], [["a", 1234567], ["longer", None]])
     assert text.splitlines() == [
         "name        bytes",
@@ -13,11 +13,11 @@ def test_a_table_lines_up():
     ]
 
 
-def test_an_empty_table_has_its_head():
+def test_empty_table_has_a_heading():
     assert format_table(["a", "b"], []).splitlines()[0] == "a  b"
 
 
-def test_quantities_read_well():
+def test_number_formats():
     assert [format_number(value) for value in (None, 0, 12345, 1.5, "x")] == [
         "–",
         "0",
@@ -27,5 +27,5 @@ def test_quantities_read_well():
     ]
 
 
-def test_facts_stand_in_two_columns():
+def test_pairs_are_formatted_in_two_columns():
     assert format_pairs([("model", "digits"), ("MACs", 73472)]) == "model  digits\nMACs   73,472"

@@ -68,7 +68,7 @@ def _operator_code(data: bytearray, code: int) -> int:
     raise AssertionError(f"no operator code {code}")
 
 
-def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, digits_path: Path):
+def test_compile_writes_a_project_and_reports_its_sizes(fw, tmp_path: Path, digits_path: Path):
     out = tmp_path / "out"
     found = fw("compile", digits_path, "--board", "mps2-an386", "-o", out, "--json").json
     keys = "workspace_bytes lower_bound_bytes scratch_bytes pools constants_bytes operators"
@@ -80,7 +80,7 @@ def test_compile_writes_a_project_and_says_what_it_takes(fw, tmp_path: Path, dig
     assert {"SConstruct", "metadata.json", "model/digits.c", "firmware/fwr_app.c"} <= files
 
 
-def test_compile_puts_constants_where_it_is_told(fw, tmp_path: Path, digits_path: Path):
+def test_compile_places_constants_in_given_pools(fw, tmp_path: Path, digits_path: Path):
     words = ("compile", digits_path, "--board", "mps2-an386", "--const-pool", "code=2000")
     said = fw(*words, "--const-pool", "psram=0x10000:async", "-o", tmp_path / "out")
     assert said.status == 0
@@ -107,7 +107,7 @@ def test_compile_twice_gives_the_same_bytes(fw, tmp_path: Path, digits_path: Pat
         assert path.read_bytes() == (tmp_path / "two" / relative).read_bytes()
 
 
-def test_compile_never_touches_a_folder_that_is_not_its_own(fw, tmp_path: Path, digits_path: Path):
+def test_compile_refuses_to_overwrite_other_folders(fw, tmp_path: Path, digits_path: Path):
     (tmp_path / "thesis.txt").write_text("years of work")
     said = fw("compile", digits_path, "-o", tmp_path)
     assert said.status == 2
@@ -115,7 +115,7 @@ def test_compile_never_touches_a_folder_that_is_not_its_own(fw, tmp_path: Path, 
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_compile_shows_its_passes_and_the_module_between(fw, tmp_path: Path, digits_path: Path):
+def test_compile_prints_passes_and_modules(fw, tmp_path: Path, digits_path: Path):
     dump = tmp_path / "dump"
     words = ("--print-pipeline", "--print-after", "usmp", "--dump-dir", dump, "--verify-passes")
     said = fw("compile", digits_path, *words)
@@ -128,7 +128,7 @@ def test_compile_shows_its_passes_and_the_module_between(fw, tmp_path: Path, dig
     assert fw("compile", digits_path, "--print-after", "nonsense").status == 2
 
 
-def test_show_prints_a_module_that_any_verb_takes(fw, tmp_path: Path, digits_path: Path):
+def test_show_prints_a_module_for_other_verbs(fw, tmp_path: Path, digits_path: Path):
     text = fw("show", digits_path, "--after", "import", "--elide-constants").out
     assert text.startswith("firmwright ir 1\nmodule @digits\n")
     assert "data {" not in text
@@ -148,7 +148,7 @@ def test_partition_writes_a_file_for_a_target(fw, tmp_path: Path, digits_path: P
 
 
 @pytest.mark.host_c
-def test_build_says_what_the_image_takes(fw, tmp_path: Path, digits_path: Path):
+def test_build_reports_image_sizes(fw, tmp_path: Path, digits_path: Path):
     out = tmp_path / "out"
     found = fw("build", digits_path, "-o", out, "--json").json
     keys = "elf flash_bytes ram_bytes model_flash_bytes model_ram_bytes stack_bytes"
@@ -163,7 +163,7 @@ def test_build_says_what_the_image_takes(fw, tmp_path: Path, digits_path: Path):
 
 
 @pytest.mark.host_c
-def test_run_takes_arrays_and_gives_arrays(fw, tmp_path: Path, digits_path: Path):
+def test_run_reads_and_writes_arrays(fw, tmp_path: Path, digits_path: Path):
     inputs = digits_path.with_name("digits_test.npz")
     out = tmp_path / "out.npz"
     said = fw("run", digits_path, "--input", inputs, "--output", out, "--json")
@@ -181,7 +181,9 @@ def test_run_takes_arrays_and_gives_arrays(fw, tmp_path: Path, digits_path: Path
 
 
 @pytest.mark.host_c
-def test_verify_says_bit_exact_or_where_it_differs(fw, tmp_path: Path, digits_path: Path):
+def test_verify_reports_bit_exactness_or_the_first_difference(
+    fw, tmp_path: Path, digits_path: Path
+):
     found = fw("verify", digits_path, "--samples", 4, "--json").json
     keys = "model board numerics reference samples mismatches max_abs_error"
     assert {*keys.split()} <= set(found)
@@ -205,7 +207,7 @@ def test_verify_says_bit_exact_or_where_it_differs(fw, tmp_path: Path, digits_pa
 
 
 @pytest.mark.qemu
-def test_profile_counts_instructions_exactly_alike_each_time(fw, tmp_path: Path, digits_path: Path):
+def test_profile_instruction_counts_are_reproducible(fw, tmp_path: Path, digits_path: Path):
     said = fw("profile", digits_path, "--board", "mps2-an386", "--json")
     found = said.json
     keys = "instructions cycles resolution operators probe_overhead stack_bytes"
@@ -241,7 +243,7 @@ def test_profile_on_the_host_has_neither_instructions_nor_cycles(fw, digits_path
     assert fw("profile", digits_path, "--runs", "0").status == 2
 
 
-def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, digits_path: Path):
+def test_invalid_profile_baseline_is_a_usage_error(fw, tmp_path: Path, digits_path: Path):
     file = tmp_path / "old.json"
     for text in ("no json", "[]", "{}"):
         file.write_text(text)
@@ -249,7 +251,7 @@ def test_profile_against_what_is_no_profile_is_bad_usage(fw, tmp_path: Path, dig
 
 
 @pytest.mark.qemu
-def test_a_model_that_does_not_fit_says_so(fw, digits_path: Path):
+def test_model_that_does_not_fit_is_reported(fw, digits_path: Path):
     said = fw("verify", digits_path, "--board", "mps2-an386", "--ram", 100, "--json")
     assert said.status == 1
     error = said.json["error"]
@@ -267,7 +269,7 @@ def test_selftest_counts_its_cases(fw):
 
 
 @pytest.mark.host_c
-def test_the_demo_on_the_host_has_every_figure_in_its_object(fw):
+def test_demo_json_has_all_figures(fw):
     found = fw("demo", "--board", "host", "--json").json
     keys = "accuracy mismatches reference workspace_bytes model_flash_bytes operators elf"
     assert {*keys.split()} <= set(found)
@@ -276,7 +278,7 @@ def test_the_demo_on_the_host_has_every_figure_in_its_object(fw):
 
 
 @pytest.mark.qemu
-def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
+def test_bench_compares_with_the_peers(fw, tmp_path: Path, digits_path: Path):
     table = tmp_path / "bench.csv"
     words = ("bench", digits_path, "--boards", "mps2-an386", "--write", table, "--json")
     (row,) = fw(*words).json["rows"]
@@ -288,9 +290,7 @@ def test_bench_stands_beside_the_peers(fw, tmp_path: Path, digits_path: Path):
     assert len(lines) == 2
 
 
-def test_several_models_become_one_firmware_that_shares_its_memory(
-    fw, tmp_path: Path, digits_path: Path
-):
+def test_several_models_share_one_firmware_and_its_memory(fw, tmp_path: Path, digits_path: Path):
     twin, out = tmp_path / "twin.tflite", tmp_path / "out"
     twin.write_bytes(digits_path.read_bytes())
     apart = fw("compile", digits_path, twin, "--concurrent", "--json").json
@@ -303,7 +303,7 @@ def test_several_models_become_one_firmware_that_shares_its_memory(
     assert (out / "model" / "shared_constants.c").is_file()
 
 
-def test_options_of_one_model_are_refused_for_several(fw, digits_path: Path):
+def test_single_model_options_are_refused_for_several(fw, digits_path: Path):
     said = fw("compile", digits_path, digits_path, "--name", "one")
     assert said.status == 2
     assert "--name accepts a single model; 2 were given." in said.err

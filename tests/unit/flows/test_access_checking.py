@@ -56,12 +56,12 @@ def shifted(library: CheckedLibrary, name: str, by: int) -> list[RelocatedBuffer
 
 
 @pytest.mark.parametrize("target", [M4, M55])
-def test_a_right_plan_runs_bit_exact_and_without_a_word(digits_path: Path, target: str) -> None:
+def test_correct_plan_runs_bit_exact_without_reports(digits_path: Path, target: str) -> None:
     found = verify(digits_for(digits_path, target), samples=2, open_with=open_checked_session)
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-def test_an_output_one_byte_too_near_is_caught_and_both_buffers_are_named(
+def test_overlap_by_one_byte_is_reported_with_both_buffers(
     on_m4: CheckedLibrary,
 ) -> None:
     said = fault(on_m4, shifted(on_m4, "depthwise_conv_2d_1", -1))
@@ -79,7 +79,7 @@ def wrong_plans(library: CheckedLibrary) -> Iterator[tuple[str, list[RelocatedBu
                 yield each.name, shifted(library, each.name, 1)
 
 
-def test_most_buffers_moved_by_a_byte_into_their_neighbour_are_caught(
+def test_most_overlaps_with_a_neighbor_are_caught(
     on_m4: CheckedLibrary,
 ) -> None:
     """Not all: neighbours need not be alive at the same time."""
@@ -87,11 +87,11 @@ def test_most_buffers_moved_by_a_byte_into_their_neighbour_are_caught(
     assert sum("has overwritten" in said for said in caught.values()) >= 5, caught
 
 
-def test_a_plan_in_which_all_lies_at_one_place_is_caught(on_m4: CheckedLibrary) -> None:
+def test_plan_with_all_buffers_at_one_offset_is_caught(on_m4: CheckedLibrary) -> None:
     assert "has overwritten" in fault(on_m4, [replace(m, planned=0) for m in on_m4.moved])
 
 
-def test_an_access_beyond_a_buffer_is_caught_at_the_byte(on_m4: CheckedLibrary) -> None:
+def test_out_of_bounds_access_is_caught_at_the_byte(on_m4: CheckedLibrary) -> None:
     short = [
         replace(m, size_bytes=m.size_bytes - 1) if m.name == "conv_2d_1" else m for m in on_m4.moved
     ]
@@ -99,7 +99,7 @@ def test_an_access_beyond_a_buffer_is_caught_at_the_byte(on_m4: CheckedLibrary) 
     assert "touches what is no buffer of pool sram: 0 bytes beyond the end of conv_2d_1" in said
 
 
-def test_a_byte_that_nothing_wrote_is_caught(on_m4: CheckedLibrary) -> None:
+def test_read_of_an_unwritten_byte_is_caught(on_m4: CheckedLibrary) -> None:
     """The caller's input counts as written: with another one named so, the real one is not."""
     inputs = on_m4.compiled.module.io.inputs
     swapped = {inputs[0].buffer: "digit", "digit": inputs[0].buffer}
@@ -107,7 +107,7 @@ def test_a_byte_that_nothing_wrote_is_caught(on_m4: CheckedLibrary) -> None:
     assert "which nothing has written" in fault(on_m4, moved)
 
 
-def test_buffers_apart_have_gaps_and_keep_their_places_in_the_plan(digits_path: Path) -> None:
+def test_relocated_buffers_have_gaps_and_keep_planned_offsets(digits_path: Path) -> None:
     module = digits_for(digits_path, M4).module
     assert module.plan is not None
     _, moved = isolate_buffers(module)
@@ -118,7 +118,7 @@ def test_buffers_apart_have_gaps_and_keep_their_places_in_the_plan(digits_path: 
     assert len(moved) == len(module.plan.placements)
 
 
-def test_another_board_is_refused(digits_path: Path) -> None:
+def test_access_checking_needs_the_host(digits_path: Path) -> None:
     with pytest.raises(
         UsageError, match="memory accesses are checked on the host only, not on mps2-an386"
     ):

@@ -34,7 +34,7 @@ def project(
     return folder
 
 
-def test_a_project_is_linked_anew_for_a_slot_with_what_was_changed_in_it(tmp_path: Path) -> None:
+def test_edited_project_is_linked_for_a_slot(tmp_path: Path) -> None:
     folder = project(tmp_path, SOURCES, {"model_id": "00ff"}, ("model/m.c", "model/m.params.bin"))
     found = slot_firmware_from_folder(folder)
     board = load_board("mps2-an386")
@@ -64,7 +64,7 @@ def test_a_project_is_linked_anew_for_a_slot_with_what_was_changed_in_it(tmp_pat
         (SOURCES, {}, (), "the folder holds no model"),
     ],
 )
-def test_what_does_not_go_through_the_loader_is_told(
+def test_projects_unsuitable_for_the_bootloader_are_refused(
     sources: list[str],
     facts: dict[str, object],
     more: tuple[str, ...],
@@ -75,12 +75,12 @@ def test_what_does_not_go_through_the_loader_is_told(
         slot_firmware_from_folder(project(tmp_path, sources, facts, more))
 
 
-def test_a_folder_of_somebody_else_is_no_project(tmp_path: Path) -> None:
+def test_foreign_folder_is_not_a_project(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this file is not from a Firmwright project"):
         slot_firmware_from_folder(tmp_path)
 
 
-def test_the_loader_takes_the_beginning_of_flash_and_the_end_of_ram() -> None:
+def test_bootloader_uses_the_start_of_flash_and_the_end_of_ram() -> None:
     board = load_board("microbit")
     loader, slot = board_for_bootloader(board), board_for_slot(board, 1)
     assert (loader.flash.start, loader.flash.size_bytes) == (0, 4096)
@@ -90,7 +90,7 @@ def test_the_loader_takes_the_beginning_of_flash_and_the_end_of_ram() -> None:
     assert slot.flash.end == board.flash.end - 1024, "the record has the last page"
 
 
-def test_the_runner_is_the_loader_where_the_boards_file_says_so() -> None:
+def test_bootloader_runner_is_configured_in_the_board_file() -> None:
     assert uses_bootloader(load_board("mps2-an386"), "")
     assert not uses_bootloader(load_board("nrf52840-dk"), "")
     assert uses_bootloader(load_board("nrf52840-dk"), "serial")

@@ -16,7 +16,7 @@ EARLIER = {
 
 
 @pytest.mark.qemu
-def test_the_report_of_a_model_on_a_board_adds_up(
+def test_report_figures_add_up(
     digits_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     out, old = tmp_path / "report.html", tmp_path / "old.json"
@@ -42,7 +42,7 @@ def test_the_report_of_a_model_on_a_board_adds_up(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"total": 1}', "<html></html>"])
-def test_what_is_no_report_is_refused(content: str, tmp_path: Path):
+def test_invalid_baseline_reports_are_refused(content: str, tmp_path: Path):
     file = tmp_path / "old.html"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(UsageError, match="this is not a report"):

@@ -24,18 +24,18 @@ def digits(digits_path: Path) -> Model:
     return load_model(digits_path)
 
 
-def test_a_model_of_its_own_gets_the_defaults(digits: Model):
+def test_plain_model_gets_the_default_options(digits: Model):
     options = options_for(digits.module, {})
     assert options == Options()
     assert (options.board, options.numerics, options.optimize) == ("host", "litert", "balanced")
 
 
-def test_an_unknown_option_is_an_error_that_lists_the_known(digits: Model):
+def test_unknown_option_error_lists_the_options(digits: Model):
     with pytest.raises(UsageError, match=r"no option 'bord'.*board"):
         compile_for(digits, bord="host")
 
 
-def test_the_target_of_a_partitioned_module_is_kept(digits: Model):
+def test_target_of_a_partitioned_module_is_preserved(digits: Model):
     text = "cortex-m -mcpu=cortex-m4"
     compiled = compile_for(partition(digits, text))
     assert str(compiled.module.targets["cpu"]) == text
@@ -43,7 +43,7 @@ def test_the_target_of_a_partitioned_module_is_kept(digits: Model):
         compile_for(partition(digits, text), "mps2-an385")
 
 
-def test_a_module_saved_before_any_pass_carries_its_options_as_defaults(digits: Model):
+def test_module_saved_before_passes_carries_default_options(digits: Model):
     given = {"board": "mps2-an386", "numerics": "tflm", "io_buffers": "caller"}
     saved = module_after(digits, IMPORT_STAGE, options_for(digits.module, given))
     again = options_for(saved, {})
@@ -53,7 +53,7 @@ def test_a_module_saved_before_any_pass_carries_its_options_as_defaults(digits: 
     assert (moved.board, moved.numerics, moved.target) == ("mps2-an505", "litert", "")
 
 
-def test_a_module_in_the_middle_of_a_compilation_refuses_other_options(digits: Model):
+def test_partly_compiled_module_refuses_changed_options(digits: Model):
     saved = module_after(digits, "usmp", Options(board="mps2-an386"))
     assert options_for(saved, {"planner": "search"}).board == "mps2-an386"
     with pytest.raises(UsageError) as raised:
@@ -65,12 +65,12 @@ def test_a_module_in_the_middle_of_a_compilation_refuses_other_options(digits: M
     )
 
 
-def test_an_unknown_pass_is_an_error_that_lists_the_passes(digits: Model):
+def test_unknown_pass_error_lists_the_passes(digits: Model):
     with pytest.raises(UsageError, match=r"no pass 'usmpp' remains.*import, .*usmp"):
         module_after(digits, "usmpp", Options())
 
 
-def test_the_watch_sees_every_pass_in_order(digits: Model):
+def test_observer_sees_every_pass_in_order(digits: Model):
     seen: list[str] = []
     compile_for(digits, watch=lambda name, _: seen.append(name))
     assert tuple(seen) == pass_names(digits.module, Options())
@@ -89,7 +89,7 @@ def test_a_broken_module_is_reported_with_the_pass_that_left_it(digits: Model):
         verify_after_pass("mine", broken)
 
 
-def test_pools_of_the_users_bound_the_workspace(digits: Model):
+def test_given_pools_bound_the_workspace(digits: Model):
     compiled = compile_for(digits, "mps2-an386")
     (pool,) = (p for p in compiled.module.pools if p.name == "sram")
     asked = replace(pool, size_bytes=4096)
@@ -100,7 +100,7 @@ def test_pools_of_the_users_bound_the_workspace(digits: Model):
         compile_for(digits, "mps2-an386", pools=(replace(pool, name="dtcm"),))
 
 
-def test_sources_say_which_flags_they_are_tuned_for(digits: Model):
+def test_sources_state_the_flags_they_are_tuned_for(digits: Model):
     compiled = compile_for(digits, "mps2-an386")
     head = str(compiled.tree.files["model/digits.c"]).partition("#include")[0]
     flags = compiled.metadata["compiler"]["flags"]

@@ -14,7 +14,7 @@ def _tested(*results: CaseResult) -> SelfTestResult:
     return SelfTestResult("host", "litert", 4, 1, results, ())
 
 
-def test_cells_count_cases_and_say_what_is_missing() -> None:
+def test_matrix_counts_cases_and_marks_missing_ones() -> None:
     differs = Difference(0, "y", (0,), 1, 2)
     found = build_matrix(
         _tested(
@@ -42,6 +42,6 @@ def test_cells_count_cases_and_say_what_is_missing() -> None:
         ("logical_not", "bool", "bool"),
     ],
 )
-def test_a_case_is_about_its_data(op: str, case: str, dtype: str) -> None:
+def test_dtype_of_a_case_is_that_of_its_data(op: str, case: str, dtype: str) -> None:
     (found,) = [item for item in conformance_cases(op) if item.name == case]
     assert dtype_of(found) == dtype

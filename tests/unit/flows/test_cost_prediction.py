@@ -20,7 +20,7 @@ def number(value: int) -> tir.IntImm:
     return tir.IntImm(value, INDEX)
 
 
-def test_a_call_in_a_loop_counts_as_often_as_its_condition_holds():
+def test_calls_in_loops_are_counted_per_iteration():
     every_other = tir.Binary("eq", tir.Binary("mod", STEP, number(2)), number(1))
     body = tir.Seq(
         (tir.PrimFuncCall("a", (), op=0), tir.If(every_other, tir.PrimFuncCall("b", (), op=1)))
@@ -29,7 +29,7 @@ def test_a_call_in_a_loop_counts_as_often_as_its_condition_holds():
     assert count_kernel_calls(main) == {(0, "a"): 9, (1, "b"): 4, (2, "b"): 1}
 
 
-def test_what_is_not_known_at_compile_time_is_refused():
+def test_data_dependent_control_flow_is_refused():
     data = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (number(0),))
     with pytest.raises(InternalError, match="control flow of an AOT main depends"):
         count_kernel_calls(tir.If(data, tir.PrimFuncCall("a", (), op=0)))
@@ -44,7 +44,7 @@ def test_every_operator_has_a_prediction(digits_path: Path):
 
 @pytest.mark.deep
 @pytest.mark.models
-def test_a_streamed_operator_is_predicted_for_all_of_its_rows(model_path: Callable[[str], Path]):
+def test_streamed_operator_is_predicted_for_all_rows(model_path: Callable[[str], Path]):
     model = load_model(model_path("kws_ref_model.tflite"))
     whole = compile_for(model, "mps2-an386")
     streamed = compile_for(model, "mps2-an386", ram_bytes=8000)

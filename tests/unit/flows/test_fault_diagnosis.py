@@ -48,7 +48,7 @@ def crashing(compiled: Compilation, operator: str, family: str) -> Compilation:
         pytest.param("mps2-an505", "arm", "release", marks=[pytest.mark.qemu, pytest.mark.deep]),
     ],
 )
-def test_a_crash_is_told_by_its_operator_and_line(
+def test_crash_is_reported_with_operator_and_line(
     board: str, family: str, variant: Variant, digits_path: Path
 ) -> None:
     compiled = compile_for(load_model(digits_path), board)
@@ -109,7 +109,7 @@ def test_a_write_next_to_a_pool_is_reported_with_pool_and_operator(
 
 
 @pytest.mark.host_c
-def test_a_debug_image_of_a_model_that_keeps_to_its_pools_computes_the_same(
+def test_debug_image_computes_the_same_outputs(
     digits_path: Path,
 ) -> None:
     compiled = compile_for(load_model(digits_path), "host")
@@ -129,7 +129,7 @@ def test_a_debug_image_of_a_model_that_keeps_to_its_pools_computes_the_same(
         pytest.param("mps2-an505", "profile", marks=pytest.mark.deep),
     ],
 )
-def test_an_operator_that_hangs_ends_in_a_restart_that_is_named(
+def test_watchdog_restart_names_the_hanging_operator(
     chip: str, variant: Variant, digits_path: Path, tmp_path: Path
 ) -> None:
     file = create_board("watched", chip, tmp_path)
@@ -151,7 +151,7 @@ def test_an_operator_that_hangs_ends_in_a_restart_that_is_named(
     assert "The program counter was in digits_run (model/digits.c:" in said
 
 
-def test_a_board_without_a_time_out_has_no_watchdog() -> None:
+def test_board_without_timeout_has_no_watchdog() -> None:
     files = project_files(load_board("mps2-an386")).files
     assert "runtime/port/cortex_m/watchdog_cmsdk.c" not in files
     assert "watchdog" not in str(files["board/fwr_board.h"]).lower()

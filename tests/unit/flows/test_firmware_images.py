@@ -30,7 +30,7 @@ print(build_image(compile_for(load_model(sys.argv[1]))).elf)
 """
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path: Path):
+def test_cache_folder_from_environment(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "named"))
     assert cache_root() == tmp_path / "named"
     monkeypatch.delenv("FIRMWRIGHT_CACHE")
@@ -38,7 +38,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path: Path):
     assert cache_root() == tmp_path / "xdg" / "firmwright"
 
 
-def test_without_a_usable_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_path: Path):
+def test_cache_falls_back_to_a_temporary_folder(monkeypatch, tmp_path: Path):
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("FIRMWRIGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -46,7 +46,7 @@ def test_without_a_usable_home_the_cache_is_a_temporary_folder(monkeypatch, tmp_
 
 
 @pytest.mark.host_c
-def test_two_processes_that_want_the_same_image_share_one_build(
+def test_concurrent_builds_of_the_same_image_share_the_work(
     monkeypatch, tmp_path: Path, digits_path: Path
 ):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
@@ -68,14 +68,14 @@ def test_two_processes_that_want_the_same_image_share_one_build(
 
 
 @pytest.mark.host_c
-def test_a_folder_of_the_users_holds_the_whole_project(tmp_path: Path, digits_path: Path):
+def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
     image = build_image(compile_for(load_model(digits_path)), "release", tmp_path / "out")
     assert image.elf.is_relative_to(tmp_path / "out")
     assert (tmp_path / "out" / "model" / "digits.c").is_file()
     assert image.library is not None
 
 
-def test_only_old_folders_beyond_the_limit_are_removed(monkeypatch, tmp_path: Path):
+def test_only_old_builds_over_the_limit_are_removed(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(firmware_images, "MAX_CACHED_BUILDS", 2)
     old = 1_000_000_000
     for number in range(4):
@@ -88,7 +88,7 @@ def test_only_old_folders_beyond_the_limit_are_removed(monkeypatch, tmp_path: Pa
     assert left == ["image3", "in_use"]
 
 
-def test_objects_are_compiled_again_after_a_week(tmp_path: Path):
+def test_old_objects_are_removed_after_a_week(tmp_path: Path):
     old, young = (tmp_path / "AB" / name for name in ("old", "young"))
     old.parent.mkdir()
     for file, age_s in ((old, MAX_OBJECT_AGE_S + 60), (young, MAX_OBJECT_AGE_S - 3600)):
@@ -101,7 +101,7 @@ def test_objects_are_compiled_again_after_a_week(tmp_path: Path):
 
 @pytest.mark.models
 @pytest.mark.qemu
-def test_all_but_the_workspace_takes_little_ram_beside_keyword_spotting(
+def test_runtime_ram_of_keyword_spotting_is_small(
     model_path: Callable[[str], Path],
 ):
     compiled = compile_for(load_model(model_path("kws_ref_model.tflite")), "stm32vldiscovery")
@@ -110,7 +110,7 @@ def test_all_but_the_workspace_takes_little_ram_beside_keyword_spotting(
     assert sizes.ram_bytes - pool <= RAM_BESIDE_WORKSPACE_MAX_BYTES
 
 
-def test_the_folder_of_objects_is_made_by_scons_which_does_it_at_once(
+def test_object_folder_is_created_atomically_by_scons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))

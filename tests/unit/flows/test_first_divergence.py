@@ -49,7 +49,7 @@ def first_difference(
         pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
     ],
 )
-def test_a_defect_in_integers_is_told_with_its_extent(board: str, digits_path: Path) -> None:
+def test_integer_divergence_is_reported_with_its_extent(board: str, digits_path: Path) -> None:
     compiled = compile_for(load_model(digits_path), board)
     row = next(r for r in compiled.metadata["operators"] if r["name"] == "conv_2d_2")
     wrong = "conv_2d_2[7] ^= 4; conv_2d_2[9] ^= 1;"
@@ -62,7 +62,7 @@ def test_a_defect_in_integers_is_told_with_its_extent(board: str, digits_path: P
 
 @pytest.mark.deep
 @pytest.mark.host_c
-def test_operators_that_run_row_by_row_are_compared_too(digits_path: Path) -> None:
+def test_row_streamed_operators_are_compared(digits_path: Path) -> None:
     found = verify(
         compile_for(load_model(digits_path), optimize="ram"), samples=2, find_first_divergence=True
     )
@@ -94,7 +94,7 @@ def two_convolutions(folder: Path) -> Path:
 
 
 @pytest.mark.host_c
-def test_a_defect_in_floats_is_told_with_its_extent(tmp_path: Path) -> None:
+def test_float_divergence_is_reported_with_its_extent(tmp_path: Path) -> None:
     compiled = compile_for(load_model(two_convolutions(tmp_path)))
     check = partial(first_difference, compiled)
     assert check(compiled) is None

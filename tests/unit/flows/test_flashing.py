@@ -39,7 +39,7 @@ def image(tmp_path: Path) -> Image:
     )
 
 
-def test_the_command_line_of_every_tool(image: Image, golden: Callable[..., None]) -> None:
+def test_command_lines_of_flash_tools(image: Image, golden: Callable[..., None]) -> None:
     boards = {
         "pyocd": "nrf52840-dk",
         "openocd": "nucleo-h743zi",
@@ -60,7 +60,7 @@ def test_the_command_line_of_every_tool(image: Image, golden: Callable[..., None
     golden("\n".join(lines).replace(str(image.directory), "DIR"))
 
 
-def test_every_tool_is_known_to_the_schema_and_every_physical_board_has_one() -> None:
+def test_every_tool_is_in_the_board_schema_and_every_board_has_a_tool() -> None:
     assert set(TOOLS) < set(FLASH_RUNNERS)
     physical = [board for board in list_boards() if board.run.kind == "serial"]
     assert len(physical) >= 8
@@ -73,9 +73,7 @@ def put_tool(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
 
-def test_a_missing_tool_is_named_with_how_to_install_it(
-    image: Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_tool_error_has_install_hint(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ToolMissingError) as caught:
         flash(plan_flashing(load_board("bluepill-f103"), image))
@@ -84,7 +82,7 @@ def test_a_missing_tool_is_named_with_how_to_install_it(
     )
 
 
-def test_what_a_tool_reads_back_is_compared(
+def test_read_back_contents_are_compared(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tool is played by a script that reads back what an environment variable says."""
@@ -99,7 +97,7 @@ def test_what_a_tool_reads_back_is_compared(
         flash(plan, verify=True)
 
 
-def test_a_tool_that_fails_is_quoted(
+def test_output_of_failing_tool_is_quoted(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_tool(tmp_path, "openocd", "echo no probe found; exit 3\n", monkeypatch)
@@ -107,7 +105,7 @@ def test_a_tool_that_fails_is_quoted(
         flash(plan_flashing(load_board("nucleo-h743zi"), image))
 
 
-def test_a_uf2_goes_to_the_volume_and_cannot_be_read_back(image: Image, tmp_path: Path) -> None:
+def test_uf2_is_copied_to_the_volume_and_cannot_be_verified(image: Image, tmp_path: Path) -> None:
     plan = plan_flashing(load_board("rpi-pico"), image)
     volume = tmp_path / "media" / "me" / "RPI-RP2"
     volume.mkdir(parents=True)
@@ -124,7 +122,7 @@ def test_a_uf2_goes_to_the_volume_and_cannot_be_read_back(image: Image, tmp_path
         find_volume("RP2350", (tmp_path / "media",), "rpi-pico2")
 
 
-def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
+def test_unconfigured_runner_is_refused(image: Image) -> None:
     with pytest.raises(UsageError, match="does not configure 'uf2'; it has st-flash, openocd"):
         plan_flashing(load_board("bluepill-f103"), image, "uf2")
     with pytest.raises(
@@ -137,9 +135,7 @@ def test_a_runner_that_the_board_does_not_name_is_refused(image: Image) -> None:
     )
 
 
-def test_a_board_is_erased_by_the_first_of_its_tools_that_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_erase_uses_the_first_capable_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan_erase(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
     put_tool(tmp_path, "JLinkExe", 'for last; do :; done; cat "$last" > said\n', monkeypatch)
     monkeypatch.chdir(tmp_path)

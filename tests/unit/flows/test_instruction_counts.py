@@ -76,7 +76,7 @@ def test_a_multiply_heavy_operator_shows_its_multiplies(digits_path: Path):
 
 
 @pytest.mark.qemu
-def test_a_qemu_that_refuses_the_plugin_is_named(digits_path: Path, tmp_path: Path, monkeypatch):
+def test_qemu_that_rejects_the_plugin_is_reported(digits_path: Path, tmp_path: Path, monkeypatch):
     can_count("qemu-system-arm")
     library = tmp_path / "count.so"
     library.write_text("no library at all")
@@ -86,12 +86,12 @@ def test_a_qemu_that_refuses_the_plugin_is_named(digits_path: Path, tmp_path: Pa
 
 
 @pytest.mark.host_c
-def test_only_an_emulator_counts_one_by_one(digits_path: Path):
+def test_exact_counts_need_an_emulator(digits_path: Path):
     with pytest.raises(UsageError, match="instruction counts need QEMU"):
         measure_instructions(compile_for(load_model(digits_path), "host"))
 
 
-def test_a_qemu_that_is_absent_or_has_no_plugins_is_named(tmp_path: Path, monkeypatch):
+def test_missing_qemu_or_plugin_support_is_reported(tmp_path: Path, monkeypatch):
     with pytest.raises(ToolMissingError, match="is not installed"):
         check_plugin_support("qemu-system-none")
     fake = tmp_path / "qemu-system-plain"
@@ -102,13 +102,13 @@ def test_a_qemu_that_is_absent_or_has_no_plugins_is_named(tmp_path: Path, monkey
         check_plugin_support("qemu-system-plain")
 
 
-def test_without_a_compiler_the_reason_is_said(tmp_path: Path, monkeypatch):
+def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolMissingError, match="needs a C compiler"):
         build_counter_plugin(tmp_path)
 
 
-def test_calls_of_functions_that_the_compiler_made_one_are_told_apart():
+def test_calls_of_merged_functions_are_attributed():
     names = ("spoil", "first", "spoil", "second")
     calls = tuple(
         tir.PrimFuncCall(name, (), op=op) for name, op in zip(names, (-1, 0, -1, 1), strict=True)

@@ -59,7 +59,7 @@ def layers(path: Path) -> list[tuple[OpCall, LoweringCandidate]]:
 
 
 @pytest.mark.host_c
-def test_every_value_that_is_wrong_or_not_written_is_counted(digits_path: Path) -> None:
+def test_wrong_and_unwritten_values_are_counted(digits_path: Path) -> None:
     (first, right), (second, other) = layers(digits_path)
     tried = [
         KernelComparison(first, right, (right, silent(right), one_off(right))),

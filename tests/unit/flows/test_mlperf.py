@@ -12,7 +12,7 @@ from firmwright.package.mlperf import TASKS
 KWS, AD = TASKS[0], TASKS[3]
 
 
-def test_the_area_counts_pairs_and_half_of_ties():
+def test_area_under_curve_counts_ties_half():
     scores = np.array([[0.1], [0.5], [0.5], [0.9]])
     assert area_under_curve(scores, np.array([0, 0, 1, 1])) == 0.875
     assert area_under_curve(scores, np.array([1, 1, 1, 1])) is None
@@ -21,7 +21,7 @@ def test_the_area_counts_pairs_and_half_of_ties():
     assert top1_accuracy(classes, np.array([0, 1, 1])) == pytest.approx(2 / 3)
 
 
-def test_a_file_may_hold_windows(tmp_path: Path):
+def test_file_with_several_windows(tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(bytes(2560 + 2 * 512))
     (tmp_path / "y_labels.csv").write_text("a.bin, 2, 1, 2560, 512\n\n", encoding="utf-8")
     (sample,) = read_dataset(tmp_path, AD)
@@ -40,7 +40,7 @@ def test_a_file_may_hold_windows(tmp_path: Path):
         ("short.bin, 12, 1", "3 bytes in windows of 3, samples have 490"),
     ],
 )
-def test_what_is_no_data_set_is_refused(labels: str | None, what: str, tmp_path: Path):
+def test_invalid_data_sets_are_refused(labels: str | None, what: str, tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(bytes(490))
     (tmp_path / "short.bin").write_bytes(bytes(3))
     if labels is not None:

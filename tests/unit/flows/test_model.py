@@ -8,16 +8,14 @@ from firmwright.base.errors import UsageError
 from firmwright.flows.model import load_model, partition, save_module, write_file
 
 
-def test_a_model_file_is_its_own_source(digits_path: Path):
+def test_model_file_is_its_own_source(digits_path: Path):
     model = load_model(digits_path)
     assert model.source == digits_path.read_bytes()
     assert model.name == "digits"
     assert load_model(digits_path, name="other").name == "other"
 
 
-def test_a_saved_module_knows_its_source_only_if_the_file_lies_beside_it(
-    digits_path: Path, tmp_path: Path
-):
+def test_saved_module_finds_its_source_in_the_same_folder(digits_path: Path, tmp_path: Path):
     module = load_model(digits_path).module
     save_module(module, tmp_path / "saved.fwir")
     assert load_model(tmp_path / "saved.fwir").source is None
@@ -28,9 +26,7 @@ def test_a_saved_module_knows_its_source_only_if_the_file_lies_beside_it(
     assert found.module == module
 
 
-def test_a_named_source_must_have_the_hash_that_the_module_remembers(
-    digits_path: Path, tmp_path: Path
-):
+def test_reference_model_must_have_the_recorded_hash(digits_path: Path, tmp_path: Path):
     save_module(load_model(digits_path).module, tmp_path / "saved.fwir")
     assert load_model(tmp_path / "saved.fwir", reference_model=digits_path).source is not None
     other = digits_path.with_name("digits_float.tflite")
@@ -38,7 +34,7 @@ def test_a_named_source_must_have_the_hash_that_the_module_remembers(
         load_model(tmp_path / "saved.fwir", reference_model=other)
 
 
-def test_a_path_that_cannot_be_read_or_written_is_a_usage_error(tmp_path: Path):
+def test_unreadable_and_unwritable_paths_are_usage_errors(tmp_path: Path):
     with pytest.raises(UsageError, match="the model cannot be read: No such file"):
         load_model(tmp_path / "absent.tflite")
     with pytest.raises(UsageError, match="the model cannot be read: Is a directory"):

@@ -77,7 +77,7 @@ def first_output(session: ModelSession) -> list[int]:
 
 
 @pytest.mark.host_c
-def test_a_vendors_project_gives_the_same_outputs_as_our_own(
+def test_vendor_project_gives_the_same_outputs(
     tmp_path: Path, digits_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = compile_for(load_model(digits_path), "host")
@@ -96,7 +96,7 @@ def test_a_vendors_project_gives_the_same_outputs_as_our_own(
 
 
 @pytest.mark.host_c
-def test_our_own_restarts_monitors_and_refuses_what_it_does_not_know(
+def test_builtin_project_resets_monitors_and_refuses_unknown_options(
     tmp_path: Path, digits_path: Path
 ) -> None:
     api = BuiltinProject()

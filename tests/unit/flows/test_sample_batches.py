@@ -40,7 +40,7 @@ def test_arrays_by_position_count_from_one():
     assert batch.samples[0]["image"].tolist() == [[1, 2]]
 
 
-def test_names_win_when_every_key_is_one():
+def test_names_take_precedence_over_positions():
     first = IoTensor("input_2", "a", TensorType((1,), INT8))
     second = IoTensor("input_1", "b", TensorType((1,), INT8))
     arrays = {"input_1": np.array([1], np.int8), "input_2": np.array([2], np.int8)}
@@ -48,7 +48,7 @@ def test_names_win_when_every_key_is_one():
     assert {name: int(value[0]) for name, value in sample.items()} == {"input_2": 2, "input_1": 1}
 
 
-def test_one_leading_axis_more_means_many_samples():
+def test_additional_leading_axis_means_many_samples():
     many = {name: np.stack([array] * 3) for name, array in ARRAYS.items()}
     many["image"][2] = 7
     batch = make_batch(many, BOTH, "in.npz")
@@ -58,7 +58,7 @@ def test_one_leading_axis_more_means_many_samples():
 
 
 @pytest.mark.parametrize("keys", [["image"], ["image", "input_2"], ["input_0", "input_1"], []])
-def test_other_keys_are_an_error_that_lists_names_and_positions(keys):
+def test_unknown_keys_error_lists_names_and_positions(keys):
     arrays = dict.fromkeys(keys, ARRAYS["image"])
     with pytest.raises(UsageError) as raised:
         make_batch(arrays, BOTH, "in.npz")
@@ -78,12 +78,12 @@ def test_other_keys_are_an_error_that_lists_names_and_positions(keys):
         np.zeros((1, 3), np.int8),
     ],
 )
-def test_another_type_or_shape_is_never_converted(array):
+def test_types_and_shapes_are_never_converted(array):
     with pytest.raises(UsageError, match=r"the model needs int8 \[1, 2\]"):
         make_batch({"image": array}, [IMAGE], "in.npz")
 
 
-def test_arrays_with_different_numbers_of_samples_are_an_error():
+def test_different_sample_counts_are_an_error():
     arrays = {"image": np.zeros((2, 1, 2), np.int8), "sound": np.zeros((3, 3), np.float32)}
     with pytest.raises(UsageError, match="image 2, sound 3"):
         make_batch(arrays, BOTH, "in.npz")
@@ -91,7 +91,7 @@ def test_arrays_with_different_numbers_of_samples_are_an_error():
         make_batch({**arrays, "image": ARRAYS["image"]}, BOTH, "in.npz")
 
 
-def test_no_sample_at_all_is_an_error():
+def test_zero_samples_are_an_error():
     with pytest.raises(UsageError, match="no sample"):
         make_batch({"image": np.zeros((0, 1, 2), np.int8)}, [IMAGE], "in.npz")
     with pytest.raises(UsageError, match="0 is not a valid number"):
@@ -105,7 +105,7 @@ def test_generated_samples_start_with_the_zero_point():
     assert len(batch.samples) == 4
 
 
-def test_written_arrays_are_read_back_in_order_and_twice_the_same_bytes(tmp_path: Path):
+def test_npz_round_trip_is_ordered_and_deterministic(tmp_path: Path):
     arrays = {"z": np.arange(6, dtype=np.int16).reshape(2, 3), "a/b": np.array(1.5, np.float32)}
     write_npz(tmp_path / "one.npz", arrays)
     write_npz(tmp_path / "two.npz", arrays)
@@ -116,7 +116,7 @@ def test_written_arrays_are_read_back_in_order_and_twice_the_same_bytes(tmp_path
     assert found["a/b"].shape == ()
 
 
-def test_what_is_no_npz_is_a_clear_error(tmp_path: Path):
+def test_invalid_npz_is_a_usage_error(tmp_path: Path):
     text = tmp_path / "text.npz"
     text.write_text("not a zip")
     single = tmp_path / "single.npy"

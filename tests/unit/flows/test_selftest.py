@@ -22,7 +22,7 @@ def named_cases(op: str) -> list[NamedCase]:
     return [NamedCase(op, case) for case in conformance_cases(op)]
 
 
-def test_cases_side_by_side_are_one_call_each():
+def test_each_case_is_one_call():
     cases = named_cases("relu") + named_cases("softmax")
     main = cases_module(cases).entry
     assert isinstance(main, Function)
@@ -30,7 +30,7 @@ def test_cases_side_by_side_are_one_call_each():
     assert len({value.name for call in main.body for value in call.outputs}) == len(cases)
 
 
-def test_groups_keep_the_order_and_the_budget():
+def test_groups_respect_order_and_budget():
     cases = named_cases("conv2d")
     groups = list(grouped(cases, 2000))
     assert [item for group in groups for item in group] == cases
@@ -43,7 +43,7 @@ def test_the_budget_of_a_small_board_leaves_room_for_code_and_scratch():
     assert 0 < budget_bytes(board) <= 12 << 10
 
 
-def test_boards_draw_cases_of_their_own():
+def test_boards_choose_different_cases():
     drawn = {}
     for board in EMULATED_BOARDS:
         drawn[board] = [
@@ -54,7 +54,7 @@ def test_boards_draw_cases_of_their_own():
     assert first != second
 
 
-def test_an_unknown_operator_is_an_error_that_lists_the_known():
+def test_unknown_operator_error_lists_the_operators():
     with pytest.raises(UsageError, match=r"no operator 'convolution'.*conv2d"):
         selftest("host", ops=["convolution"])
 

@@ -18,7 +18,7 @@ AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 RECORD = Measurement("l", "k", ("default", ()), "ok", 5, "instructions", "conv2d", AT)
 
 
-def test_broken_and_foreign_lines_are_skipped_and_counted(
+def test_invalid_log_lines_are_skipped_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log.jsonl"
@@ -30,19 +30,19 @@ def test_broken_and_foreign_lines_are_skipped_and_counted(
     ]
 
 
-def test_logs_are_merged_by_putting_one_behind_the_other(tmp_path: Path) -> None:
+def test_concatenated_logs_are_merged(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(f"{RECORD.line()}\n" * 2)
     assert read_tuning(log) == TuningRecords.from_measurements([RECORD])
 
 
-def test_a_log_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+def test_missing_log_error_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the tuning log cannot be read: No such file") as raised:
         read_tuning(tmp_path / "none")
     assert "firmwright tune MODEL" in raised.value.hint
 
 
-def test_a_module_goes_on_with_the_log_it_was_started_with_only(digits_path: Path) -> None:
+def test_started_module_requires_the_same_tuning_log(digits_path: Path) -> None:
     tuning = TuningRecords.from_measurements([RECORD])
     model = load_model(digits_path)
     begun = Model(

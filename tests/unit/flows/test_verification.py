@@ -51,7 +51,7 @@ def test_all_references_agree_on_the_digits(digits: Compilation):
         assert compare_outputs(oracle.outputs, other.outputs).mismatches == 0
 
 
-def test_a_module_without_its_file_is_judged_by_our_own_references(digits_path: Path):
+def test_module_without_model_file_uses_the_numpy_references(digits_path: Path):
     module = load_model(digits_path).module
     compiled = compile_for(Model(module))
     samples = generate_samples(compiled.module.io.inputs, 1).samples
@@ -61,7 +61,7 @@ def test_a_module_without_its_file_is_judged_by_our_own_references(digits_path: 
 
 
 @pytest.mark.host_c
-def test_the_firmware_of_the_digits_is_bit_exact(digits: Compilation):
+def test_digits_firmware_is_bit_exact(digits: Compilation):
     found = verify(digits, samples=SAMPLES, find_first_divergence=True)
     assert found.exact
     assert (found.samples, found.values, found.mismatches) == (SAMPLES, 10 * SAMPLES, 0)
@@ -71,7 +71,7 @@ def test_the_firmware_of_the_digits_is_bit_exact(digits: Compilation):
 
 
 @pytest.mark.host_c
-def test_the_first_operator_that_differs_is_named(digits_path: Path):
+def test_first_diverging_operator_is_named(digits_path: Path):
     compiled = damaged(digits_path, "conv_2d_3/weights")
     found = verify(compiled, samples=SAMPLES, find_first_divergence=True)
     assert not found.exact
@@ -82,7 +82,7 @@ def test_the_first_operator_that_differs_is_named(digits_path: Path):
 
 
 @pytest.mark.host_c
-def test_a_recording_is_compared_in_the_place_of_the_reference(digits: Compilation):
+def test_recording_replaces_the_reference(digits: Compilation):
     batch = generate_samples(digits.module.io.inputs, SAMPLES)
     recorded = [dict(outputs) for outputs in compute_reference(digits, batch.samples).outputs]
     assert verify(digits, batch=batch, expected=recorded).exact
@@ -97,7 +97,7 @@ def test_a_recording_is_compared_in_the_place_of_the_reference(digits: Compilati
 
 
 @pytest.mark.host_c
-def test_a_recording_of_another_length_is_an_error(digits: Compilation):
+def test_recording_with_another_sample_count_is_an_error(digits: Compilation):
     expected = [{"digit": np.zeros((1, 10), np.int8)}] * 2
     with pytest.raises(UsageError, match="the recording has 2 samples, but 3 are run"):
         verify(digits, samples=3, expected=expected)
@@ -105,7 +105,7 @@ def test_a_recording_of_another_length_is_an_error(digits: Compilation):
 
 @pytest.mark.host_c
 @pytest.mark.models
-def test_the_runtime_that_made_a_recording_is_named(model_path: Callable[[str], Path]):
+def test_runtime_of_a_recording_is_identified(model_path: Callable[[str], Path]):
     compiled = compile_for(load_model(model_path("ad01_int8.tflite")))
     batch = generate_samples(compiled.module.io.inputs, SAMPLES)
     recorded = run_oracle_reference(compiled, batch.samples, "tflm").outputs
@@ -117,7 +117,7 @@ def test_the_runtime_that_made_a_recording_is_named(model_path: Callable[[str], 
 
 @pytest.mark.host_c
 @pytest.mark.models
-def test_a_recording_by_the_kernels_that_python_uses_by_default_is_named(
+def test_recording_by_xnnpack_kernels_is_identified(
     model_path: Callable[[str], Path],
 ):
     compiled = compile_for(load_model(model_path("kws_ref_model.tflite")))

@@ -157,7 +157,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return answer
 
 
-def test_in_a_browser_it_renders_without_errors(observed: dict[str, object]):
+def test_page_renders_in_a_browser_without_errors(observed: dict[str, object]):
     assert observed["errors"] == []
     assert observed["columns"] == 6
     widths = observed["bars"]

@@ -20,7 +20,7 @@ BUFFERS = tuple(buffer for buffer in REPORT.buffers if buffer.pool == "sram")
 MAP = MemoryMap("a title", BUFFERS, ("conv2d", "", "softmax"), 96, format_bound(96, 90))
 
 
-def test_each_life_of_a_buffer_is_a_rectangle_to_scale():
+def test_each_live_range_is_a_rectangle_to_scale():
     root = ET.fromstring(render_svg(MAP))
     rectangles = [
         (rect, title.text)
@@ -36,7 +36,7 @@ def test_each_life_of_a_buffer_is_a_rectangle_to_scale():
     assert "workspace 96 bytes (lower bound 90)" in render_svg(MAP)
 
 
-def test_the_page_numbers_its_buffers_and_has_a_column_for_each_time():
+def test_page_map_has_buffer_numbers_and_time_columns():
     number = {buffer.name: index for index, buffer in enumerate(REPORT.buffers)}
     drawn = render_svg(MAP, page_theme(["sram", "fast"], number))
     ET.fromstring(drawn)
@@ -46,5 +46,5 @@ def test_the_page_numbers_its_buffers_and_has_a_column_for_each_time():
     assert "var(--kind)" in render_svg(MAP, page_theme(["sram"], number))
 
 
-def test_every_kind_of_buffer_has_words_and_a_colour():
+def test_every_kind_of_buffer_has_a_label_and_a_color():
     assert KIND_LABELS.keys() == KIND_COLORS.keys()

@@ -12,11 +12,11 @@ def test_overlapping_buffers_count_once_and_pools_add_up():
     assert occupied_bytes((buffer("x", 0, 8, (0, 1)), buffer("y", 20, 8, (0, 1))), 0) == 16
 
 
-def test_a_run_without_steps_has_no_peak():
+def test_empty_run_has_peak_zero():
     empty = make_report(operator_by_time=(), buffers=())
     assert occupied_bytes_by_time(empty) == ()
     assert peak_time(empty) == 0
 
 
-def test_a_step_that_belongs_to_no_operator_has_no_kind():
+def test_step_without_operator_has_no_kind():
     assert [make_report().kind_at(time) for time in range(3)] == ["conv2d", "", "softmax"]
