@@ -61,7 +61,7 @@ def check_vectors(board: Board, image: Image, binary: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_the_image_of_a_physical_board_has_what_its_chip_looks_for(
+def test_the_image_of_a_physical_board_has_the_required_boot_data(
     name: str, twice: Callable[..., SourceTree], tmp_path: Path
 ) -> None:
     board = load_board(name)

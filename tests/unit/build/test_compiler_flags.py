@@ -11,7 +11,7 @@ from firmwright.build.compiler_flags import clang_flags, compile_flags
 @pytest.mark.parametrize(
     "board", [board for board in list_boards() if not board.is_host], ids=lambda b: b.name
 )
-def test_clang_is_told_the_core_and_nothing_that_only_gcc_knows(board: Board) -> None:
+def test_clang_gets_the_core_and_no_gcc_only_flags(board: Board) -> None:
     flags = clang_flags(board)
     assert sum(flag.startswith("--target=") for flag in flags) == 1
     assert not any(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in flags)
@@ -19,5 +19,5 @@ def test_clang_is_told_the_core_and_nothing_that_only_gcc_knows(board: Board) ->
     assert all(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in kept)
 
 
-def test_clang_for_this_computer_takes_the_flags_of_gcc() -> None:
+def test_clang_on_the_host_uses_the_flags_of_gcc() -> None:
     assert clang_flags(load_board("host")) == compile_flags(load_board("host"))

@@ -36,7 +36,7 @@ def test_symbols_are_found_with_their_kinds_and_sizes(compiler: str, tmp_path: P
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\x02\x02", b"MZ" + bytes(64)])
-def test_a_file_that_is_no_little_endian_elf_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_a_file_other_than_little_endian_elf_is_rejected(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.elf").write_bytes(data)
     with pytest.raises(ToolFailedError):
         read_sections_and_symbols(tmp_path / "a.elf")

@@ -59,7 +59,7 @@ def test_the_linkers_complaint_gives_bytes_needed_per_region() -> None:
     )
 
 
-def test_other_complaints_are_no_overflow() -> None:
+def test_other_linker_messages_are_not_overflows() -> None:
     assert find_overflows("undefined reference to `main'", REGIONS) == ()
 
 
@@ -74,7 +74,7 @@ def test_the_error_names_missing_bytes_and_largest_contributors() -> None:
     assert ("the stack", 1000) in error.peak
 
 
-def test_of_a_program_that_is_no_elf_nothing_is_said(tmp_path: Path) -> None:
+def test_a_program_in_another_format_has_no_sizes(tmp_path: Path) -> None:
     program = tmp_path / "firmware.elf"
     program.write_bytes(bytes.fromhex("cffaedfe") + bytes(60))  # as on macOS
     assert not read_sizes(program, ()).sections

@@ -34,7 +34,7 @@ def test_the_header_carries_the_boards_facts() -> None:
     assert "FWR_CLOCK_RAISED_HZ" not in header
 
 
-def test_the_header_of_a_board_that_raises_its_clock_says_how() -> None:
+def test_the_header_of_a_board_with_a_raised_clock_has_its_settings() -> None:
     header = format_board_header(load_board("stm32vldiscovery"))
     assert "#define FWR_CLOCK_HZ 8000000u" in header
     assert "#define FWR_CLOCK_RAISED_HZ 24000000u" in header
@@ -46,7 +46,7 @@ def test_a_fitted_stack_takes_its_bytes_from_the_link() -> None:
     assert ". += 4096;" in format_linker_script(load_board("mps2-an385"))
 
 
-def test_a_region_for_constants_has_a_section_in_the_image_and_one_beside_it() -> None:
+def test_a_region_for_constants_has_a_linked_and_an_external_section() -> None:
     script = format_linker_script(load_board("mps2-an386"))
     assert ".rodata.psram :\n    {\n        *(.rodata.psram .rodata.psram.*)" in script
     assert ".external.psram (INFO) :\n    {\n        *(.noinit.psram.external)" in script
@@ -54,7 +54,7 @@ def test_a_region_for_constants_has_a_section_in_the_image_and_one_beside_it() -
     assert ".external" not in format_linker_script(load_board("microbit"))
 
 
-def test_the_header_says_where_memory_plays_an_external_flash() -> None:
+def test_the_header_has_the_address_of_simulated_external_flash() -> None:
     header = format_board_header(load_board("mps2-an386"))
     assert "#define FWR_EXTERNAL_BASE 0x21000000u" in header
     assert "#define FWR_EXTERNAL_SIZE 0x01000000u" in header

@@ -21,7 +21,7 @@ def test_only_the_boards_own_drivers_are_copied(board) -> None:  # type: ignore[
     assert drivers == (set() if board.is_host else {f"console_{board.console.driver}.c"})
 
 
-def test_the_project_speaks_of_no_path_of_this_machine() -> None:
+def test_the_project_contains_no_path_of_this_machine() -> None:
     for path, content in project_files(load_board("mps2-an386")).files.items():
         text = content if isinstance(content, str) else content.decode("utf-8")
         assert str(Path(__file__).parents[3]) not in text, path

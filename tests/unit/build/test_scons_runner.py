@@ -175,7 +175,7 @@ def test_a_fitted_stack_is_the_worst_path_and_stays_when_nothing_changes(
 
 
 @pytest.mark.qemu
-def test_a_build_takes_the_objects_that_another_one_compiled(twice: Tree, tmp_path: Path) -> None:
+def test_a_build_reuses_cached_objects(twice: Tree, tmp_path: Path) -> None:
     board, objects = load_board("stm32vldiscovery"), tmp_path / "objects"
     images = []
     for place in ("first", "second"):
@@ -283,7 +283,7 @@ pool = "sram"
 
 
 @pytest.mark.host_c
-def test_a_compile_error_shows_the_compilers_words(twice: Tree, tmp_path: Path) -> None:
+def test_a_compile_error_shows_the_compilers_message(twice: Tree, tmp_path: Path) -> None:
     with pytest.raises(ToolFailedError) as caught:
         build(load_board("host"), twice("    no_such_thing = 1;\n"), tmp_path)
     said = str(caught.value)
@@ -305,7 +305,7 @@ def test_a_missing_compiler_names_its_packages(
     )
 
 
-def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         build_project(tmp_path)
 

@@ -46,7 +46,7 @@ def test_the_deepest_path_counts_pushes_and_subtractions() -> None:
     assert use.size_bytes == (16 + 8) + (16 + 256) + 8
 
 
-def test_the_deepest_of_several_callees_counts_wherever_it_lies() -> None:
+def test_the_deepest_of_several_callees_counts_in_any_order() -> None:
     for deep, flat in (("200", "300"), ("300", "200")):
         text = (
             f"00000100 <main>:\n 100:\tb570\tbl\t{deep} <deep>\n 104:\tb570\tbl\t{flat} <flat>\n\n"
@@ -68,7 +68,7 @@ def test_an_indirect_call_of_the_runtime_reaches_the_glue() -> None:
     assert use.unknown == ()
 
 
-def test_an_indirect_call_of_the_model_reaches_what_reads_constants_alone() -> None:
+def test_an_indirect_call_of_the_model_reaches_only_constant_readers() -> None:
     text = ARM.replace("<leaf>", "<read_constants>").replace("<deep>", "<run>")
     frames = {"tail": 8, "main": 8}
     glue = ("read_constants", "run")

@@ -50,7 +50,7 @@ def facts_of(*compiler: str) -> dict[str, int]:
 @pytest.mark.zig
 @pytest.mark.qemu("arm", "riscv32")
 @pytest.mark.parametrize("board", CORES, ids=lambda board: board.name)
-def test_zig_is_told_the_core_that_gcc_is_told(board: Board) -> None:
+def test_zig_gets_the_same_core_as_gcc(board: Board) -> None:
     gcc = facts_of(f"{board.toolchain}-gcc", *compile_flags(board), "-fsyntax-only")
     assert facts_of(*zig_command(), "cc", *zig_target(board)) == gcc
     assert gcc
@@ -72,7 +72,7 @@ def test_zig_makes_objects_for_bare_boards_without_a_warning(
         assert struct.unpack_from("<H", made, 18)[0] == ELF_MACHINES[board.toolchain]
 
 
-def test_every_board_of_ours_has_a_core_in_the_words_of_zig() -> None:
+def test_every_board_has_a_zig_core() -> None:
     for board in BARE:
         target = zig_target(board)
         assert target[0] == "-target"
@@ -109,7 +109,7 @@ def test_where_gcc_is_absent_zig_is_offered(
     )
 
 
-def test_the_environment_names_the_toolchain_where_nobody_else_does() -> None:
+def test_the_environment_variable_selects_the_toolchain() -> None:
     assert choose_compiler(None, {}) == "gcc"
     assert choose_compiler(None, {"FIRMWRIGHT_TOOLCHAIN": "zig"}) == "zig"
     assert choose_compiler("clang", {"FIRMWRIGHT_TOOLCHAIN": "zig"}) == "clang"
@@ -117,7 +117,7 @@ def test_the_environment_names_the_toolchain_where_nobody_else_does() -> None:
         choose_compiler(None, {"FIRMWRIGHT_TOOLCHAIN": "icc"})
 
 
-def test_what_its_linker_says_of_a_region_is_understood() -> None:
+def test_zig_linker_messages_about_regions_are_parsed() -> None:
     said = "error: ld.lld: section '.text' will not fit in region 'flash': overflowed by 24 bytes"
     (over,) = find_overflows(said, (LinkedRegion("flash", 0, 100, "flash"),))
     assert (over.need_bytes, over.have_bytes) == (124, 100)
@@ -137,9 +137,7 @@ def test_the_hosts_firmware_links_for_macos(tmp_path: Path) -> None:
 
 @pytest.mark.zig
 @pytest.mark.deep
-def test_a_build_by_zig_runs_and_says_that_its_stack_is_unknown(
-    twice: Tree, tmp_path: Path
-) -> None:
+def test_a_zig_build_runs_with_unknown_stack_use(twice: Tree, tmp_path: Path) -> None:
     write_project(load_board("host"), twice(), tmp_path)
     image = build_project(tmp_path, compiler="zig")
     with Session(ProcessTransport([image.elf])) as session:
@@ -164,7 +162,7 @@ def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Pa
 
 @pytest.mark.zig
 @pytest.mark.deep
-def test_a_firmware_by_zig_that_does_not_fit_says_so(twice: Tree, tmp_path: Path) -> None:
+def test_zig_firmware_that_does_not_fit_is_an_error(twice: Tree, tmp_path: Path) -> None:
     write_project(load_board("stm32vldiscovery"), twice(), tmp_path)
     script = tmp_path / "board" / "link.ld"
     script.write_text(script.read_text().replace("LENGTH = 0x00020000", "LENGTH = 0x00001000"))

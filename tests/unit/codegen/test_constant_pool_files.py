@@ -92,7 +92,7 @@ def test_linked_constants_go_to_the_section_of_their_pool() -> None:
     assert text.count('M_CONST(".rodata.far", ') == 2
 
 
-def test_a_bundle_refuses_constants_elsewhere() -> None:
+def test_several_models_reject_constant_pools() -> None:
     second = replace(module_with("port"), name="second")
     with pytest.raises(UsageError, match="compile without --const-pool"):
         emit_multi_model_firmware([module_with("port"), second], BASE_INTRINSICS)
@@ -184,7 +184,7 @@ def in_c(tmp_path_factory: pytest.TempPathFactory, compile_c: Any) -> Callable[[
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("scope", SEPARATE)
-def test_the_c_computes_with_constants_from_elsewhere(scope: str, in_c: Any) -> None:
+def test_the_c_computes_with_external_constants(scope: str, in_c: Any) -> None:
     for driver in in_c(scope):
         for _ in range(2):
             assert driver.run() == 0

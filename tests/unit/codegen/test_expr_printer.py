@@ -231,7 +231,7 @@ def plus(a: tir.Expr, b: tir.Expr) -> tir.Expr:
         (imm(1 << 40, INT64), "INT64_C(1099511627776)"),
     ],
 )
-def test_text_has_no_cast_or_parenthesis_too_many(node: tir.Expr, text: str) -> None:
+def test_text_has_no_redundant_casts_or_parentheses(node: tir.Expr, text: str) -> None:
     assert printed(node) == text
 
 

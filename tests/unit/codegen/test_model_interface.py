@@ -205,7 +205,7 @@ def test_constants_that_are_not_linked_come_through_the_block(tmp_path, module_o
     assert program(tmp_path, tree, PARAMS_MAIN, flag) == "0 -1 21"
 
 
-def test_the_parameter_index_tells_where_each_constant_lies(module_of) -> None:
+def test_the_parameter_index_has_the_offset_of_each_constant(module_of) -> None:
     tree = emit_model(unlinked_module(module_of), {})
     block = tree.files["model/m.params.bin"]
     assert isinstance(block, bytes)
@@ -239,7 +239,7 @@ int main(void)
 
 
 @pytest.mark.host_c
-def test_probes_stand_around_each_operator(tmp_path, module_of) -> None:
+def test_probes_surround_each_operator(tmp_path, module_of) -> None:
     (tmp_path / "probe.h").write_text(
         "#include <stdint.h>\nvoid probe(int32_t, int32_t, const void *, uint32_t);\n"
     )
@@ -295,7 +295,7 @@ def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None
     ).consumes_input
 
 
-def test_pools_of_the_glue_lie_in_their_sections(module_of) -> None:
+def test_pools_of_the_glue_are_in_their_sections(module_of) -> None:
     module = replace(module_of(adder()), pools=(PoolInfo("sram", 1000, section=".noinit.ram"),))
     glue = str(emit_model(module, {}).files["firmware/fwr_app.c"])
     assert 'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t guarded_sram[' in glue

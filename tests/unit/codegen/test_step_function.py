@@ -91,14 +91,14 @@ def test_each_row_of_operators_that_go_row_by_row_is_a_step(
     assert steps_taken(digits_path, tmp_path, ram_bytes=1800) == 9 - 2 + 8
 
 
-def test_rows_that_are_fed_are_steps_already(digits_path: Path) -> None:
+def test_row_streaming_excludes_the_step_function(digits_path: Path) -> None:
     with pytest.raises(
         UsageError, match="--stream-input-rows and --emit-step-api do not go together"
     ):
         compile_for(load_model(digits_path), "host", emit_step_api=True, stream_input_rows=True)
 
 
-def test_without_the_option_nothing_of_it_is_there(digits_path: Path) -> None:
+def test_without_the_option_no_step_function_is_generated(digits_path: Path) -> None:
     files = compile_for(load_model(digits_path), "host").tree.files
     text = str(files["model/digits.c"]) + str(files["model/digits.h"])
     assert "digits_step" not in text

@@ -124,7 +124,7 @@ def test_an_unaligned_window_is_read_through_a_function(module_of) -> None:
     assert "m_store_u32(o + i * 4, m_load_u32(w + i * 4) + 1u);" in text
 
 
-def test_what_nothing_uses_is_not_declared(module_of) -> None:
+def test_unused_buffers_are_not_declared(module_of) -> None:
     b = Builder("k")
     x, y = io(b, INT8, 4)
     b.constant("unused", np.zeros(3), INT8)
@@ -134,7 +134,7 @@ def test_what_nothing_uses_is_not_declared(module_of) -> None:
     assert body(source(module_of(b)), "k") == "y[0] = 1;\n(void)x;\n"
 
 
-def test_names_that_meet_in_one_block_are_told_apart(module_of) -> None:
+def test_colliding_names_in_a_block_are_numbered(module_of) -> None:
     b = Builder("k")
     x, y = io(b, INT8, 4)
     for name in ("int", "x"):
@@ -273,7 +273,7 @@ def test_intrinsics_write_registers_and_read_through_pointers(run_kernel, inline
     assert list(got) == [expected, 2 * expected]
 
 
-def test_assembly_stands_behind_one_macro_a_feature(module_of) -> None:
+def test_assembly_is_selected_by_one_macro_per_feature(module_of) -> None:
     table = {"mac4": MAC, "twice": DOUBLE}
     text = source(module_of(mac_kernel()), table)
     assert "#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)" in text

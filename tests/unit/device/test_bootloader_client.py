@@ -131,7 +131,7 @@ def entered(peer: Peer) -> BootloaderClient:
     return enter_bootloader(peer, clock=peer.clock)
 
 
-def test_what_a_loader_says_of_itself_and_its_slots() -> None:
+def test_the_bootloader_describes_itself_and_its_slots() -> None:
     line = entered(Peer())
     info = line.info
     assert (info.board, info.start, info.slot_bytes, info.room_bytes) == ("toy", START, SLOT, 768)
@@ -155,14 +155,14 @@ def test_only_pages_that_differ_are_sent() -> None:
     assert bytes(peer.flash[SLOT : SLOT + 600]) == changed
 
 
-def test_what_keeps_getting_lost_is_sent_in_smaller_pieces() -> None:
+def test_repeated_losses_reduce_the_piece_size() -> None:
     peer = Peer(lost_writes=5)
     assert entered(peer).send(IMAGE) == 600
     assert max(peer.sizes) == 32
     assert bytes(peer.flash[SLOT : SLOT + 600]) == IMAGE
 
 
-def test_a_loader_that_falls_silent_is_told_with_what_the_board_has_then() -> None:
+def test_a_silent_bootloader_is_a_timeout_with_advice() -> None:
     peer = Peer(lost_writes=1_000_000)
     line = entered(peer)
     with pytest.raises(DeviceTimeoutError) as caught:
@@ -173,7 +173,7 @@ def test_a_loader_that_falls_silent_is_told_with_what_the_board_has_then() -> No
     )
 
 
-def test_a_flash_that_keeps_something_else_is_found_by_reading_back() -> None:
+def test_reading_back_detects_wrong_flash_contents() -> None:
     peer = Peer(worn_at=40)
     line = entered(peer)
     line.send(IMAGE)
@@ -190,7 +190,7 @@ def test_a_flash_that_keeps_something_else_is_found_by_reading_back() -> None:
         (Status.COMMAND, "the firmware refused bootloader_commit: unknown command"),
     ],
 )
-def test_why_an_image_is_not_taken_is_told(status: Status, says: str) -> None:
+def test_a_rejected_image_names_the_reason(status: Status, says: str) -> None:
     with pytest.raises(DeviceError, match=says):
         entered(Peer(commit_status=status)).commit(IMAGE, b"id")
 
@@ -201,7 +201,7 @@ def test_an_application_is_restarted_into_the_loader() -> None:
     assert [k for k in peer.asked if k < Command.BOOTLOADER_HELLO] == [Command.HELLO, Command.RESET]
 
 
-def test_an_application_that_restarts_without_a_loader_is_told_soon() -> None:
+def test_a_missing_bootloader_is_reported_early() -> None:
     peer = Peer(is_application=True, restarts_into=False)
     with pytest.raises(
         DeviceError, match=r"there is no bootloader on the board\. Try: firmwright bootloader"
@@ -211,7 +211,7 @@ def test_an_application_that_restarts_without_a_loader_is_told_soon() -> None:
     assert peer.time_s < 5
 
 
-def test_a_line_where_nobody_answers_ends_in_a_time_out() -> None:
+def test_no_answer_is_a_timeout() -> None:
     peer = Peer()
     silent: Callable[[Frame], None] = lambda frame: None  # noqa: E731 - a peer that says nothing
     peer.take = silent  # type: ignore[method-assign]
@@ -221,12 +221,12 @@ def test_a_line_where_nobody_answers_ends_in_a_time_out() -> None:
     assert peer.asked.count(Command.BOOTLOADER_HELLO) > 20, "it knocks often enough to be heard"
 
 
-def test_a_loader_of_another_version_is_refused() -> None:
+def test_a_bootloader_of_another_version_is_rejected() -> None:
     with pytest.raises(DeviceError, match="the bootloader has protocol version 2, not 1"):
         entered(Peer(version=2))
 
 
-def test_an_images_header_is_told_from_other_bytes() -> None:
+def test_an_image_header_is_recognized() -> None:
     words = (IMAGE_MAGIC, 2, 0x8100, 0, 0x2400, 0x2000, 0x2400)
     data = struct.pack("<7I", *words)
     assert read_image_header(data) == ImageHeader(*words[1:])

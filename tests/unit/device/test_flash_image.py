@@ -58,7 +58,7 @@ def test_a_file_without_data_and_an_unknown_record_are_errors(tmp_path: Path) ->
         read_hex(written(tmp_path, record(9, 0, b"")))
 
 
-def test_chunks_are_aligned_and_filled_up_with_what_empty_flash_reads() -> None:
+def test_chunks_are_aligned_and_padded_with_erased_bytes() -> None:
     image = FlashImage(((0x1002, b"abc"), (0x2000, bytes(10))))
     assert image.chunks(4) == (
         (0x1002, b"abc"),
@@ -69,7 +69,7 @@ def test_chunks_are_aligned_and_filled_up_with_what_empty_flash_reads() -> None:
     assert image.chunks(8, align=4)[0] == (0x1000, b"\xff\xffabc\xff\xff\xff")
 
 
-def test_uf2_carries_every_byte_in_blocks_that_say_how_many_there_are() -> None:
+def test_uf2_blocks_carry_every_byte_and_the_block_count() -> None:
     image = FlashImage(((0x1000_0000, bytes(range(256)) + b"rest"),))
     content = to_uf2(image, 0xE48BFF56)
     blocks = [content[at : at + 512] for at in range(0, len(content), 512)]

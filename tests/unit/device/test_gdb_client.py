@@ -122,7 +122,7 @@ class Stub:
         return {b"vFlashDone": b"OK", b"?": b"S05", b"D": b"OK"}.get(command, b"")
 
 
-def test_memory_that_the_stub_calls_flash_is_erased_and_written_as_flash() -> None:
+def test_flash_of_the_memory_map_is_erased_before_writing() -> None:
     stub = Stub()
     thread = stub.serve()
     image = FlashImage(((0x8000100, bytes(range(256)) + b"#$}*" * 50),))

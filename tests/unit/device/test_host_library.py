@@ -41,7 +41,7 @@ def test_a_session_refuses_inputs_that_are_not_the_models(digits_path: Path):
             _ = session.device
 
 
-def test_a_board_that_gives_no_library_says_so(digits_path: Path):
+def test_a_board_without_a_library_is_rejected(digits_path: Path):
     compiled = compile_for(load_model(digits_path), "mps2-an386")
     with pytest.raises(UsageError, match="board mps2-an386 cannot run in this process"):
         open_session(compiled, in_process=True)

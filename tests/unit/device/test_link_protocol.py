@@ -79,7 +79,7 @@ def test_a_frame_after_garbage_is_read(frame: Frame, garbage: bytes) -> None:
 
 
 @given(FRAMES, st.data())
-def test_a_frame_with_one_changed_byte_is_never_taken(frame: Frame, data: st.DataObject) -> None:
+def test_a_frame_with_one_changed_byte_is_never_accepted(frame: Frame, data: st.DataObject) -> None:
     encoded = bytearray(encode_frame(frame))
     at = data.draw(st.integers(1, len(encoded) - 3))
     encoded[at] ^= data.draw(st.integers(1, 255))
@@ -96,7 +96,7 @@ def test_endless_garbage_without_a_zero_takes_bounded_memory() -> None:
     assert reader.feed(encode_frame(frame)) == [None, frame]
 
 
-def test_a_hello_of_another_version_says_both_versions() -> None:
+def test_a_hello_of_another_version_names_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (

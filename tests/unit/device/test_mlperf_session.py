@@ -31,7 +31,7 @@ class Scripted:
         self.closed = True
 
 
-def test_what_was_said_at_boot_is_passed_over():
+def test_boot_messages_are_skipped():
     line = Scripted({"name": NAMED, "infer 3 1": INFERRED}, "m-init-done\r\nm-ready\r\n\0")
     with MlperfSession(line) as session:
         found = session.infer(3, 1)
@@ -46,7 +46,7 @@ def test_a_sample_goes_in_commands_of_less_than_80_characters():
     assert max(map(len, line.commands)) == 79
 
 
-def test_errors_and_silence_are_told():
+def test_errors_and_timeouts_are_reported():
     answers = {"name": NAMED, "db load 1": "e-[no]\r\nm-ready\r\n", "infer 1 0": "m-ready\r\n"}
     session = MlperfSession(Scripted(answers), timeout_s=0.05)
     with pytest.raises(DeviceError, match=r"the firmware answers e-\[no\]"):
@@ -57,7 +57,7 @@ def test_errors_and_silence_are_told():
         session.command("silence")
 
 
-def test_who_does_not_answer_is_left():
+def test_a_silent_device_is_closed():
     line = Scripted({})
     with pytest.raises(DeviceTimeoutError, match="no answer in the benchmark's protocol"):
         MlperfSession(line, timeout_s=0.01)

@@ -10,11 +10,11 @@ TWO = SerialPortInfo("/dev/ttyACM1", "0483:374b", "066C00", "STM32 STLink")
 OTHER = SerialPortInfo("/dev/ttyUSB0", "10c4:ea60", "", "CP2102")
 
 
-def test_the_only_port_that_fits_is_taken() -> None:
+def test_the_only_matching_port_is_selected() -> None:
     assert find_serial_port("b", ("0483:374b",), (OTHER, ONE)) == "/dev/ttyACM0"
 
 
-def test_of_two_that_fit_a_person_chooses_or_both_are_named() -> None:
+def test_of_two_matching_ports_the_caller_chooses_or_both_are_listed() -> None:
     assert (
         find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO), lambda ports: ports[1]) == TWO.name
     )
@@ -26,7 +26,7 @@ def test_of_two_that_fit_a_person_chooses_or_both_are_named() -> None:
     )
 
 
-def test_a_board_that_is_not_there_and_one_without_ids_say_so() -> None:
+def test_a_missing_board_and_one_without_ids_are_errors() -> None:
     with pytest.raises(DeviceError) as caught:
         find_serial_port("b", ("1366:1015",), (OTHER,))
     assert caught.value.what == (

@@ -139,7 +139,7 @@ def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) 
             session.read_outputs()
 
 
-def test_an_input_that_is_kept_serves_many_runs(tiny_firmware: Build) -> None:
+def test_a_preserved_input_serves_many_runs(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware()) as session:
         session.write_inputs(ramp())
         assert session.execute(5).runs == 5
@@ -207,7 +207,7 @@ def test_taps_give_the_bytes_that_each_operator_wrote(tiny_firmware: Build) -> N
         assert list(session.taps(7)) == []
 
 
-def test_a_run_left_in_a_pause_ends_when_something_else_is_asked(tiny_firmware: Build) -> None:
+def test_another_request_ends_a_paused_run(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
         session.write_inputs(ramp())
         next(session.taps())
@@ -223,7 +223,7 @@ def test_taps_of_an_image_without_probes_are_refused(tiny_firmware: Build) -> No
             list(session.taps())
 
 
-def test_many_runs_end_early_when_another_host_says_hello(tiny_firmware: Build) -> None:
+def test_a_hello_of_another_host_aborts_a_batch_of_runs(tiny_firmware: Build) -> None:
     """A host that asked for a thousand years of runs and vanished does not keep the next one."""
     transport = ProcessTransport([tiny_firmware()])
     left = Session(transport)
@@ -234,7 +234,7 @@ def test_many_runs_end_early_when_another_host_says_hello(tiny_firmware: Build) 
         assert outputs[Y].tolist() == doubled(ramp())
 
 
-def test_profile_without_probes_says_so(tiny_firmware: Build) -> None:
+def test_profile_without_probes_is_an_error(tiny_firmware: Build) -> None:
     with (
         open_session(tiny_firmware()) as session,
         pytest.raises(DeviceError, match="has no probes"),
@@ -242,7 +242,7 @@ def test_profile_without_probes_says_so(tiny_firmware: Build) -> None:
         session.profile()
 
 
-def test_stack_of_a_port_that_cannot_tell_is_refused(tiny_firmware: Build) -> None:
+def test_stack_use_of_a_port_without_stack_is_unsupported(tiny_firmware: Build) -> None:
     with (
         open_session(tiny_firmware()) as session,
         pytest.raises(DeviceError, match="not supported by this image"),
@@ -314,7 +314,7 @@ def test_a_run_that_never_ends_is_a_timeout_and_the_process_is_ended(tiny_firmwa
         os.kill(transport.pid, 0)
 
 
-def test_a_process_that_is_no_firmware_is_a_clear_error() -> None:
+def test_a_process_other_than_firmware_is_a_clear_error() -> None:
     transport = ProcessTransport(["sh", "-c", "echo cannot start >&2; exit 4"], name="tool")
     with pytest.raises(DeviceError) as caught:
         Session(transport)

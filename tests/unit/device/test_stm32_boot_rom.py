@@ -161,7 +161,7 @@ def test_a_chip_is_erased_written_read_back_and_started(extended: bool, line: Li
     assert chip.started_at == BASE
 
 
-def test_flash_that_keeps_something_else_is_found(line: Line) -> None:
+def test_wrong_flash_contents_are_detected(line: Line) -> None:
     line.serve(Chip(line.chip_end, worn_at=300))
     rom = Stm32BootRom(line.port)
     rom.load(IMAGE)
@@ -169,7 +169,7 @@ def test_flash_that_keeps_something_else_is_found(line: Line) -> None:
         rom.verify(IMAGE)
 
 
-def test_a_protected_chip_is_told_as_such(line: Line) -> None:
+def test_a_protected_chip_is_reported(line: Line) -> None:
     line.serve(Chip(line.chip_end, protected=True))
     with pytest.raises(DeviceError, match=r"refused to erase\. Try: the flash may be protected"):
         Stm32BootRom(line.port).load(IMAGE)
