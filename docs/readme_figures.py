@@ -1,9 +1,9 @@
-"""Writes what the README quotes from commands: the demo's session, figures, boards.
+"""Write the README's command output: the demo's session, figures and boards.
 
     python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models
 
-Each block stands behind a marker, `<!-- session: demo -->`, and ends at the next blank line (the
-session's at its fence). Read the diff before committing it; `tests/test_docs.py` compares.
+Each block follows a marker, `<!-- session: demo -->`, and ends at the next blank line (the
+session's at its fence). Review the diff before you commit it; `tests/test_docs.py` compares.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ BOARDS = (
 
 
 def firmwright(*words: str) -> str:
-    """What the command prints; its failure ends this script."""
+    """Run the command and return its output; exit if it fails."""
     command = [sys.executable, "-m", "firmwright", *words]
     print("firmwright", *words, file=sys.stderr)
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def rows(*words: str) -> list[Mapping[str, Any]]:
-    """The rows of `bench`."""
+    """Return the rows of `bench`."""
     found: list[Mapping[str, Any]] = json.loads(firmwright("bench", *words, "--json"))["rows"]
     return found
 
 
 def table(head: tuple[str, ...], words: int, cells: list[tuple[str | int, ...]]) -> str:
-    """A Markdown table whose first `words` columns are text, the others figures."""
+    """Return a Markdown table whose first `words` columns are text, the others figures."""
     lines = [head, tuple("---" if n < words else "--:" for n in range(len(head)))]
     lines += [tuple(f"{c:,}" if isinstance(c, int) else c for c in row) for row in cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -78,7 +78,7 @@ def beside_the_rival(models: Path) -> str:
 
 
 def memory(models: Path) -> str:
-    """What less memory costs; the modes that take the input by rows want images or features."""
+    """Return the memory table; the modes with row input need images or features."""
     cells: list[tuple[str | int, ...]] = []
     for name in MODELS:
         path, streams = str(models / f"{name}.tflite"), name in BY_ROWS
@@ -113,7 +113,7 @@ def boards() -> str:
 
 
 def replaced(text: str, marker: str, block: str) -> str:
-    """`text` with the block behind `marker` exchanged."""
+    """Replace the block after `marker` in `text`."""
     start = f"<!-- {marker} -->\n"
     before, found, after = text.partition(start)
     if not found:
@@ -124,7 +124,7 @@ def replaced(text: str, marker: str, block: str) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Update the README."""
     models = Path(sys.argv[1]).resolve()
     blocks: Mapping[str, Callable[[], str]] = {
         "session: demo": session,

@@ -1,8 +1,7 @@
-"""Draws groups of horizontal bars as an SVG: one group a model, one bar a system.
+"""Draw groups of horizontal bars as SVG: one group per model, one bar per system.
 
-In: for each group its bars, each a value and what is written behind it. Out: the text of the SVG,
-the same for the same values. Within a group lengths are in proportion to the group's largest value,
-because models differ by orders of magnitude.
+The output is deterministic. Lengths are relative to the largest value of their group, because
+models differ by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ COLOURS: Final = ("#3b6fb6", "#7aa6d8", "#a9c7e8", "#e0a458", "#b8b39a", "#b79ad
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One system's value; `kind` is its place in the legend."""
+    """One system's value; `kind` is its position in the legend."""
 
     kind: int
     value: float
@@ -37,7 +36,7 @@ class Group:
 
 
 def draw(title: str, kinds: Sequence[str], groups: Sequence[Group]) -> str:
-    """The whole SVG."""
+    """Return the SVG text."""
     height = HEAD + sum(BAR * len(group.bars) + GAP for group in groups)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

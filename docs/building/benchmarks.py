@@ -1,7 +1,6 @@
-"""The page of benchmarks, from `benchmarks/budgets.csv` (ours) and `benchmarks/peers.csv`.
+"""The benchmark page, from `benchmarks/budgets.csv` (Firmwright) and `benchmarks/peers.csv`.
 
-In: the two tables. Out: the page's Markdown, and its pictures by place. Nothing is measured here:
-`tests/test_bars.py` holds our figures against QEMU, and rewrites them with --update-golden.
+`tests/test_bars.py` compares Firmwright's figures with QEMU and rewrites them with --update-golden.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CORE: Final = "cortex-m4"
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture: systems by their names, and which value each has for a model (None: none)."""
+    """A chart: the names of the systems, and the value of each for a model (None: no value)."""
 
     place: str
     title: str
@@ -80,7 +79,7 @@ def _rows(name: str) -> tuple[dict[str, str], ...]:
 
 
 def ours(column: str, modes: Sequence[str] = ("balanced",)) -> dict[tuple[str, str], int]:
-    """Our figures of the emulated Cortex-M4."""
+    """Return Firmwright's figures for the emulated Cortex-M4."""
     return {
         (row["model"].removesuffix(".tflite"), OURS[row["mode"]]): int(row[column])
         for row in _rows("budgets.csv")
@@ -89,7 +88,7 @@ def ours(column: str, modes: Sequence[str] = ("balanced",)) -> dict[tuple[str, s
 
 
 def theirs(peers: Sequence[str], *metrics: str, core: str = CORE) -> dict[tuple[str, str], int]:
-    """Others' figures; several metrics of one system are added up."""
+    """Return the peers' figures; several metrics of one system are added."""
     found: dict[tuple[str, str], int] = {}
     for row in _rows("peers.csv"):
         if row["peer"] in peers and row["metric"] in metrics and row["core"] == core:
@@ -100,7 +99,7 @@ def theirs(peers: Sequence[str], *metrics: str, core: str = CORE) -> dict[tuple[
 
 @cache
 def charts() -> tuple[Chart, ...]:
-    """The pictures in their order."""
+    """Return the charts in order."""
     memory = ("balanced", "ram", "ram+rows")
     return (
         Chart(
@@ -151,7 +150,7 @@ _ABOUT: Final = {
 
 
 def benchmarks_page() -> str:
-    """The page."""
+    """Return the text of the page."""
     return page(
         "Benchmarks",
         "`benchmarks/budgets.csv` and `benchmarks/peers.csv`",
@@ -191,7 +190,7 @@ def _published() -> Iterator[tuple[str, ...]]:
 
 
 def _provenance() -> Iterator[tuple[str, ...]]:
-    """Each way once, in the order of the table."""
+    """List each measurement method once, in the order of the table."""
     known = {
         (row["peer"], row["core"], row["metric"].replace("_", " "), row["obtained"]): None
         for row in _rows("peers.csv")

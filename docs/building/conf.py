@@ -1,4 +1,4 @@
-"""How Sphinx turns the gathered pages into HTML: everything local, every warning an error."""
+"""Sphinx configuration: local resources only, warnings are errors."""
 
 import os
 import sys

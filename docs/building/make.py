@@ -1,8 +1,8 @@
-"""Makes the documentation's site; any warning ends it.
+"""Build the documentation site; a warning is an error.
 
-    python docs/building/make.py [FOLDER]       # build/docs unless said; the site is FOLDER/site
+    python docs/building/make.py [FOLDER]       # default build/docs; the site is FOLDER/site
 
-The pages as Markdown stay beside it in FOLDER/pages. Needs the extra `docs`.
+The staged Markdown pages are in FOLDER/pages. Needs the extra `docs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def render(pages: Path, site: Path) -> None:
-    """HTML of a folder of pages; whatever Sphinx has to say raises SystemExit."""
+    """Render a folder of pages as HTML; raise SystemExit with Sphinx's warnings and errors."""
     options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going"]
     command = [sys.executable, "-m", "sphinx", *options, "-c", str(HERE), str(pages), str(site)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -24,7 +24,7 @@ def render(pages: Path, site: Path) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Stage and render the site."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parents[1] / "build/docs")
     subprocess.run([sys.executable, HERE / "stage.py", folder / "pages"], check=True)
     render(folder / "pages", folder / "site")

@@ -1,7 +1,7 @@
-"""The order in which the site shows its pages.
+"""The navigation of the site.
 
-Pages that no section names stand in the last one, by name. Decisions are listed on their own page
-alone: a hundred titles beside every page are no help.
+Pages that no section names are in the last section, by name. Decisions are listed on their own page
+only.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ INTEGRATION: Final = (
 
 
 def lists() -> dict[str, str]:
-    """What is put behind the text of pages that others hang below, by the page's place."""
+    """Return the navigation lists to append to each parent page, by page."""
     examples = [page.place for page in example_pages()]
     sections = {**SECTIONS, "Further pages": _unnamed()}
     return {
@@ -93,14 +93,14 @@ def lists() -> dict[str, str]:
 
 
 def _unnamed() -> tuple[str, ...]:
-    """Pages that nobody has given a place yet."""
+    """Return the pages that no section names."""
     named = {page for pages in (*SECTIONS.values(), INTEGRATION) for page in pages}
     found = {page.place for page in inside_pages() if not page.place.startswith("decisions/")}
     return tuple(sorted(found - named))
 
 
 def _toctree(pages: tuple[str, ...] | list[str], title: str = "") -> str:
-    """A list for the side of each page; links in the text are the text's own."""
+    """Return a toctree for the sidebar."""
     caption = f":caption: '{title}'\n" if title else ""
     entries = "\n".join(f"/{page.removesuffix('.md')}" for page in pages)
     return f"\n```{{toctree}}\n:hidden:\n{caption}\n{entries}\n```\n"

@@ -1,9 +1,8 @@
-"""Which files of the project are pages of the site, and where a link of one leads there.
+"""The pages of the site, and the conversion of their links.
 
-In: Markdown as it stands in the project, where links are paths beside the file. Out: the same with
-links that hold in the site. A link to a page goes to the page, one to any other file to a copy of
-it below `source/`, so that nothing leads out of the site. Every path here is relative to the
-project, with slashes.
+Links in the project's Markdown are relative paths. A link to a page becomes a link within the
+site; a link to
+another file refers to a copy below `source/`. Paths are relative to the project, with slashes.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LANGUAGES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SourcePage:
-    """A Markdown file of the project and its place in the site."""
+    """A Markdown file of the project and its location in the site."""
 
     file: str
     place: str
@@ -61,7 +60,7 @@ class SourcePage:
 
 
 def example_pages() -> tuple[SourcePage, ...]:
-    """The examples' pages, in their order."""
+    """Return the pages of the examples in order."""
     found = sorted((ROOT / "examples").glob("*/README.md"))
     return tuple(
         SourcePage(f"examples/{page.parent.name}/README.md", f"examples/{page.parent.name}.md")
@@ -70,7 +69,7 @@ def example_pages() -> tuple[SourcePage, ...]:
 
 
 def decision_pages() -> tuple[SourcePage, ...]:
-    """The decisions, by number."""
+    """Return the decisions by number."""
     found = sorted((ROOT / "docs/decisions").glob("*.md"))
     return tuple(
         SourcePage(f"docs/decisions/{page.name}", f"decisions/{page.name}") for page in found
@@ -78,19 +77,19 @@ def decision_pages() -> tuple[SourcePage, ...]:
 
 
 def inside_pages() -> tuple[SourcePage, ...]:
-    """Pages that lie in docs/, by name."""
+    """Return the pages in docs/ by name."""
     found = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))
     return tuple(SourcePage(page, page.removeprefix("docs/")) for page in found)
 
 
 def outside_pages() -> tuple[SourcePage, ...]:
-    """Pages that do not lie in docs/."""
+    """Return the pages outside docs/."""
     named = (SourcePage(file, place) for file, place in OUTSIDE.items() if file.endswith(".md"))
     return (*named, *example_pages())
 
 
 def places() -> dict[str, str]:
-    """Where each file and folder that a link may name is found in the site."""
+    """Map each file and folder that a link may name to its location in the site."""
     pages = {page.file: page.place for page in (*inside_pages(), *outside_pages())}
     folders = {posixpath.dirname(page.file): page.place for page in example_pages()}
     return {**pages, **OUTSIDE, **folders, **FOLDERS}
@@ -98,14 +97,14 @@ def places() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A page for the site, and the files that it wants copied there."""
+    """A page of the site, and the files to copy for it."""
 
     text: str
     copies: frozenset[str]
 
 
 def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rewritten:
-    """The page at `file` for its `place`: links lead through the site, fences are highlighted."""
+    """Convert the page at `file` for its `place`: adapt links and code blocks."""
     copies: set[str] = set()
 
     def link(found: re.Match[str]) -> str:
@@ -116,7 +115,7 @@ def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rew
         if path not in known and (ROOT / path).is_file():
             copies.add(path)
         if path not in known and path not in copies:
-            return found[0]  # of the site itself, or nowhere: mkdocs says which
+            return found[0]  # within the site, or broken: Sphinx reports it
         there = known.get(path, copy_place(path))
         start = posixpath.dirname(place) or "."
         return f"]({posixpath.relpath(there, start)}{anchor})"
@@ -130,7 +129,7 @@ def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rew
 
 
 def _highlighted(fence: re.Match[str]) -> str:
-    """The fence with its language alone, and the file that it quotes above it."""
+    """Return the code block with its language only, and the name of the quoted file above it."""
     first, *rest = fence[1].split() or [""]
     language = LANGUAGES.get(first, "text")
     file = next((word for word in rest if (ROOT / word).is_file()), "")
@@ -142,6 +141,6 @@ def _highlighted(fence: re.Match[str]) -> str:
 
 
 def copy_place(path: str) -> str:
-    """Where a copy of a file that is no page lies; what a browser shows keeps its name."""
+    """Return the location of a copied file; files that a browser displays keep their name."""
     shown = os.path.splitext(path)[1] in {".svg", ".png", ".html", ".json"}
     return f"source/{path}" if shown else f"source/{path}.txt"

@@ -1,7 +1,7 @@
-"""Which pages and pictures are made while the site is built, and by whom.
+"""Pages and pictures generated for the site.
 
-`GENERATED` names each one's place and the function that writes its text; links of pages are as they
-hold from `docs/<place>`. None takes longer than a second; the same tree gives the same text.
+`GENERATED` maps each location to the function that writes its text; links are relative to
+`docs/<place>`. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reference_python import python_page
 
 
 def decisions_list() -> str:
-    """All decisions, by number."""
+    """Return the list of decisions by number."""
     return page(
         "Decisions",
         "the titles of the pages below `docs/decisions`",
@@ -29,7 +29,7 @@ def decisions_list() -> str:
 
 
 def examples_list() -> str:
-    """All examples, in their order."""
+    """Return the list of examples in order."""
     return page("Examples", "the titles of the examples", _links(example_pages()))
 
 

@@ -1,4 +1,4 @@
-"""The page of the C interface: the headers, section by section."""
+"""The reference of the C interface, generated from the headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOISE: Final = re.compile(r"^#(ifndef|define) \w+_H$\n|^#endif\n\Z", re.MULTILIN
 
 
 def c_page() -> str:
-    """The interface of a model, by the example's, and that of the runtime."""
+    """Return the interface of a model (the example's) and of the runtime."""
     compiled = fw.compile(fw.load(ROOT / "examples/01_digits/digits.tflite"), board="mps2-an386")
     return page(
         "C",
@@ -36,7 +36,7 @@ def _titled(name: str) -> Iterator[str]:
 
 
 def _header(text: str) -> Iterator[str]:
-    """What stands in front of the guard as prose, then a section a heading."""
+    """Return the introduction of a header, then its sections with headings."""
     said, _, rest = text.partition("*/\n")
     yield from _comment(said.removeprefix("/*").strip())
     pieces = SECTION.split(NOISE.sub("", rest))
@@ -49,7 +49,7 @@ def _header(text: str) -> Iterator[str]:
 
 
 def _comment(text: str) -> Iterator[str]:
-    """A comment without its stars; what is indented there is text as it stands."""
+    """Return a comment without its stars; indented text is preformatted."""
     plain = re.sub(r"^ \* ?", "", text, flags=re.MULTILINE).strip()
     if plain:
         yield fence("text", plain)

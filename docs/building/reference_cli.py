@@ -1,4 +1,4 @@
-"""The page of commands, from the parsers that read them."""
+"""The reference of commands, generated from their parsers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADS: Final = {"positional arguments": "", "options": ""}
 
 
 def commands_page() -> str:
-    """Every verb with its arguments and options, in alphabetical order."""
+    """Return every verb with its arguments and options, in alphabetical order."""
     parser = _parser(verbs())
     known = parsers_of(parser)
     summary = table(
@@ -45,7 +45,7 @@ def _failures() -> Iterator[tuple[str, str, str]]:
 
 
 def parsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The verbs' own parsers, by name."""
+    """Return the verbs' parsers by name."""
     (found,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return dict(found.choices)
 
@@ -88,7 +88,7 @@ def _positional(action: argparse.Action) -> str:
 
 
 def _spelled(action: argparse.Action) -> str:
-    """All spellings with what follows the option."""
+    """Return all spellings of an option with its value."""
     value = ""
     if action.nargs != 0:
         choices = "{" + ",".join(map(str, action.choices or ())) + "}"

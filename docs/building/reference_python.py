@@ -1,4 +1,4 @@
-"""The page of the Python interface: the public names, and the values that they give."""
+"""The reference of the Python interface: the public names and the classes of their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = (Verification, ModelSession, Options, PoolInfo)
 
 
 def python_page() -> str:
-    """The public names in their order, then the values."""
+    """Return the public names in their order, then the classes."""
     public = [(name, getattr(firmwright, name)) for name in firmwright.__all__ if name[0] != "_"]
     return page(
         "Python",
@@ -88,7 +88,7 @@ def _default(item: dataclasses.Field[Any]) -> str:
 
 
 def _signature(name: str, thing: Any) -> str:
-    """A signature as it stands in the source, one parameter a line where it is long."""
+    """Return a signature as in the source; a long one has one parameter per line."""
     said = inspect.signature(thing)
     returned = f" -> {said.return_annotation}"
     if said.return_annotation is inspect.Signature.empty:
@@ -101,7 +101,7 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _parameters(said: inspect.Signature) -> Iterator[str]:
-    """Each as it stands in the source; a default that is a function goes by its name."""
+    """Return the parameters as in the source; a default function is shown by name."""
     star = False
     for parameter in said.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
@@ -117,6 +117,6 @@ def _parameters(said: inspect.Signature) -> Iterator[str]:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring as paragraphs; nothing where a dataclass would write its own."""
+    """Return a docstring as paragraphs; empty for a generated dataclass docstring."""
     said = inspect.getdoc(thing) or ""
     return "" if said.startswith(f"{getattr(thing, '__name__', '')}(") else textwrap.dedent(said)

@@ -1,10 +1,9 @@
-"""Gathers the whole site as Markdown in one folder, from which Sphinx makes HTML.
+"""Stage the site as Markdown in one folder, for Sphinx.
 
     python docs/building/stage.py FOLDER
 
-In: the pages below docs/, those that lie beside what they are about, and the code that the
-generated ones are made from. Out: every page at its place with links that hold there, pictures,
-and copies of the files that links name. The same tree gives the same bytes.
+The folder receives the pages below docs/, pages elsewhere in the project and generated pages, with
+adapted links, pictures, and copies of linked files. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from reference import GENERATED  # noqa: E402
 
 
 def stage(folder: Path) -> None:
-    """Writes all of it; what the folder held before is gone."""
+    """Write the staged site; previous content of the folder is removed."""
     shutil.rmtree(folder, ignore_errors=True)
     known, below, copies = places(), lists(), {"LICENSE"}
     texts = {
@@ -44,7 +43,7 @@ def stage(folder: Path) -> None:
 
 
 def _is_decision(place: str) -> bool:
-    """Whether a page is meant to be reached by links alone."""
+    """Return whether a page is a decision, which only links reach."""
     return place.startswith("decisions/") and not place.endswith("/index.md")
 
 

@@ -1,12 +1,13 @@
 """Train the digits example and write its two TFLite files, its held-out set and its figures.
 
-In: scikit-learn's bundled 8x8 handwritten digits (1797 images, no download).
-Out, next to this file: digits.tflite (int8 in, int8 out), digits_float.tflite (the same network,
-float32), digits_test.npz (the held-out images as the int8 tensors the model takes, under the key
-`input_1`, so `firmwright run --input` reads it), digits_labels.npy (their classes) and
+The data are scikit-learn's bundled 8x8 handwritten digits (1797 images, no download). The script
+writes, next to this file: digits.tflite (int8 in, int8 out), digits_float.tflite (the same network,
+float32), digits_test.npz (the held-out images as int8 tensors under the key
+`input_1`, for `firmwright run --input`), digits_labels.npy (their classes) and
 accuracy.json.
-Invariant: every seed is fixed and one thread computes, so a second run of the same versions gives
-the same network. The held-out fifth is never shown to training or to calibration.
+
+All seeds are fixed and one thread computes, so a second run with the same versions gives
+the same network. Training and calibration do not use the held-out fifth.
 
 Needs the extra `examples` (TensorFlow and scikit-learn):  pip install -e '.[examples]'
 """
@@ -44,7 +45,7 @@ class Split:
 
 
 def load_split() -> Split:
-    """The same stratified four fifths and one fifth every time."""
+    """Return the same stratified four fifths and one fifth every time."""
     digits = load_digits()
     images = (digits.images / PIXEL_MAX).astype(np.float32)[..., np.newaxis]
     parts = train_test_split(
@@ -76,7 +77,7 @@ def build_network(batch: int | None = None) -> tf.keras.Model:
 
 
 def augment(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each image moved by at most one pixel each way, with a little noise."""
+    """Shift each image by at most one pixel in each direction and add a little noise."""
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows, columns = rng.choice(3, size=(2, len(images)), p=(0.15, 0.7, 0.15))
     moved = np.stack(
@@ -105,7 +106,9 @@ def train(network: tf.keras.Model, split: Split, epochs: int) -> None:
 
 
 def convert(network: tf.keras.Model, calibration: np.ndarray | None) -> bytes:
-    """A TFLite flatbuffer of batch 1: int8 all through with calibration images, else float32."""
+    """Convert to a TFLite flatbuffer of batch 1: int8 with calibration images, otherwise
+    float32.
+    """
 
     single = build_network(batch=1)
     single.set_weights(network.get_weights())
@@ -127,7 +130,7 @@ def convert(network: tf.keras.Model, calibration: np.ndarray | None) -> bytes:
 
 
 def with_short_names(model: bytes) -> bytes:
-    """The same model, its tensors named for people: image, conv_2d_1, conv_2d_1/weights, digit."""
+    """Rename the tensors: image, conv_2d_1, conv_2d_1/weights, digit."""
     content = flatbuffer_utils.convert_bytearray_to_object(bytearray(model))
     graph = content.subgraphs[0]
     seen: Counter[str] = Counter()
@@ -145,7 +148,9 @@ def with_short_names(model: bytes) -> bytes:
 
 
 def reference_interpreter(model: bytes) -> tf.lite.Interpreter:
-    """The reference kernels: the ones the compiled firmware equals bit for bit."""
+    """Return an interpreter with the reference kernels, whose results the firmware equals bit
+    for bit.
+    """
     interpreter = tf.lite.Interpreter(
         model_content=model,
         experimental_op_resolver_type=tf.lite.experimental.OpResolverType.BUILTIN_REF,
@@ -155,12 +160,12 @@ def reference_interpreter(model: bytes) -> tf.lite.Interpreter:
 
 
 def quantize_images(images: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
-    """Float images in 0..1 as the int8 tensors the model takes."""
+    """Quantize float images in 0..1 to the model's int8 input."""
     return np.clip(np.round(images / scale) + zero_point, -128, 127).astype(np.int8)
 
 
 def accuracy(interpreter: tf.lite.Interpreter, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images whose largest output is their class."""
+    """Return the share of images whose largest output is their class."""
     source = interpreter.get_input_details()[0]["index"]
     result = interpreter.get_output_details()[0]["index"]
     right = 0
@@ -172,7 +177,7 @@ def accuracy(interpreter: tf.lite.Interpreter, images: np.ndarray, labels: np.nd
 
 
 def main() -> None:
-    """Train, convert, measure, write."""
+    """Train, convert, measure and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent)

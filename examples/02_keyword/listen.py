@@ -1,9 +1,9 @@
-"""Say what is heard in a .wav file: the keyword model as firmware, run hop by hop.
+"""Print the keywords in a .wav file: the keyword model as firmware, run hop by hop.
 
     python listen.py [--board mps2-an386] SPEECH.wav
     python listen.py --make SPEECH.wav          (write one: "up" after 0.6 s, "down" after 1.7 s)
 
-Out: a line for each word, with the second it was heard at.
+Each output line has the time in seconds and the keyword.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ APART_S = 0.5  # a word is not heard twice within
 
 
 def heard(outputs: NDArray[Any]) -> Iterator[tuple[float, str]]:
-    """When (in seconds) which word is heard, of the model's outputs run by run."""
+    """Return the time (in seconds) and name of each keyword in the model's outputs."""
     last_s = -APART_S
     for run, words in enumerate(outputs.reshape(len(outputs), -1).astype(int) + 128):
         best, now_s = int(words.argmax()), (run + 1) * HOP / RATE

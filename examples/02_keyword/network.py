@@ -1,7 +1,7 @@
 """The model file: TFLM's signal operators, a history of their features, a small network.
 
-In: quantised layers (none for the features alone). Out: the bytes of a .tflite file with one input,
-the 320 samples of a hop. The history is a variable, so a run needs only what is new.
+`build` takes quantized layers (none for the features only) and returns a .tflite file with one
+input, the 320 samples of a hop. The history is a variable, so a run needs only new samples.
 
     samples -> frame -> window -> scale -> spectrum -> energy -> mel bank -> root -> less noise
         -> gain -> logarithm -> int8 -> history of 24 -> dense, relu -> dense -> softmax
@@ -32,7 +32,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A layer in int8: y's scale and zero point, weights [out, in] and their scale, bias."""
+    """An int8 layer: y's scale and zero point, weights [out, in] and their scale, bias."""
 
     weights: Table
     weight_scale: float
@@ -43,13 +43,15 @@ class Dense:
 
 
 def hann() -> Table:
-    """The window, with 12 bits behind the point."""
+    """Return the Hann window with 12 fractional bits."""
     angle = 2 * np.pi * (np.arange(FRAME) + 0.5) / FRAME
     return np.round(4096 * (0.5 - 0.5 * np.cos(angle))).astype(np.int16)
 
 
 def mel_bank() -> list[Table]:
-    """Weights and unweights with 12 bits; of each band its first bin, first weight and width."""
+    """Return weights and unweights with 12 bits, and each band's first bin, first weight and
+    width.
+    """
 
     def mel(hz: Any) -> Any:
         return 1127 * np.log1p(np.asarray(hz) / 700)
@@ -70,7 +72,7 @@ def mel_bank() -> list[Table]:
 
 
 def gain_table() -> Table:
-    """(noise + 80)^-0.95 as TFLM's PCAN has it: for each number of bits a value and two steps."""
+    """Return (noise + 80)^-0.95 in TFLM's PCAN format: a value and two steps per bit width."""
 
     def gain(noise: float) -> float:
         level = noise / (1 << (SMOOTHING_BITS - CORRECTION_BITS))
@@ -88,7 +90,7 @@ def gain_table() -> Table:
 
 
 class _File:
-    """One subgraph, written operator by operator; tensors are known by index."""
+    """One subgraph, written operator by operator; tensors are identified by index."""
 
     def __init__(self) -> None:
         self.model, self.graph = schema.ModelT(), schema.SubGraphT()
@@ -163,7 +165,7 @@ class _File:
 
 
 def build(layers: Sequence[Dense] = ()) -> bytes:
-    """The file; without layers it ends with the features of a run."""
+    """Build the file; without layers its output is the features of a run."""
     file = _File()
     features = _front_end(file)
     if not layers:
@@ -184,7 +186,7 @@ def build(layers: Sequence[Dense] = ()) -> bytes:
 
 
 def _front_end(file: _File) -> int:
-    """From samples to the features of a frame, int8 [1, 1, CHANNELS]."""
+    """Emit the path from samples to the features of a frame, int8 [1, 1, CHANNELS]."""
     bins = FFT // 2 + 1
     samples = file.tensor("samples", "int16", (1, HOP))
     file.graph.inputs = [samples]
@@ -245,7 +247,7 @@ def _front_end(file: _File) -> int:
 
 
 def _history(file: _File, features: int) -> int:
-    """The features of the last FRAMES runs, which a variable keeps."""
+    """Emit the features of the last FRAMES runs, stored in a variable."""
     whole, older = (1, FRAMES, CHANNELS), (1, FRAMES - 1, CHANNELS)
     handle = file.tensor("history", "resource", ())
     file.op("VAR_HANDLE", [], [handle], "VarHandleOptions", container="", sharedName="history")

@@ -1,7 +1,7 @@
-"""Two made-up words and the noise between them, and .wav files of 16 kHz, 16 bits, one channel.
+"""Two synthetic keywords with noise between them, and .wav files of 16 kHz, 16 bits, one channel.
 
-In: what is said when, a seed. Out: samples. "up" is a voice whose pitch rises within a third of a
-second, "down" one whose pitch falls; strength, pitch, length and noise differ from time to time.
+"up" is a voice whose pitch rises within a third of a
+second, "down" one whose pitch falls; strength, pitch, length and noise vary with the seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Samples = NDArray[np.int16]
 
 
 def word(name: str, rng: np.random.Generator) -> NDArray[np.float64]:
-    """One word, its greatest sample about 1."""
+    """Synthesize one keyword with a peak of about 1."""
     time = np.arange(int(RATE * rng.uniform(0.30, 0.40))) / RATE
     low, high = 220 * rng.uniform(0.85, 1.15), 520 * rng.uniform(0.85, 1.15)
     pitch = np.linspace(*((low, high) if name == "up" else (high, low)), len(time))
@@ -32,7 +32,7 @@ def word(name: str, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def scene(said: Sequence[tuple[float, str]], length_s: float, rng: np.random.Generator) -> Samples:
-    """`length_s` seconds in which words begin at the seconds said."""
+    """Return `length_s` seconds with keywords at the given times."""
     sound = rng.normal(0, rng.uniform(20, 120), int(length_s * RATE))
     sound += rng.uniform(0, 60) * np.sin(2 * np.pi * 100 * np.arange(len(sound)) / RATE)
     for start_s, name in said:
@@ -43,13 +43,13 @@ def scene(said: Sequence[tuple[float, str]], length_s: float, rng: np.random.Gen
 
 
 def hops(sound: Samples) -> Samples:
-    """A row for each run."""
+    """Split samples into one row per run."""
     count = len(sound) // HOP
     return sound[: count * HOP].reshape(count, HOP)
 
 
 def write_wav(path: str | Path, sound: Samples) -> None:
-    """The samples as a file."""
+    """Write the samples to a file."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -58,7 +58,7 @@ def write_wav(path: str | Path, sound: Samples) -> None:
 
 
 def read_wav(path: str | Path) -> Samples:
-    """The samples of a file of that rate and width."""
+    """Read the samples of a file with this rate and width."""
     with wave.open(str(path), "rb") as file:
         kind = file.getnchannels(), file.getsampwidth(), file.getframerate()
         if kind != (1, 2, RATE):

@@ -1,8 +1,7 @@
-"""Train the keyword example and write keyword.tflite.
+"""Train the keyword example on speech.py's keywords and write keyword.tflite next to this file.
 
-In: nothing but speech.py's words. Out: keyword.tflite beside this file. The features are those of
-the model's own front end, run by TFLM; the two dense layers are trained in numpy, seeded, and put
-into int8.
+TFLM runs the model's own front end to compute the features. The two dense layers are trained in
+numpy, seeded, and quantized to int8.
 
 Needs the extra `verify` (tflite-micro, ai-edge-litert):  pip install -e '.[verify]'
 """
@@ -26,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def examples(rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-    """Histories and what has been said at their ends; what is not clear is left out."""
+    """Return feature histories and the keyword at their end, without ambiguous ones."""
     front = runtime.Interpreter.from_bytes(build(), arena_size=1 << 20)
     rows: list[NDArray[Any]] = []
     labels: list[int] = []
@@ -58,7 +57,7 @@ def _label(now_s: float, said: list[tuple[float, str]]) -> int | None:
 
 
 def train(x: Floats, labels: NDArray[np.int64], rng: np.random.Generator) -> list[Floats]:
-    """Weights and biases of both layers, by Adam on the cross entropy."""
+    """Train weights and biases of both layers, with Adam on the cross entropy."""
     sizes = [(HIDDEN, x.shape[1]), (HIDDEN,), (len(WORDS), HIDDEN), (len(WORDS),)]
     values = [rng.normal(0, (2 / s[-1]) ** 0.5, s) if len(s) == 2 else np.zeros(s) for s in sizes]
     moments = [(np.zeros(s), np.zeros(s)) for s in sizes]
@@ -88,7 +87,7 @@ def _slopes(values: list[Floats], x: Floats, labels: NDArray[np.int64]) -> list[
 
 
 def quantised(values: list[Floats], x: Floats) -> list[Dense]:
-    """Both layers in int8, their results' ranges those of `x`."""
+    """Quantize both layers to int8, with the activation ranges of `x`."""
     w1, b1, w2, b2 = values
     hidden = np.maximum(x @ w1.T + b1, 0)
     logits = hidden @ w2.T + b2

@@ -1,11 +1,13 @@
-"""Train a network in PyTorch and write it as ONNX, as both of its exporters do, and as QAT does.
+"""Train a network in PyTorch and export it as ONNX with both exporters and with QAT.
 
-In: scikit-learn's bundled 8x8 handwritten digits (no download). Out, next to this file:
-digits.onnx (floats, torch.onnx's exporter of today), digits_script.onnx (the same network by the
-older one), digits_qat.onnx (trained on with the roundings of int8 in place: QuantizeLinear and
+The data are scikit-learn's bundled 8x8 handwritten digits (no download). The script writes, next
+to this file:
+digits.onnx (float, the current torch.onnx exporter), digits_script.onnx (the same network, older
+exporter), digits_qat.onnx (quantization-aware training: QuantizeLinear and
 DequantizeLinear around each layer) and calibration.npz (32 images for `firmwright quantize`).
-Invariant: one seed, one thread, so a second run of the same versions gives the same networks. The
-held-out fifth is shown to neither training nor calibration.
+
+One seed and one thread, so a second run with the same versions gives the same networks. Training
+and calibration do not use the held-out fifth.
 
 Needs PyTorch, scikit-learn and onnxscript:  pip install torch scikit-learn onnx onnxscript
 """
@@ -26,7 +28,7 @@ EPOCHS, EPOCHS_QAT = 60, 8
 
 
 class Rounding(nn.Module):
-    """The rounding of an activation to int8; its scale follows what is seen in training."""
+    """Rounding of an activation to int8; its scale follows the values seen in training."""
 
     scale: Tensor
     zero_point: Tensor
@@ -50,14 +52,14 @@ class Rounding(nn.Module):
 
 
 def rounded(weights: Tensor) -> Tensor:
-    """Weights as int8 holds them, with a scale for each filter."""
+    """Round weights to int8 with a scale per filter."""
     scales = weights.detach().abs().flatten(1).amax(1).clamp(min=1e-8) / 127
     zeros = torch.zeros(len(scales), dtype=torch.int32)
     return torch.fake_quantize_per_channel_affine(weights, scales, zeros, 0, -128, 127)
 
 
 class Layer(nn.Module):
-    """Convolution, normalisation, relu; once folded, without the normalisation."""
+    """Convolution, normalization, relu; after `fold`, without the normalization."""
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1):
         super().__init__()
@@ -66,7 +68,7 @@ class Layer(nn.Module):
         self.out = Rounding()
 
     def fold(self) -> None:
-        """Puts the normalisation into the weights, and rounds from here on."""
+        """Fold the normalization into the weights, and round from now on."""
         self.conv = nn.utils.fusion.fuse_conv_bn_eval(self.conv.eval(), self.norm.eval())
         self.norm = nn.Identity()
         self.out.is_on = True
@@ -131,7 +133,7 @@ def accuracy(network: Digits, images: Tensor, labels: Tensor) -> str:
 
 
 def export(network: Digits, name: str, *, dynamo: bool) -> None:
-    """One image as the batch, all sizes fixed, the weights in the file itself."""
+    """Export with a batch of one image, fixed sizes, and the weights in the file."""
     torch.onnx.export(
         network,
         (torch.zeros(1, 1, 8, 8),),

@@ -1,4 +1,4 @@
-"""A network without a framework: a filter that remembers, then a classifier; compiled, verified.
+"""A network without a framework: a filter with state, then a classifier; compiled and verified.
 
     python examples/08_by_hand/network.py [--board mps2-an386]
 
@@ -16,7 +16,7 @@ from firmwright.graph_builder import GraphBuilder
 
 
 def network() -> fw.Model:
-    """Smooths eight readings over time, y = y before / 2 + x / 2, and judges them."""
+    """Smooth eight readings over time, y = previous y / 2 + x / 2, and classify them."""
     rng = np.random.default_rng(8)
     g = GraphBuilder("smooth")
     x = g.input("x", (1, 8), scale=0.1)

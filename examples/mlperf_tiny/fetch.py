@@ -1,8 +1,8 @@
-"""Get the nine MLPerf Tiny reference models that the larger tests and the benchmark use.
+"""Download the nine MLPerf Tiny reference models that the larger tests and the benchmark use.
 
-In: the network. Out: the files in a folder (default: models/ beside this script), under the names
-that the tests expect. Invariant: a file is put in its place only when its SHA-256 is the recorded
-one, so a folder never holds a damaged or foreign model; files already there and right are kept.
+The files go to a folder (default: models/ next to this script) under the names
+that the tests expect. A file is stored only if its SHA-256 is the recorded
+one, so a folder never contains a damaged or wrong model; correct files are kept.
 Source: github.com/mlcommons/tiny at the commit below, Apache-2.0.
 """
 
@@ -26,7 +26,7 @@ SIZE_MAX_BYTES = 4 << 20  # the largest of the nine is 1 MiB; more than this is 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The tests' name of a file, its path under BASE_URL and its content's SHA-256."""
+    """The tests' name of a file, its path under BASE_URL and its SHA-256."""
 
     name: str
     path: str
@@ -83,16 +83,16 @@ MODELS = (
 
 
 class FetchError(Exception):
-    """One file could not be had; the message says which, why and what to do."""
+    """One file could not be downloaded; the message gives the reason and a remedy."""
 
 
 def holds(path: Path, model: Model) -> bool:
-    """Whether the file is there with the recorded content."""
+    """Return whether the file exists with the recorded content."""
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
 
 
 def download(url: str) -> bytes:
-    """The body of one answer, at most SIZE_MAX_BYTES."""
+    """Return the body of one response, at most SIZE_MAX_BYTES."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(SIZE_MAX_BYTES + 1)
@@ -110,7 +110,7 @@ def download(url: str) -> bytes:
 
 
 def fetch(model: Model, folder: Path, base_url: str) -> str:
-    """Put one model in the folder; returns what was done in a word."""
+    """Store one model in the folder; return the action taken."""
     path = folder / model.name
     if holds(path, model):
         return "kept"
@@ -126,7 +126,7 @@ def fetch(model: Model, folder: Path, base_url: str) -> str:
 
 
 def main() -> int:
-    """Fetch what is absent; 0 when all nine are there, 1 otherwise."""
+    """Download missing files; return 0 if all nine are present, otherwise 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path(__file__).resolve().parent / "models"

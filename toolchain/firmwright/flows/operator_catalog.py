@@ -19,16 +19,17 @@ _HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
 _PAGE = """\
 # Operators
 
-Generated from the operator definitions by `firmwright.flows.operator_catalog`; a test keeps this page up to date.
-`firmwright ops --json` prints the same data.
+Generated from the operator definitions by `firmwright.flows.operator_catalog`; a test keeps this
+page up to date. `firmwright ops --json` prints the same data.
 
 {summary}
 
 {cases}
 
-The *schedules* column lists the families of targets with optimized kernels. Everything in a model that exceeds the
-limits is reported at once, with its place, when the model is read. See [numerics](numerics.md) for rounding, and
-[adding an operator](adding-an-operator.md).
+The *schedules* column lists the families of targets with optimized kernels. Everything in a model
+that exceeds the
+limits is reported at once, with its place, when the model is read. See [numerics](numerics.md) for
+rounding, and [adding an operator](adding-an-operator.md).
 
 {table}
 ## ONNX
