@@ -171,7 +171,7 @@ def divisions(groups: list[CallGroup]) -> list[list[CallGroup]]:
             for way in ways
             for new in (
                 [*way, group],
-                *([*way[:i], way[i].merged(group), *way[i + 1 :]] for i in range(len(way))),
+                *([*way[:i], way[i].merge(group), *way[i + 1 :]] for i in range(len(way))),
             )
         ]
     return ways

@@ -41,7 +41,7 @@ class Pretenders:
         self.order, self.stop_at = order, stop_at
         self.tasks: list[MeasurementTask] = []
 
-    def circumstances(self, options: Options, method: str) -> MeasurementContext:
+    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         return AT
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:

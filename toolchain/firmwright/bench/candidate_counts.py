@@ -76,7 +76,7 @@ def count_candidates(
     """
     rest = iter(items)
     while batch := tuple(islice(rest, KERNELS_PER_IMAGE)):
-        yield from _counted_together(batch, board)
+        yield from _count_batch(batch, board)
 
 
 def compile_candidates(batch: Sequence[KernelCandidate], board: str) -> Compilation:
@@ -84,7 +84,7 @@ def compile_candidates(batch: Sequence[KernelCandidate], board: str) -> Compilat
     return compile_for(_module(batch, board), board)
 
 
-def _counted_together(
+def _count_batch(
     batch: Sequence[KernelCandidate], board: str
 ) -> Iterator[tuple[KernelCandidate, InstructionShare]]:
     try:
@@ -94,8 +94,8 @@ def _counted_together(
             log.warning("%s on %s does not build: %s", batch[0].schedule, board, error)
             return
         middle = len(batch) // 2
-        yield from _counted_together(batch[:middle], board)
-        yield from _counted_together(batch[middle:], board)
+        yield from _count_batch(batch[:middle], board)
+        yield from _count_batch(batch[middle:], board)
     else:
         yield from ((item, shares[index]) for index, item in enumerate(batch))
 

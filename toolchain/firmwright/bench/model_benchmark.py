@@ -114,7 +114,7 @@ def _row(
         flash_bytes=image.model_flash_bytes,
         stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),
-        peer=_rival(path.name, core, figures),
+        peer=_peer_result(path.name, core, figures),
     )
 
 
@@ -125,7 +125,7 @@ def _count(compiled: Compilation, image: Image) -> tuple[str, int]:
         return session.device.info.counter_unit, session.device.measure(sample)
 
 
-def _rival(model: str, core: str, figures: Sequence[PeerFigure]) -> PeerResult:
+def _peer_result(model: str, core: str, figures: Sequence[PeerFigure]) -> PeerResult:
     def of(metric: str) -> int | None:
         return find_figure(figures, model=model, core=core, metric=metric)
 

@@ -38,9 +38,12 @@ def generate_layers(seed: int) -> Iterator[OpCall]:
         _fully_connected,
         _add,
         _pool,
-        _first,
+        _first_layer,
         _softmax,
-        *(_wide(make) for make in (_pointwise, _depthwise, _convolution, _fully_connected)),
+        *(
+            _int16_variant(make)
+            for make in (_pointwise, _depthwise, _convolution, _fully_connected)
+        ),
     )
     while True:
         for make in makers:
@@ -95,7 +98,7 @@ def _convolution_row(rng: np.random.Generator) -> OpCall:
     return _conv(rng, (window[0], columns), channels, outputs, window, _stride(rng), "row")
 
 
-def _first(rng: np.random.Generator) -> OpCall:
+def _first_layer(rng: np.random.Generator) -> OpCall:
     """Return a typical first layer: few channels and a stride."""
     window = ((3, 3), (5, 5), (10, 4), (4, 4))[int(rng.integers(4))]
     channels, outputs = _pick(rng, (1, 1, 3, 3, 2)), _pick(rng, (8, 16, 24, 32, 64))
@@ -220,7 +223,7 @@ def _softmax(rng: np.random.Generator) -> OpCall:
     return OpCall("softmax", (_tensor(rng, shape, 0.05, 0.2),), (result,), {"beta": 1.0}, (None,))
 
 
-def _wide(make: _Maker) -> _Maker:
+def _int16_variant(make: _Maker) -> _Maker:
     """The same with activations of int16 and a bias of 64 bits."""
 
     def made(rng: np.random.Generator) -> OpCall:

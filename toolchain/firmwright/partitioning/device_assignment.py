@@ -50,11 +50,11 @@ class DeviceMap:
         private = {p.name for p in self.module.pools if p.targets and default not in p.targets}
         return frozenset(self.pools) - private
 
-    def of(self, call: Call) -> ExecutionDevice:
+    def device_for(self, call: Call) -> ExecutionDevice:
         """Return the device that the targets assign to `call`; the main core by default."""
         if call.op == COPY_OP:
             return ExecutionDevice(self.copy_device, frozenset(self.pools))
-        match = self.backend(call)
+        match = self.backend_for(call)
         if match is None:
             return ExecutionDevice(MAIN_DEVICE, self.shared_pools)
         target, backend = match
@@ -66,7 +66,7 @@ class DeviceMap:
         )
         return ExecutionDevice(backend.device or MAIN_DEVICE, sees)
 
-    def backend(self, call: Call) -> tuple[str, Backend] | None:
+    def backend_for(self, call: Call) -> tuple[str, Backend] | None:
         """Return the target name and backend that execute `call`; None if a core does."""
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
@@ -78,7 +78,7 @@ class DeviceMap:
         """Return the pools that are private to that target."""
         return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
 
-    def scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
+    def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
         """Yield the memory scopes of the kernel's parameters with the values passed for them."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
@@ -90,5 +90,11 @@ class DeviceMap:
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
         """Return the pools in which `value` may be for `call`."""
-        scopes = {scope for operand, scope in self.scopes(call) if operand.name == value.name}
-        return self.of(call).visible_pools & scopes if scopes else self.of(call).visible_pools
+        scopes = {
+            scope for operand, scope in self.parameter_scopes(call) if operand.name == value.name
+        }
+        return (
+            self.device_for(call).visible_pools & scopes
+            if scopes
+            else self.device_for(call).visible_pools
+        )

@@ -40,7 +40,7 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     if not isinstance(entry, Function):
         return module
     planner = _DevicePlanner(module, entry, ops, DeviceMap(module))
-    return planner.planned() if planner.is_needed() else module
+    return planner.run() if planner.is_needed() else module
 
 
 @dataclass
@@ -59,17 +59,17 @@ class _DevicePlanner:
         return spoken or any(self._is_special(call) for call in self.entry.body)
 
     def _is_special(self, call: Call) -> bool:
-        doer = self.device_map.of(call)
-        named = any(scope for _, scope in self.device_map.scopes(call))
+        device = self.device_map.device_for(call)
+        named = any(scope for _, scope in self.device_map.parameter_scopes(call))
         return (
-            doer.device != MAIN_DEVICE
-            or not self.device_map.shared_pools <= doer.visible_pools
+            device.device != MAIN_DEVICE
+            or not self.device_map.shared_pools <= device.visible_pools
             or named
         )
 
-    def planned(self) -> IRModule:
-        self._unite()
-        self._claim()
+    def run(self) -> IRModule:
+        self._merge_classes()
+        self._collect_requirements()
         devices = {
             name: self._common_requirement(name, claims) for name, claims in self.devices.items()
         }
@@ -80,7 +80,7 @@ class _DevicePlanner:
         )
         for root in dict.fromkeys(self.root(value.name) for value in self._values()):
             moves.place(root)
-        entry = moves.rebuilt()
+        entry = moves.rebuild_entry()
         return self._place_private_constants(_with_scopes(self.module.with_function(entry), entry))
 
     # ---- classes -------------------------------------------------------------------------------
@@ -96,15 +96,15 @@ class _DevicePlanner:
         if x != y:
             self.parents[y] = x
 
-    def shares(self, call: Call) -> bool:
+    def is_alias(self, call: Call) -> bool:
         """Return whether `call` moves nothing because its values share memory."""
         if SUBVIEWS_OF in call.attrs:
             return True
         return call.op in self.ops and self.ops[call.op].is_view
 
-    def _unite(self) -> None:
+    def _merge_classes(self) -> None:
         for call in self.entry.body:
-            if self.shares(call):
+            if self.is_alias(call):
                 for value in (*call.variables, *call.outputs[1:]):
                     self._join(call.outputs[0], value)
         for state in self.entry.state:
@@ -117,7 +117,7 @@ class _DevicePlanner:
 
     # ---- claims --------------------------------------------------------------------------------
 
-    def _claim(self) -> None:
+    def _collect_requirements(self) -> None:
         places = {str(place[0]) for place in self._places()}
         made_by = {v.name: call.outputs[0].name for call in self.entry.body for v in call.outputs}
         for value in self._values():
@@ -133,11 +133,11 @@ class _DevicePlanner:
                 why = why if device else f"--assign-pool {value.name}={scope}"
                 self.scopes.setdefault(self.root(value.name), []).append((scope, why))
         for call in self.entry.body:
-            doer = self.device_map.of(call)
-            for value in call.outputs if doer.device != MAIN_DEVICE else ():
+            assigned = self.device_map.device_for(call)
+            for value in call.outputs if assigned.device != MAIN_DEVICE else ():
                 why = f"the partition {call.op}, which computes {value.name},"
-                self.devices.setdefault(call.outputs[0].name, []).append((doer.device, why))
-            for value, scope in self.device_map.scopes(call):
+                self.devices.setdefault(call.outputs[0].name, []).append((assigned.device, why))
+            for value, scope in self.device_map.parameter_scopes(call):
                 if value in call.outputs:
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(self.root(value.name), []).append((scope, why))
@@ -162,12 +162,12 @@ class _DevicePlanner:
         """Assign constants of kernels that cannot access the program's memory to a pool."""
         for call in self.entry.body:
             callee = module.callee(call.op)
-            doer = self.device_map.of(call)
+            device = self.device_map.device_for(call)
             if (
                 isinstance(callee, tir.PrimFunc)
-                and not self.device_map.shared_pools <= doer.visible_pools
+                and not self.device_map.shared_pools <= device.visible_pools
             ):
-                pool = next(name for name in self.device_map.pools if name in doer.visible_pools)
+                pool = next(name for name in self.device_map.pools if name in device.visible_pools)
                 attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
         return module
@@ -185,11 +185,13 @@ def _with_scopes(module: IRModule, entry: Function) -> IRModule:
         lies = [_scopes_of((*call.inputs, *call.outputs)) for call in users]
         if any(lies[0]) and all(scopes == lies[0] for scopes in lies):
             names = [value.name for value in (*region.params, *region.results)]
-            module = module.with_function(_lying(region, dict(zip(names, lies[0], strict=True))))
+            module = module.with_function(
+                _with_pools(region, dict(zip(names, lies[0], strict=True)))
+            )
     return module
 
 
-def _lying(region: Function, scopes: Mapping[str, str]) -> Function:
+def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
     return map_values(region, lambda value: with_memory_scope(value, scopes.get(value.name, "")))
 
 
@@ -205,7 +207,7 @@ class _CopyPlanner:
     pools: dict[str, str] = field(default_factory=dict)
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[tuple[int, str], str] = field(default_factory=dict)
-    unseen: dict[str, str] = field(default_factory=dict)
+    hidden_results: dict[str, str] = field(default_factory=dict)
     """Results computed where the caller cannot read them, by the caller's name."""
     names: UniqueNamer = field(init=False)
     made_with: dict[str, str] = field(init=False)
@@ -218,14 +220,14 @@ class _CopyPlanner:
 
     def place(self, root: str) -> None:
         """Assign the pool of a class if it matters, and find the readers that need another one."""
-        planner, doers = self.planner, self.planner.device_map
-        every = frozenset(doers.pools)
+        planner, device_map = self.planner, self.planner.device_map
+        every = frozenset(device_map.pools)
         scope = self.scopes.get(root, "")
         makers, readers = self._users(root)
         if any(self._is_in(value, root) for value in planner.entry.params):
-            every &= doers.shared_pools
+            every &= device_map.shared_pools
         for number, value in makers:
-            every &= doers.visible_pools(planner.entry.body[number], value)
+            every &= device_map.visible_pools(planner.entry.body[number], value)
         if scope and scope not in every:
             raise UsageError(
                 f"the tensor {root} cannot be in {scope}: the device that computes it can access "
@@ -233,30 +235,32 @@ class _CopyPlanner:
                 where=planner.module.name,
                 hint="another scope for --assign-device, or a --pool of that name.",
             )
-        candidates = [p for p in doers.pools if p in every and scope in ("", p)]
+        candidates = [p for p in device_map.pools if p in every and scope in ("", p)]
         if not candidates:
-            raise self._unseen(root, "computes")
-        seen = {use: doers.visible_pools(planner.entry.body[use[0]], use[1]) for use in readers}
+            raise self._no_visible_pool(root, "computes")
+        seen = {
+            use: device_map.visible_pools(planner.entry.body[use[0]], use[1]) for use in readers
+        }
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
-        if scope or any(not doers.shared_pools <= pools for pools in (every, *seen.values())):
+        if scope or any(not device_map.shared_pools <= pools for pools in (every, *seen.values())):
             self.pools[root] = best
-        for value in planner.entry.results if best not in doers.shared_pools else ():
+        for value in planner.entry.results if best not in device_map.shared_pools else ():
             if self._is_in(value, root):
-                self.unseen[value.name] = self.names.unique(f"{value.name}_in_{best}")
+                self.hidden_results[value.name] = self.names.unique(f"{value.name}_in_{best}")
         left = {use: pools for use, pools in seen.items() if best not in pools}
         while left:
-            pool = max(doers.pools, key=lambda p: sum(p in pools for pools in left.values()))
+            pool = max(device_map.pools, key=lambda p: sum(p in pools for pools in left.values()))
             if not any(pool in pools for pools in left.values()):
-                raise self._unseen(root, "reads")
+                raise self._no_visible_pool(root, "reads")
             for number, value in [use for use, pools in left.items() if pool in pools]:
                 self.reads[number, value.name] = pool
                 del left[number, value]
 
-    def _unseen(self, root: str, does: str) -> UsageError:
+    def _no_visible_pool(self, root: str, verb: str) -> UsageError:
         pools = ", ".join(self.planner.device_map.pools)
         return UsageError(
-            f"no pool can hold the tensor {root}: the device that {does} it cannot access any of "
+            f"no pool can hold the tensor {root}: the device that {verb} it cannot access any of "
             f"{pools}.",
             where=self.planner.module.name,
             hint="--pool with the memory that the device needs.",
@@ -267,7 +271,7 @@ class _CopyPlanner:
         makers: list[tuple[int, Value]] = []
         readers: list[tuple[int, Value]] = []
         for number, call in enumerate(self.planner.entry.body):
-            if not self.planner.shares(call):
+            if not self.planner.is_alias(call):
                 makers += [(number, value) for value in call.outputs if self._is_in(value, root)]
                 readers += [(number, value) for value in call.variables if self._is_in(value, root)]
         return makers, readers
@@ -275,7 +279,7 @@ class _CopyPlanner:
     def _is_in(self, value: Value, root: str) -> bool:
         return self.planner.root(value.name) == root
 
-    def at(self, value: Value) -> Value:
+    def assign(self, value: Value) -> Value:
         if value.constant is not None:
             return value
         device_value = with_device(
@@ -285,10 +289,10 @@ class _CopyPlanner:
             self.planner.root(value.name), device_value.virtual_device.memory_scope
         )
         return with_memory_scope(
-            replace(device_value, name=self.unseen.get(value.name, value.name)), scope
+            replace(device_value, name=self.hidden_results.get(value.name, value.name)), scope
         )
 
-    def rebuilt(self) -> Function:
+    def rebuild_entry(self) -> Function:
         body: list[Call] = []
         for number, call in enumerate(self.planner.entry.body):
             inputs: list[Value | None] = []
@@ -298,34 +302,38 @@ class _CopyPlanner:
                     body += self._copy_to_pool(value, pool, call.span)
                     inputs.append(self.copies[value.name, pool])
                 else:
-                    inputs.append(None if value is None else self.at(value))
-            outputs = tuple(self.at(value) for value in call.outputs)
+                    inputs.append(None if value is None else self.assign(value))
+            outputs = tuple(self.assign(value) for value in call.outputs)
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         entry = self.planner.entry
         seen = tuple(self._make_readable(value) for value in entry.results)
-        for value in dict.fromkeys(value for value in seen if value.name in self.unseen):
-            body.append(Call(COPY_OP, (self.at(value),), (value,), {}, Span("", tensor=value.name)))
+        for value in dict.fromkeys(value for value in seen if value.name in self.hidden_results):
+            body.append(
+                Call(COPY_OP, (self.assign(value),), (value,), {}, Span("", tensor=value.name))
+            )
         return replace(
             entry,
-            params=tuple(self.at(value) for value in entry.params),
+            params=tuple(self.assign(value) for value in entry.params),
             body=tuple(body),
             results=seen,
-            state=tuple(State(self.at(s.value), self.at(s.next), s.initial) for s in entry.state),
+            state=tuple(
+                State(self.assign(s.value), self.assign(s.next), s.initial) for s in entry.state
+            ),
         )
 
     def _make_readable(self, value: Value) -> Value:
         """Return a result in memory that the caller can read."""
-        is_unseen = value.name in self.unseen
+        is_unseen = value.name in self.hidden_results
         return (
             with_device(with_memory_scope(value, ""), self.planner.device_map.copy_device)
             if is_unseen
-            else self.at(value)
+            else self.assign(value)
         )
 
     def _copy_to_pool(self, value: Value, pool: str, span: Span) -> list[Call]:
         if (value.name, pool) in self.copies:
             return []
-        source = self.at(value)
+        source = self.assign(value)
         target = replace(source, name=self.names.unique(f"{value.name}_in_{pool}"))
         target = with_memory_scope(with_device(target, self.planner.device_map.copy_device), pool)
         self.copies[value.name, pool] = target

@@ -28,7 +28,7 @@ class CallGroup:
     target: str = ""
     entries: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
-    def merged(self, other: CallGroup) -> CallGroup:
+    def merge(self, other: CallGroup) -> CallGroup:
         calls = tuple(sorted({*self.calls, *other.calls}))
         entries = sorted({*self.entries, *other.entries}, key=lambda entry: entry[1])
         return CallGroup(calls, self.target, tuple(entries))
@@ -56,7 +56,7 @@ def _earliest_first(
             for b in sorted(follows[a]):
                 mine = group.target in owners and current[b].target == group.target
                 if mine and not _has_other_path(a, b, follows):
-                    both = group.merged(current[b])
+                    both = group.merge(current[b])
                     current = [item for i, item in enumerate(current) if i not in (a, b)]
                     current = sorted([*current, both], key=lambda item: item.calls)
                     merged = True
@@ -85,14 +85,14 @@ def _connected_groups(
 
 
 def _fewest_boundaries(
-    function: Function, together: Sequence[CallGroup], merged: list[CallGroup]
+    function: Function, together: Sequence[CallGroup], merge: list[CallGroup]
 ) -> list[CallGroup]:
-    """Return `merged` with the groups `together` merged in another way if that is better."""
+    """Return `merge` with the groups `together` merged in another way if that is better."""
     calls = {call for group in together for call in group.calls}
-    inside = [group for group in merged if calls & set(group.calls)]
+    inside = [group for group in merge if calls & set(group.calls)]
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
-        return merged
-    rest = [group for group in merged if not calls & set(group.calls)]
+        return merge
+    rest = [group for group in merge if not calls & set(group.calls)]
     best, least = inside, _boundaries(function, inside)
     for way in _all_partitions(together):
         boundaries = _boundaries(function, way)
@@ -112,7 +112,7 @@ def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
     for way in _all_partitions(groups[1:]):
         yield [groups[0], *way]
         for index, region in enumerate(way):
-            yield [*way[:index], groups[0].merged(region), *way[index + 1 :]]
+            yield [*way[:index], groups[0].merge(region), *way[index + 1 :]]
 
 
 def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:

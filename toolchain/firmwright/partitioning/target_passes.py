@@ -41,7 +41,7 @@ class PassTimer:
 
     rows: list[PassTiming] = field(default_factory=list)
 
-    def timed(self, name: str, target: str, step: Callable[[], IRModule]) -> IRModule:
+    def run_timed(self, name: str, target: str, step: Callable[[], IRModule]) -> IRModule:
         """Run `step` and record its time."""
         start = time.perf_counter()
         module = step()
@@ -61,7 +61,7 @@ def make_per_target_pass(
             module = _run_for_each_target(step, module, kind_of, watch)
         else:
             module_before = module
-            module = watch.timed(step.name, ALL_TARGETS, lambda: step(module_before))
+            module = watch.run_timed(step.name, ALL_TARGETS, lambda: step(module_before))
         return _run_added_passes(module, step.name, "after", kind_of, watch)
 
     return Pass(step.name, run)
@@ -111,7 +111,7 @@ def _run_own_pass(
 
     Before partitioning it may also change functions without a target.
     """
-    after = watch.timed(f"{place}:{step.name}", name, lambda: step(module))
+    after = watch.run_timed(f"{place}:{step.name}", name, lambda: step(module))
     if place == "pre_partition":
         free = {k: func for k, func in module.functions.items() if not target_of(func)}
         changed = {k: after.functions[k] for k in free if k in after.functions}
@@ -135,11 +135,11 @@ def _run_for_each_target(
         for name in owners
     }
     if len(owners) == 1 and all(takes.values()):
-        return watch.timed(step.name, next(iter(owners)), lambda: step(module))
+        return watch.run_timed(step.name, next(iter(owners)), lambda: step(module))
     for name in owners:
         if takes[name]:
             run = partial(_run_with_stubs, step, module, name, default)
-            module = watch.timed(step.name, name, run)
+            module = watch.run_timed(step.name, name, run)
     return module
 
 

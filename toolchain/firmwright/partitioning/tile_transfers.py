@@ -30,7 +30,7 @@ def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
     if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
         return module
     tiling = _TileTransferBuilder(module, ops, entry)
-    body = tuple(stmt for call in entry.body for stmt in tiling.tiled(call))
+    body = tuple(stmt for call in entry.body for stmt in tiling.tile(call))
     return tiling.module.with_function(replace(entry, body=body))
 
 
@@ -59,7 +59,7 @@ class _TileTransferBuilder:
         self.functions = UniqueNamer(self.module.functions)
         self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
 
-    def tiled(self, call: Call) -> Sequence[Call]:
+    def tile(self, call: Call) -> Sequence[Call]:
         engine, region = self._engine(call), self.module.callee(call.op)
         if engine is None or not isinstance(region, Function) or len(region.body) != 1:
             return [call]
@@ -74,7 +74,7 @@ class _TileTransferBuilder:
 
     def _engine(self, call: Call) -> _Engine | None:
         """Return the engine that executes `call`, if it has a private pool."""
-        match = self.device_map.backend(call)
+        match = self.device_map.backend_for(call)
         if match is None or not self.device_map.private_pools(match[0]):
             return None
         name, backend = match

@@ -133,7 +133,7 @@ class ProgramSearch:
     def candidates(self) -> tuple[ProgramCandidate, ...]:
         """Return the programs on the Pareto front of time and memory, fastest first."""
         widths = [count_within_percent(candidates, self.percent) for _, candidates in self.ordered]
-        needs = memory_need_per_candidate(widths, lambda picks: self._ask(picks, ()))
+        needs = memory_need_per_candidate(widths, lambda picks: self._estimate_plan(picks, ()))
         regions = self._regions(widths, needs)
         for _ in range(policy.PRICE_CORRECTIONS_MAX):
             programs = pareto_front(regions, len(self.ordered))
@@ -167,13 +167,15 @@ class ProgramSearch:
         )
 
     def _estimate(self, program: RegionSequence) -> PlanEstimate:
-        return self._ask(self._picks(program), _segments(program))
+        return self._estimate_plan(self._picks(program), _segments(program))
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
         picked = {region.first: region.choice for region in program}
         return tuple(picked.get(index, 0) for index in range(len(self.ordered)))
 
-    def _ask(self, picks: CandidateIndices, segments: Sequence[FusedSegment]) -> PlanEstimate:
+    def _estimate_plan(
+        self, picks: CandidateIndices, segments: Sequence[FusedSegment]
+    ) -> PlanEstimate:
         return self.estimate(build_selected_module(self.module, self.ordered, picks, segments))
 
     def _variants(
@@ -199,9 +201,9 @@ class ProgramSearch:
                 sequence_peak_bytes(program),
                 narrowed,
                 calls,
-                lambda p: self._ask(p, segments),
+                lambda p: self._estimate_plan(p, segments),
             )
-            variants.append(self._candidate(program, agreed, self._ask(agreed, segments)))
+            variants.append(self._candidate(program, agreed, self._estimate_plan(agreed, segments)))
         return variants
 
     def _candidate(

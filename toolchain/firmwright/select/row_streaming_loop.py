@@ -161,7 +161,7 @@ class _RowStreamingLoopBuilder:
             self._function(copy_row_kernel(rows.dtype, size, self.target)),
             (pointer, self._newest_band(name)),
         )
-        return self._due(name, ArithExpr(step), height, self.segment.plan.steps, 0, [call])
+        return self._guard_band(name, ArithExpr(step), height, self.segment.plan.steps, 0, [call])
 
     def _stage(
         self,
@@ -181,19 +181,21 @@ class _RowStreamingLoopBuilder:
             else _all(self.whole[value.name], "r")
             for value in call.variables
         ]
-        written = self._written(stage, ArithExpr(row), sums)
+        written = self._output_pointer(stage, ArithExpr(row), sums)
         self.functions[pick.function.name] = pick.function
         kernel_call = tir.PrimFuncCall(
             pick.function.name, (*reading, written), call.span, self.segment.first + index
         )
         turns = self.segment.plan.steps // period
-        stmt = self._due(stage.result, ArithExpr(row), stage.height, turns, lag, [kernel_call])
+        stmt = self._guard_band(
+            stage.result, ArithExpr(row), stage.height, turns, lag, [kernel_call]
+        )
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
         return tir.If(as_expr((ArithExpr(step) % period).equal(period - 1), BOOL), stmt)
 
-    def _due(
+    def _guard_band(
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
     ) -> tir.Stmt:
         """Guard `stmts` by the tensor's range of bands; append its padding."""
@@ -237,7 +239,9 @@ class _RowStreamingLoopBuilder:
         offset = as_expr(row * (stage.rows.stride * size))
         return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
 
-    def _written(self, stage: RowStage, row: ArithExpr, sums: tir.Buffer | None) -> tir.AccessPtr:
+    def _output_pointer(
+        self, stage: RowStage, row: ArithExpr, sums: tir.Buffer | None
+    ) -> tir.AccessPtr:
         if sums is not None and not stage.result:
             return _all(sums, "rw")
         if stage.result in self.rows:

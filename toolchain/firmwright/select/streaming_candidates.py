@@ -75,12 +75,12 @@ class SegmentCandidates:
         for band in policy.BAND_ROWS:
             segment = self.segments.segment(first, end, band, feed=self._streams_input(first))
             if segment is not None:
-                yield from self._priced(segment)
+                yield from self._price_segment(segment)
 
     def _streams_input(self, first: int) -> bool:
         return self.module.io.stream_input_rows and first == 0
 
-    def _priced(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
+    def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
         ends_bytes = self._bytes_besides_row_buffers(segment)
         stages_bytes = stage_bytes(segment, self._types)
         for limit in scratch_limits(segment):

@@ -100,17 +100,20 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        modules = {"eager": self._divided(greedy_cover), "none": self._divided(_core_only)}
-        totals = {how: self._total(module) for how, module in modules.items()}
-        searched = [self._searched(function) for function in self._functions()]
+        modules = {
+            "eager": self._run_partition(greedy_cover),
+            "none": self._run_partition(_core_only),
+        }
+        totals = {how: self._program_cost(module) for how, module in modules.items()}
+        searched = [self._search_function(function) for function in self._functions()]
         parts: tuple[PartitionedRegion, ...] = ()
         for attempt in range(_TRIES):
             picked = {
                 function.name: programs[min(attempt, len(programs) - 1)]
                 for function, _, programs in searched
             }
-            modules["collage"] = self._divided(_by_function(picked))
-            totals["collage"] = self._total(modules["collage"])
+            modules["collage"] = self._run_partition(_by_function(picked))
+            totals["collage"] = self._program_cost(modules["collage"])
             parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
@@ -143,12 +146,12 @@ class _CollageSearch:
             if isinstance(function, Function) and not target_of(function) and function.body
         ]
 
-    def _divided(self, choose: PartitionStrategy) -> IRModule:
+    def _run_partition(self, choose: PartitionStrategy) -> IRModule:
         return run_partition(self.module, PassTimer(), choose)
 
     # ---- parts ---------------------------------------------------------------------------------
 
-    def _searched(self, function: Function) -> _Searched:
+    def _search_function(self, function: Function) -> _Searched:
         """Return a function's candidates and the programs made of them."""
         active = active_backends(self.module)
         groups = all_matches(function, self.module, active)
@@ -157,7 +160,7 @@ class _CollageSearch:
         annotated = {i for i, call in enumerate(function.body) if _is_annotated(call.target)}
         groups = [*groups, *(g for g in core.values() if not annotated & set(g.calls))]
         prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
-        costs = prices.of(function, groups)
+        costs = prices.estimate(function, groups)
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
         first = with_unmatched(function, greedy_cover(function, self.module, active))
         programs = search_partitions(
@@ -206,7 +209,7 @@ class _CollageSearch:
             return total.workspace_bytes, total.count
         return (total.count,)
 
-    def _total(self, module: IRModule) -> ProgramCost:
+    def _program_cost(self, module: IRModule) -> ProgramCost:
         try:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:

@@ -32,7 +32,7 @@ _FAREWELL_S = 10.0
 class Executor(Protocol):
     """Interface of executors that a search uses."""
 
-    def circumstances(self, options: Options, method: str) -> MeasurementContext:
+    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         """Return the conditions that counts depend on, where tasks are executed."""
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]: ...
@@ -41,7 +41,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """Executes tasks one after the other in this process."""
 
-    def circumstances(self, options: Options, method: str) -> MeasurementContext:
+    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         return measurement_context(options, method)
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]:
@@ -73,7 +73,7 @@ class DaskExecutor:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def circumstances(self, options: Options, method: str) -> MeasurementContext:
+    def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         context: MeasurementContext = self._client.submit(
             measurement_context, options, method, pure=False
         ).result()

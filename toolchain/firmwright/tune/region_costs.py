@@ -64,7 +64,7 @@ class RegionCostEstimator:
     at: MeasurementContext
     cost_log: RegionCostLog
 
-    def of(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+    def estimate(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
         """Return a cost for each of `groups`, regions of `function`."""
         known_costs = [self._known(function, group) for group in groups]
         keys = [self.key(function, group) for group in groups]
@@ -73,9 +73,9 @@ class RegionCostEstimator:
             if cost is None:
                 open_keys.setdefault(key, group)
         for batch in _batches(list(open_keys.items()), function, self._budget()):
-            measured = self._together(function, [group for _, group in batch])
+            measured = self._measure_or_split(function, [group for _, group in batch])
             for (key, group), cost in zip(batch, measured, strict=True):
-                self.cost_log.append(RegionCostRecord(key, _what(function, group), cost))
+                self.cost_log.append(RegionCostRecord(key, _describe_region(function, group), cost))
         return [
             cost or self.cost_log.find(key) or _UNKNOWN
             for key, cost in zip(keys, known_costs, strict=True)
@@ -125,18 +125,20 @@ class RegionCostEstimator:
 
     # ---- measuring -----------------------------------------------------------------------------
 
-    def _together(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+    def _measure_or_split(
+        self, function: Function, groups: Sequence[CallGroup]
+    ) -> list[RegionCost]:
         try:
             return self._measured(function, groups)
         except (ToolMissingError, InternalError):
             raise
         except FirmwrightError as error:
             if len(groups) == 1:
-                log.warning("a part fails: %s: %s", _what(function, groups[0]), error)
+                log.warning("a part fails: %s: %s", _describe_region(function, groups[0]), error)
                 return [RegionCost("failed", reason=str(error))]
         middle = len(groups) // 2
         first, second = groups[:middle], groups[middle:]
-        return self._together(function, first) + self._together(function, second)
+        return self._measure_or_split(function, first) + self._measure_or_split(function, second)
 
     def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
         modules: dict[str, IRModule] = {}
@@ -217,7 +219,7 @@ def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
     return module.with_attrs(stage=_ORDER)
 
 
-def _what(function: Function, group: CallGroup) -> str:
+def _describe_region(function: Function, group: CallGroup) -> str:
     ops = " ".join(function.body[index].op for index in group.calls)
     return f"{group.target or CORE_TARGET_NAME}: {ops}"
 

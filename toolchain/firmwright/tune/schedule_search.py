@@ -146,7 +146,7 @@ class _LayerSearch:
         """
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:
-            return space.unseen(self.seen)
+            return space.untried(self.seen)
         count = min(PROPOSALS_PER_ROUND, plan.trials - len(self.seen))
         if count <= 0:
             return ()
@@ -167,7 +167,7 @@ def tune(
 ) -> TuningResult:
     """Search all layers of `model`, on which no pass has run."""
     layers, untuned = _layers(model, options)
-    at = executor.circumstances(options, setup.method)
+    at = executor.measurement_context(options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
     run = _SearchRun(options, setup, log_writer, executor, at, total, plan.kernels_per_image)
     while True:
@@ -276,7 +276,7 @@ class _SearchRun:
             for key, result in zip(pending[spans[index]], results, strict=True):
                 self.log_writer.record_early(self._measurement(key, order[key][0], result))
             self.measured += len(results)
-            self._say()
+            self._log_progress()
             upcoming = self._write(ready, upcoming)
         for (layer, choice), key in zip(proposals, keys, strict=True):
             measurement = self.log_writer.find(key)
@@ -301,7 +301,7 @@ class _SearchRun:
             digest, kernel, choice, result.status, result.count, result.unit, layer.description, at
         )
 
-    def _say(self) -> None:
+    def _log_progress(self) -> None:
         done = self.measured + self.from_log
         filled = round(_BAR * done / max(self.total, done, 1))
         bar = "█" * filled + "░" * (_BAR - filled)

@@ -22,7 +22,7 @@ class SearchSpace:
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]
 
-    def unseen(self, seen: TriedCounts) -> list[ConfiguredSchedule]:
+    def untried(self, seen: TriedCounts) -> list[ConfiguredSchedule]:
         return [choice for choice in self.choices if choice not in seen]
 
 
@@ -35,7 +35,7 @@ def propose_random(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
     """Propose random choices, all with the same probability."""
-    rest = space.unseen(seen)
+    rest = space.untried(seen)
     order = rng.permutation(len(rest))
     return [rest[index] for index in order[:count]]
 
@@ -47,7 +47,7 @@ def propose_by_cost_model(
 
     Predictions are corrected by the measured error of their schedules.
     """
-    rest = space.unseen(seen)
+    rest = space.untried(seen)
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
     costs = {c: space.predicted(c) * corrections.get(c[0], overall) for c in rest}
@@ -77,7 +77,7 @@ def propose_by_mutation(
 
     The first proposals are the best guess of each schedule, and random choices.
     """
-    rest = space.unseen(seen)
+    rest = space.untried(seen)
     if not seen:
         guesses = list({choice[0]: choice for choice in reversed(rest)}.values())[::-1]
         seen = dict.fromkeys(guesses)

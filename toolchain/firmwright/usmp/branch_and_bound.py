@@ -35,10 +35,10 @@ def exact_planner(
     pools: Sequence[PoolInfo],
 ) -> Plan:
     """Branch and bound: the optimum, proven where it ends in time; for up to a hundred buffers."""
-    return solve_problem("exact", _exact, buffers, constraints, pools)
+    return solve_problem("exact", _solve_exactly, buffers, constraints, pools)
 
 
-def _exact(problem: PlanningProblem) -> Layout:
+def _solve_exactly(problem: PlanningProblem) -> Layout:
     return branch_and_bound(
         problem, improve_order(problem, *best_first_fit_order(problem)), EXACT_WORK_MAX
     )

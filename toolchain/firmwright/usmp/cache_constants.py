@@ -64,7 +64,7 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     spare = _spare_bytes(module, memory_plan)
     chosen: dict[str, str] = {}
     for one in candidates:
-        size_bytes = _aligned(one.size_bytes)
+        size_bytes = _align_up(one.size_bytes)
         if one.constant not in chosen and size_bytes <= min(left, spare[one.pool]):
             chosen[one.constant] = one.pool
             left -= size_bytes
@@ -102,7 +102,7 @@ def program_memory(module: IRModule) -> PoolInfo | None:
     )
 
 
-def _aligned(size_bytes: int) -> int:
+def _align_up(size_bytes: int) -> int:
     return -(-size_bytes // POOL_ALIGNMENT) * POOL_ALIGNMENT
 
 
@@ -118,7 +118,7 @@ def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, float]:
         pool.name: math.inf
         if pool.size_bytes is None
         else pool.size_bytes // POOL_ALIGNMENT * POOL_ALIGNMENT
-        - _aligned(memory_plan.pool_bytes.get(pool.name, 0))
+        - _align_up(memory_plan.pool_bytes.get(pool.name, 0))
         for pool in module.pools
     }
 
@@ -146,7 +146,7 @@ def _candidates(
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
     traffic: dict[str, MemoryTraffic] = {}
-    hoisted = _externalized(module, main, None)
+    hoisted = _externalize(module, main, None)
     entry = hoisted.functions[main.name]
     assert isinstance(entry, tir.PrimFunc)
     moved = count_traffic(entry, hoisted.functions)
@@ -157,7 +157,7 @@ def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryT
     return traffic
 
 
-def _externalized(
+def _externalize(
     module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] | None
 ) -> IRModule:
     functions = dict(module.functions)
@@ -177,7 +177,7 @@ def _externalized(
 
 
 def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
-    module = _externalized(module, main, chosen)
+    module = _externalize(module, main, chosen)
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
@@ -187,7 +187,7 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
             node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
         ),
     )
-    names = UniqueNamer([b.name for b in _declared(hoisted)])
+    names = UniqueNamer([b.name for b in _declared_buffers(hoisted)])
     functions = UniqueNamer(module.functions)
     copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
     for node in nodes:
@@ -206,7 +206,7 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     return module
 
 
-def _declared(func: tir.PrimFunc) -> list[tir.Buffer]:
+def _declared_buffers(func: tir.PrimFunc) -> list[tir.Buffer]:
     params = [param.value for param in func.params if isinstance(param.value, tir.Buffer)]
     nodes = [n for n in statements(func.body) if isinstance(n, tir.Allocate | tir.AllocateConst)]
     return params + [node.buffer for node in nodes]

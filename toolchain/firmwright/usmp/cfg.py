@@ -42,7 +42,7 @@ class CfgNode:
     call: tir.PrimFuncCall | None = None
 
     @property
-    def touched(self) -> frozenset[str]:
+    def accessed(self) -> frozenset[str]:
         return self.reads | self.writes
 
 
@@ -62,7 +62,7 @@ class ControlFlowGraph:
     buffer; `loops` are the outermost loops.
     """
 
-    steps: tuple[CfgNode, ...]
+    nodes: tuple[CfgNode, ...]
     edges: tuple[tuple[int, int], ...]
     exits: tuple[int, ...]
     end_time: int
@@ -77,7 +77,7 @@ def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> Contr
     entry = tracer.step([], CfgNode())
     exits = tracer.walk(main.body, [entry])
     return ControlFlowGraph(
-        tuple(tracer.steps),
+        tuple(tracer.nodes),
         tuple(tracer.edges),
         tuple(exits),
         tracer.time,
@@ -95,10 +95,10 @@ def compute_live_ranges(
     defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     times: dict[str, list[int]] = {name: [] for name in flow.allocates}
-    for index, step in enumerate(flow.steps):
+    for index, step in enumerate(flow.nodes):
         if step.time < 0:
             continue
-        occupied = defined[index] & live_out[index] | _mask(bit, step.touched)
+        occupied = defined[index] & live_out[index] | _mask(bit, step.accessed)
         for name, own in bit.items():
             if occupied & own:
                 times[name].append(step.time)
@@ -113,7 +113,7 @@ def find_last_reads(
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     return tuple(
         frozenset(name for name in step.reads if not after & bit[name])
-        for step, after in zip(flow.steps, live_out, strict=True)
+        for step, after in zip(flow.nodes, live_out, strict=True)
     )
 
 
@@ -134,13 +134,13 @@ def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
 
 def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
     """Return the buffers that may hold a value on arrival at each node."""
-    arriving = [0] * len(flow.steps)
+    arriving = [0] * len(flow.nodes)
     arriving[0] = at_entry
     changed = True
     while changed:
         changed = False
         for source, target in flow.edges:
-            step = flow.steps[source]
+            step = flow.nodes[source]
             leaving = arriving[source] | _mask(bit, step.writes)
             if step.kills:
                 leaving &= ~bit[step.kills]
@@ -152,14 +152,14 @@ def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: in
 
 def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
     """Return the buffers that may still be read after each node."""
-    leaving = [0] * len(flow.steps)
+    leaving = [0] * len(flow.nodes)
     for index in flow.exits:
         leaving[index] = at_exit
     changed = True
     while changed:
         changed = False
         for source, target in reversed(flow.edges):
-            step = flow.steps[target]
+            step = flow.nodes[target]
             arriving = leaving[target]
             if step.kills:
                 arriving &= ~bit[step.kills]
@@ -175,7 +175,7 @@ class _CfgBuilder:
 
     def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
         self.functions = functions
-        self.steps: list[CfgNode] = []
+        self.nodes: list[CfgNode] = []
         self.edges: list[tuple[int, int]] = []
         self.time = 0
         self.allocates: dict[str, tir.Allocate] = {}
@@ -184,8 +184,8 @@ class _CfgBuilder:
         self.loop_depth = 0
 
     def step(self, before: Sequence[int], step: CfgNode) -> int:
-        self.steps.append(step)
-        index = len(self.steps) - 1
+        self.nodes.append(step)
+        index = len(self.nodes) - 1
         self.edges.extend((source, index) for source in before)
         return index
 

@@ -14,7 +14,7 @@ def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tupl
     Of buffers that may overlap, the largest represents the others. No clique contains another.
     """
     partners = {
-        index: {c.a for c in problem.constraints[index] if is_disjointness(problem, c)}
+        index: {c.a for c in problem.constraints[index] if forbids_overlap(problem, c)}
         for index in members
     }
     cliques: list[frozenset[int]] = []
@@ -27,7 +27,7 @@ def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tupl
     return tuple(tuple(sorted(clique)) for clique in _maximal(cliques))
 
 
-def is_disjointness(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
+def forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
     """Return whether the constraint alone keeps its two buffers disjoint."""
     a, b = problem.buffers[constraint.a].size_bytes, problem.buffers[constraint.b].size_bytes
     return constraint.modulus < 2 and constraint.lo <= -b and constraint.hi >= a

@@ -31,7 +31,7 @@ class InplacePair:
         """Return the names of the input and the output."""
         return self.constraints[0].a, self.constraints[0].b
 
-    def renamed(self, names: Mapping[str, str]) -> InplacePair:
+    def with_names(self, names: Mapping[str, str]) -> InplacePair:
         """Return the pair with the names of its buffers replaced."""
         a, b = (names.get(name, name) for name in self.names)
         return replace(self, constraints=tuple(c.between(a, b) for c in self.constraints))

@@ -40,8 +40,8 @@ def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, 
         raise InternalError(f"module {module.name} has no plan to take apart.")
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
-    for window in _placed(main):
-        relocated = _moved(window, ends.get(window.source.buffer.name, 0))
+    for window in _pool_views(main):
+        relocated = _relocate(window, ends.get(window.source.buffer.name, 0))
         buffers[relocated.name] = relocated
         ends[relocated.pool] = relocated.offset + relocated.size_bytes
     sizes = {pool: end + REDZONE_BYTES for pool, end in ends.items()}
@@ -51,13 +51,13 @@ def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, 
     return replace(module.with_function(main), plan=plan), tuple(buffers.values())
 
 
-def _placed(main: tir.PrimFunc) -> Iterator[tir.DeclBuffer]:
+def _pool_views(main: tir.PrimFunc) -> Iterator[tir.DeclBuffer]:
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.source.buffer.scope == "pool":
             yield part
 
 
-def _moved(window: tir.DeclBuffer, end: int) -> RelocatedBuffer:
+def _relocate(window: tir.DeclBuffer, end: int) -> RelocatedBuffer:
     source, buffer = window.source, window.buffer
     if not isinstance(source.offset, tir.IntImm):
         raise InternalError(f"{buffer.name} has no fixed place in pool {source.buffer.name}.")

@@ -60,7 +60,7 @@ def collect_planning_input(
     pins = _pinned_pools(main, flow, pools)
     buffers = []
     for name, allocate in flow.allocates.items():
-        ranges = _with_fixed_times(live[name], kinds[name], name in at_exit, flow.end_time)
+        ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
         buffer = allocate.buffer
         candidates = _candidates(name, pins.get(name, pools), users[name])
         if not ranges:
@@ -75,10 +75,10 @@ def collect_planning_input(
                 candidates,
             )
         )
-    ending = zip(flow.steps, find_last_reads(flow, at_exit), strict=True)
+    ending = zip(flow.nodes, find_last_reads(flow, at_exit), strict=True)
     pairs = [pair for step, last in ending for pair in _pairs_in_call(flow, step, last, analysis)]
     pairs += [pair for loop in flow.loops for pair in _pairs_in_loop(flow, loop, live, analysis)]
-    named = tuple(pair.renamed(plan_names) for pair in pairs)
+    named = tuple(pair.with_names(plan_names) for pair in pairs)
     return PlanningInput(tuple(buffers), named)
 
 
@@ -95,7 +95,7 @@ def _kind(allocate: tir.Allocate) -> BufferKind:
     return cast(BufferKind, allocate.kind)
 
 
-def _with_fixed_times(
+def _extend_to_caller_accesses(
     live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
 ) -> tuple[LiveRange, ...]:
     """Extend `live` by the times at which the caller accesses the buffer."""
@@ -122,12 +122,12 @@ def _accessing_targets(
     default = next(iter(module.targets), "")
     own = str(main.attrs.get("target", default))
     users: dict[str, set[str]] = {name: set() for name in flow.allocates}
-    for step in flow.steps:
+    for step in flow.nodes:
         callee = module.functions.get(step.call.callee) if step.call else None
         if callee is not None and (callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps")):
             continue  # copies have access to every pool
         target = str(callee.attrs.get("target", default)) if callee else own
-        for name in step.touched:
+        for name in step.accessed:
             users[name].add(target)
     # A buffer that is only copied belongs to the caller, which runs on the main's target.
     return {name: targets or {own} for name, targets in users.items()}
@@ -208,7 +208,7 @@ def _pairs_in_loop(
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []
-    inside = [s for s in flow.steps if loop.live.first <= s.time < loop.live.end]
+    inside = [s for s in flow.nodes if loop.live.first <= s.time < loop.live.end]
     reads = {name for step in inside for name in step.reads}
     writes = {name for step in inside for name in step.writes}
     windows = {

@@ -26,12 +26,12 @@ def lower_bound_bytes(
     for buffer in buffers:
         if len(buffer.pools) == 1:
             pinned.setdefault(buffer.pools[0], []).append(buffer)
-    by_pool = sum(_worst(mine, joint) for mine in pinned.values()) if len(pinned) > 1 else 0
-    return max(_worst(buffers, joint), by_pool)
+    by_pool = sum(_peak_bytes(mine, joint) for mine in pinned.values()) if len(pinned) > 1 else 0
+    return max(_peak_bytes(buffers, joint), by_pool)
 
 
-def _worst(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    return max((_needed(alive, joint) for alive in _live_sets(buffers)), default=0)
+def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+    return max((_min_bytes(alive, joint) for alive in _live_sets(buffers)), default=0)
 
 
 def min_bytes_by_time(
@@ -45,7 +45,7 @@ def min_bytes_by_time(
         for live in buffer.live:
             for time in range(live.first, live.end):
                 alive[time].append(buffer)
-    return [_needed(now, joint) for now in alive]
+    return [_min_bytes(now, joint) for now in alive]
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
@@ -104,7 +104,7 @@ def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int
     return min(most, a.size_bytes - below, above + b.size_bytes)
 
 
-def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
+def _min_bytes(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
     """Return the least bytes of live buffers; a pair that may overlap counts once."""
     remaining = {buffer.name: buffer for buffer in alive}
     pairs = [pair for pair in joint if pair[0] in remaining and pair[1] in remaining]
@@ -112,20 +112,20 @@ def _needed(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -
     pairs_merged: list[BufferInfo] = []
     for a, b in pairs:
         if partners[a] == partners[b] == 1:
-            pairs_merged.append(_merged(remaining.pop(a), remaining.pop(b), joint[a, b]))
+            pairs_merged.append(_merge_pair(remaining.pop(a), remaining.pop(b), joint[a, b]))
     for a, b in pairs:
         if a in remaining and b in remaining:
             del remaining[min((a, b), key=lambda name: (remaining[name].size_bytes, name))]
-    return _height([*remaining.values(), *pairs_merged])
+    return _min_height([*remaining.values(), *pairs_merged])
 
 
-def _merged(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
+def _merge_pair(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
     pools = tuple(dict.fromkeys(a.pools + b.pools))
     alignment = math.gcd(a.alignment, b.alignment)
     return replace(a, size_bytes=size_bytes, alignment=alignment, pools=pools)
 
 
-def _height(alive: Sequence[BufferInfo]) -> int:
+def _min_height(alive: Sequence[BufferInfo]) -> int:
     """Return the least total height of disjoint buffers in the pools they may use.
 
     Offsets are multiples of `step`, so every buffer but the topmost of a pool takes whole steps.

@@ -45,7 +45,7 @@ def plan_memory(
     if module.plan is not None:
         return module
     planner_function = find_planner(planner) if isinstance(planner, str) else planner
-    module = _with_pools(module)
+    module = _with_default_pool(module)
     analysis = InplaceAnalysis(module.functions, InplaceCache() if cache is None else cache)
     module, plan_names = hoist_scratch(module, _aot_main(module))
     main = _aot_main(module)
@@ -99,7 +99,7 @@ def _aot_main(module: IRModule) -> tir.PrimFunc:
     return main
 
 
-def _with_pools(module: IRModule) -> IRModule:
+def _with_default_pool(module: IRModule) -> IRModule:
     if any(pool.access == "rw" for pool in module.pools):
         return module
     return replace(module, pools=(*module.pools, DEFAULT_POOL))

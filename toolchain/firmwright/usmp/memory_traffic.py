@@ -34,7 +34,7 @@ class MemoryTraffic:
             self.writes + other.writes,
         )
 
-    def times(self, trips: int) -> MemoryTraffic:
+    def scaled(self, trips: int) -> MemoryTraffic:
         return MemoryTraffic(
             self.read_bytes * trips,
             self.written_bytes * trips,
@@ -96,12 +96,16 @@ class _FunctionTraffic:
                 self.visit(body, trips)
                 return
             case tir.BufferLoad(buffer, _) if buffer.scope != "reg":
-                self._add(buffer.name, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0).times(trips))
+                self._add(
+                    buffer.name, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0).scaled(trips)
+                )
             case tir.BufferStore(buffer, _, _) if buffer.scope != "reg":
-                self._add(buffer.name, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1).times(trips))
+                self._add(
+                    buffer.name, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1).scaled(trips)
+                )
             case tir.AccessPtr(buffer, _, extent, access) if buffer.scope != "reg":
-                moved = _pointed(extent * buffer.dtype.size_bytes, access)
-                self._add(buffer.name, moved.times(trips))
+                moved = _pointer_traffic(extent * buffer.dtype.size_bytes, access)
+                self._add(buffer.name, moved.scaled(trips))
             case _:
                 pass
         for child in children(node):
@@ -114,7 +118,7 @@ class _FunctionTraffic:
         inside = self.count.of(callee)
         for arg, param in zip(node.args, callee.params, strict=True):
             if isinstance(arg, tir.AccessPtr):
-                self._add(arg.buffer.name, inside.get(param.name, NO_TRAFFIC).times(trips))
+                self._add(arg.buffer.name, inside.get(param.name, NO_TRAFFIC).scaled(trips))
                 self.visit(arg.offset, trips)
 
     def _add(self, name: str, moved: MemoryTraffic) -> None:
@@ -125,7 +129,7 @@ class _FunctionTraffic:
         return self._parents.get(name, name)
 
 
-def _pointed(size_bytes: int, access: str) -> MemoryTraffic:
+def _pointer_traffic(size_bytes: int, access: str) -> MemoryTraffic:
     words = max(1, size_bytes // _WORD_BYTES)
     read, written = "r" in access, "w" in access
     return MemoryTraffic(size_bytes * read, size_bytes * written, words * read, words * written)

@@ -27,13 +27,13 @@ def check_plan(
         raise _invalid_plan(plan, f"it places {placed}, the buffers are {expected}")
     by_pool = {pool.name: pool for pool in pools}
     for buffer in buffers:
-        _check_place(plan, buffer, by_pool)
-    _check_figures(plan, buffers)
+        _check_placement(plan, buffer, by_pool)
+    _check_totals(plan, buffers)
     shared = _check_conflicts(plan, constraints)
     _check_live_overlaps(plan, buffers, shared)
 
 
-def _check_place(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> None:
+def _check_placement(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> None:
     place = plan.placements[buffer.name]
     end = place.offset + buffer.size_bytes
     if place.pool not in buffer.pools or place.pool not in pools:
@@ -51,7 +51,7 @@ def _check_place(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) 
         )
 
 
-def _check_figures(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
+def _check_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
     highest: dict[str, int] = {}
     for buffer in buffers:
         place = plan.placements[buffer.name]

@@ -37,7 +37,7 @@ def rank_pools(
         pool_of |= {buffer.name: pool.name for buffer in inside}
         rest = [buffer for buffer in rest if buffer.name not in pool_of]
     order = [pool.name for pool in ranked]
-    return tuple(replace(b, pools=_first(pool_of.get(b.name), b.pools, order)) for b in buffers)
+    return tuple(replace(b, pools=_put_first(pool_of.get(b.name), b.pools, order)) for b in buffers)
 
 
 def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> bool:
@@ -73,7 +73,9 @@ def transfer_cycles(moved: MemoryTraffic, pool: PoolInfo) -> float:
     )
 
 
-def _first(chosen: str | None, allowed: Sequence[str], ranked: Sequence[str]) -> tuple[str, ...]:
+def _put_first(
+    chosen: str | None, allowed: Sequence[str], ranked: Sequence[str]
+) -> tuple[str, ...]:
     by_speed = [name for name in ranked if name in allowed]
     return tuple(by_speed) if chosen is None else (chosen, *(n for n in by_speed if n != chosen))
 
