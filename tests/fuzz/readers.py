@@ -25,9 +25,10 @@ from tflite_writer import write_cases
 from firmwright.base.errors import FirmwrightError, InternalError, ModelError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.load import _read_board_file as read_board_file
+from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows import bootloader_flashing, reproducibility
+from firmwright.flows import bootloader_flashing
 from firmwright.flows.build_report import read_report
 from firmwright.flows.sample_batches import npz_bytes, read_npz
 from firmwright.flows.tuning_log import read_tuning
@@ -216,7 +217,7 @@ def _read_tuning_log(data: bytes) -> object:
 
 def _read_part_log(data: bytes) -> object:
     with RegionCostLog(_file(data, "parts.log")) as log:
-        if not log._known:
+        if not log._costs:
             raise ModelError("no line of it says what a part costs.")
         return log
 
@@ -226,10 +227,8 @@ def _read_facts(data: bytes) -> object:
     place = _file(data, "project/metadata.json").parent
     _tried(lambda: owned_paths(place))
     _tried(lambda: bootloader_flashing.slot_firmware_from_folder(place))
-    facts = reproducibility._facts(place)
-    return Options(
-        **deserialize_options(reproducibility.recorded_options(facts, place), Options, place)
-    )
+    facts = reproduce._read_metadata(place)
+    return Options(**deserialize_options(reproduce.recorded_options(facts, place), Options, place))
 
 
 def _tried(read: Callable[[], object]) -> None:

@@ -111,7 +111,7 @@ def test_a_partition_log_keeps_only_valid_lines(tmp_path: Path) -> None:
         b'\xff\xfe\n{"schema": "part-1"}\n' + whole.replace(b": 1,", b': "1",') + b"\n"
     )
     with RegionCostLog(path) as log:
-        assert len(log._known) == 1
+        assert len(log._costs) == 1
 
 
 def test_an_archive_of_arrays_with_a_password_is_refused(tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_an_archive_of_arrays_with_a_password_is_refused(tmp_path: Path) -> None
 
 def test_a_device_with_a_tiny_buffer_is_an_error() -> None:
     (reader,) = (reader for reader in READERS if reader.name == "answers of a device")
-    with pytest.raises(DeviceError, match="32 are the least"):
+    with pytest.raises(DeviceError, match="the minimum is 32"):
         reader.read((FOUND / "answers-of-a-device-d6c2a45f").read_bytes())

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 from model_writer import ModelFile
-from sample_report import buffer, made, operator
+from sample_report import buffer, make_report, operator
 
 from firmwright.base.errors import FirmwrightError
 from firmwright.cli.reproduce import reproduce
@@ -154,9 +154,9 @@ def test_a_hostile_prefix_becomes_an_identifier_or_an_error(kind: str) -> None:
 @pytest.mark.parametrize("kind", NAMES)
 def test_html_escapes_hostile_names(kind: str) -> None:
     name = NAMES[kind]
-    report = made(
+    report = make_report(
         model=name,
-        buffers=(buffer(name, 0, 64, (0, 1), kind="input"), *made().buffers[1:]),
+        buffers=(buffer(name, 0, 64, (0, 1), kind="input"), *make_report().buffers[1:]),
         operators=(operator(0, name, 600, name=name), operator(2, "softmax", 400)),
     )
     text = render_page(report)

@@ -124,7 +124,7 @@ EDITS = (
          "record.sequence = fwr_slots_record(other)->sequence;", SLOTS),
     # ---- the judges ------------------------------------------------------------------------
     Edit("outputs compared with themselves", PY + "flows/verification.py",
-         "compare(reference.outputs, actual)", "compare(actual, actual)",
+         "compare_outputs(reference.outputs, actual)", "compare_outputs(actual, actual)",
          "tests/unit/flows/test_verification.py -k first_operator"),
     Edit("comparison blind to integers", PY + "oracle/compare.py", "wrong = expected != actual",
          "wrong = errors > 1", COMPARE),
