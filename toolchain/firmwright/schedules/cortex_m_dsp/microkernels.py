@@ -133,8 +133,8 @@ def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
 
 def _statement(shape: DspMicrokernel, text: str) -> str:
     """The statement macro with the parameter `steps`."""
-    used = set(_NAMES.findall(text))
-    names = [name for name in _TEMPORARIES if name in used]
+    operands = set(_NAMES.findall(text))
+    names = [name for name in _TEMPORARIES if name in operands]
     constraint = "=&r" if shape.is_fresh else "+r"
     outputs = [f'[{name}] "{constraint}"({name})' for name in _ACCUMULATORS]
     outputs += [f'[{name}] "=&r"({name})' for name in names]
