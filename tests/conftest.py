@@ -1,4 +1,4 @@
-"""What every test shares: the rings, the golden texts and the way to the reference models.
+"""Shared fixtures: required tools, golden texts and reference models.
 
 Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with the reason
 where those are absent. With --require-tools (CI) a missing tool fails instead. Tests marked
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With FIRMWRIGHT_TOOLCHAIN=zig, what tests compile by themselves is compiled by it too."""
+    """With FIRMWRIGHT_TOOLCHAIN=zig, compile the tests' own C with zig as well."""
     if os.environ.get("FIRMWRIGHT_TOOLCHAIN") != "zig" or os.name != "posix":
         return
     folder = tempfile.TemporaryDirectory(prefix="firmwright-cc-")

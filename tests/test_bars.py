@@ -1,8 +1,8 @@
-"""What a model may cost at most: bars beside the rival's figures, and our own budgets.
+"""Upper bounds on a model's cost: bars relative to the peer's figures, and budgets.
 
-`benchmarks/budgets.csv` holds what each int8 model took when it was last written; a change that
-makes one dearer fails here, one that makes it cheaper is written down with `--update-golden`, so
-that the difference stands in review. Another compiler version may differ by a little: SLACK.
+`benchmarks/budgets.csv` has the cost of each int8 model. A change that increases one fails here; a
+decrease is recorded with `--update-golden`, so that it is visible in review. SLACK allows for other
+compiler versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOARD = "mps2-an386"
 SLACK = 1.02
 COLUMNS = ("model", "board", "mode", "instructions", "workspace_bytes", "flash_bytes")
 KEYS = 3
-"""Columns that say which row it is."""
+"""The columns that identify a row."""
 LIMITS = {
     ("kws_ref_model.tflite", "balanced"): 9_700,
     ("kws_ref_model.tflite", "ram"): 7_200,
@@ -37,7 +37,7 @@ LIMITS = {
     ("str_ww_ref_model.tflite", "balanced"): 5_300,
     ("str_ww_ref_model.tflite", "ram"): 4_700,
 }
-"""Bytes that a workspace may take at most: what the techniques in use must reach."""
+"""The maximum workspace in bytes that the implemented techniques must reach."""
 FLASH_LIMITS = {
     "kws_ref_model.tflite": 48_000,
     "vww_96_int8.tflite": 270_000,

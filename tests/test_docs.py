@@ -1,9 +1,8 @@
-"""The pages say what is: what they quote, run, link to, name and count is compared with the thing.
+"""Compare the documentation with the code: quotations, links, names and figures.
 
-Fences carry what they are: `fwir` and `c` of architecture.md are pieces of the digits example's
-module and C ("..." stands for what is left out), `bytes FILE OFFSET` are a file's bytes,
-`python FILE` and `c FILE` a piece of that file, `toml` a whole board. Commands are run by
-tests/test_docs_run.py.
+Fences state their contents: `fwir` and `c` of architecture.md are parts of the digits example's
+module and C (with "..." for omissions), `bytes FILE OFFSET` are a file's bytes, `python FILE` and
+`c FILE` a part of that file, `toml` a whole board. tests/test_docs_run.py runs the commands.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def prose(page: Path) -> str:
 
 
 def after_marker(page: Path, marker: str) -> str:
-    """The block behind `<!-- marker -->`."""
+    """Return the block after `<!-- marker -->`."""
     _, _, rest = page.read_text(encoding="utf-8").partition(f"<!-- {marker} -->\n")
     assert rest, f"{page.name} has no marker {marker}"
     return rest.split("\n\n")[0]

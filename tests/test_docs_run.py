@@ -1,13 +1,13 @@
-"""Every command and program that the pages tell to run is run, page by page, in their order.
+"""Run every documented command and program, page by page, in order.
 
-A block is what stands between fences, if it is `sh` or `python`, or text beginning with a command.
-Each page has a folder of its own, in which the example folders and models lie under the names that
-pages use. A comment in front of a block says what is special about it:
+Blocks are fenced `sh` or `python`, or text that begins with a command. Each page runs in a separate
+folder with the example folders and models under the names that pages use. A comment before a block
+marks exceptions:
 
     <!-- run: deep -->           takes long: run with --deep only, else its options are parsed
     <!-- not run: REASON -->     cannot be run here; REASON is one of REASONS, or `run by FILE`
 
-Without --deep the bundled digits stand in for the models of others.
+Without --deep the bundled digits model replaces external models.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROGRAMS = (
     "qemu-system-arm", "timeout", "tail", "mkdir", "scons", "export", ".venv/bin/scons",
     ".venv/bin/pytest", "./digits", "./tasks", "jupyter",
 )  # fmt: skip
-"""What a line that is a command begins with."""
+"""The first words of lines that are commands."""
 OURS = ("firmwright", "./fw")
 REASONS = {
     "needs a board": r"--port|\bflash\b|nucleo",
@@ -63,7 +63,7 @@ REASONS = {
     "needs the package above installed": r"npu1",
     "needs an RTOS's headers": r"xTaskCreateStatic",
 }
-"""Why a block is not run, and what must stand in it for that to be so."""
+"""The reasons for not running a block, and the text it must contain."""
 MODELS = {
     "kws.tflite": "kws_ref_model.tflite",
     "kws_ref_model.tflite": "kws_ref_model.tflite",
@@ -93,7 +93,7 @@ class Block:
         return self.mark.removeprefix("not run: ") if self.mark.startswith("not run: ") else ""
 
     def commands(self) -> tuple[str, ...]:
-        """Logical lines: without prompts, what was printed, and remarks; continued ones joined."""
+        """Return the commands, without prompts, output and comments; continued lines are joined."""
         lines = self.text.replace("\\\n", " ").splitlines()
         if any(line.startswith("$ ") for line in lines):
             return tuple(line[2:] for line in lines if line.startswith("$ "))
@@ -120,7 +120,7 @@ def _is_command(words: list[str]) -> bool:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """The blocks of a page that tell to run something."""
+    """Return the blocks of a page that contain commands or programs."""
     found = []
     for mark, words, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         kind, *rest = words.split() or [""]
@@ -194,7 +194,7 @@ def test_documented_commands_work(
 
 
 def parse(block: Block) -> None:
-    """What is not run is spelled rightly at least: verbs and options of ours."""
+    """Check the verbs and options in a block that is not run."""
     if block.kind in ("python", "py"):
         return
     for command in block.commands():
@@ -204,7 +204,7 @@ def parse(block: Block) -> None:
 
 
 def _is_told_to_fail(block: Block, command: str) -> bool:
-    """Whether the page shows an error as what the command prints."""
+    """Return whether the page shows an error as the output of the command."""
     _, found, behind = block.text.partition(f"$ {command}\n")
     return bool(found) and behind.startswith("firmwright: ")
 

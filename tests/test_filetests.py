@@ -1,6 +1,6 @@
-"""Runs tests/filetests/**/*.fwir: IR text in, IR text or the verifier's errors out.
+"""Run tests/filetests/**/*.fwir: IR text in, IR text or the verifier's errors out.
 
-The first line says what is done: `; test roundtrip`, `; test pass=NAME verify`,
+The first line selects the test: `; test roundtrip`, `; test pass=NAME verify`,
 `; test plan=PLANNER verify`, `; test verify`.
 
 Text below `; ----` is the whole expected output (`--update-golden` rewrites it). Each comment
@@ -82,7 +82,7 @@ def test_file(path: Path, request: pytest.FixtureRequest) -> None:
     assert text.count("\n") <= LINES_MAX, "too long to be read in review"
     source, _, expected = text.partition(LINE)
     first = source.splitlines()[0]
-    assert first.startswith("; test "), "the first line must say what to do"
+    assert first.startswith("; test "), "the first line must select the test"
     steps = first.removeprefix("; test ").split()
     errors = re.findall(r"; error: (.*)", source)
     module = parse_module(source, str(path), fragment=True)

@@ -1,7 +1,7 @@
-"""What others build on is written down in golden texts: nobody changes it unseen.
+"""Golden texts of the public interfaces, so that changes are visible.
 
-A change of it is a line in CHANGELOG.md and, where it breaks somebody, a new version of the surface
-(docs/stability.md). `--update-golden` then writes the text anew.
+A change needs a line in CHANGELOG.md and, if it breaks users, a new version of the surface
+(docs/stability.md). `--update-golden` then writes the new text.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 ADVICE = (
     "this is public (docs/stability.md): write a line into CHANGELOG.md, raise the surface's "
-    "version in base/version.py if somebody's work breaks by it, then --update-golden"
+    "version in base/version.py if it breaks users, then --update-golden"
 )
 Check = Callable[[Iterator[str]], None]
 
 
 @pytest.fixture
 def announced(golden: Callable[..., None]) -> Check:
-    """`announced(lines)` holds them against the golden text and says what a change takes."""
+    """Return a function that compares lines with the golden text and explains how to change it."""
 
     def check(lines: Iterator[str]) -> None:
         try:
@@ -58,7 +58,7 @@ def actions_of(verb: Any) -> Iterator[argparse.Action]:
 
 
 def spelled(action: argparse.Action) -> str:
-    """An option with what it takes; a positional argument in angle brackets."""
+    """Format an option with its values; positional arguments are in angle brackets."""
     values = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or "")
     taken = "" if action.nargs == 0 else values or action.dest.upper()
     count = {None: "", 0: ""}.get(action.nargs, str(action.nargs))
@@ -93,7 +93,7 @@ def options_by_verb() -> dict[str, list[str]]:
 
 
 def keys_of(value: Any, path: str = "") -> Iterator[str]:
-    """Every key as a path; what is in a list has [] before it."""
+    """Yield every key as a path; list elements are marked with []."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield f"{path}.{key}".lstrip(".")
@@ -247,6 +247,6 @@ def test_change_of_a_surface_is_refused_with_instructions(
     announced: Check, request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--update-golden"):
-        pytest.skip("would write what is wrong")
+        pytest.skip("would write a wrong text")
     with pytest.raises(AssertionError, match=r"CHANGELOG\.md"):
         announced(iter(["another surface"]))

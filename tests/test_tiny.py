@@ -1,6 +1,6 @@
-"""The whole way in one small step: a module's text becomes C, runs on the host, gives the numbers.
+"""A small end-to-end test: a text module is compiled to C and run on the host.
 
-In a few seconds: run this first after a change, and read it first to know what the rest is about.
+It takes a few seconds: run it first after a change, and read it first for an overview.
 """
 
 import numpy as np

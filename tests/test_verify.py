@@ -1,4 +1,4 @@
-"""Models x boards: what runs on the board is what the reference computes.
+"""Models x boards: outputs on the board equal those of the reference.
 
 Every model on the host and the Cortex-M4, keyword spotting on every board, both profiles. `--deep`
 runs the whole grid with more samples.

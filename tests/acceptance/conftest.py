@@ -1,4 +1,4 @@
-"""What the acceptance tests share: the models, compilations made once, and their firmware."""
+"""Fixtures of the acceptance tests: models, cached compilations, and their firmware."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Killer:
 
 
 def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple[Opener, list[int]]:
-    """What `verify` opens sessions with: `image` behind `line`; and the emulators it started."""
+    """Return a session opener for `verify` that uses `line`, and the emulators' pids."""
     pids: list[int] = []
 
     def opened(compiled: Compilation) -> ModelSession:

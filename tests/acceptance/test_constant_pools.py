@@ -1,4 +1,4 @@
-"""Constants outside of the image: bit-exact all the same, and none of them in what is loaded."""
+"""Constants outside of the image: results are bit-exact and the image does not contain them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def chunks(done: Compilation) -> list[bytes]:
 
 
 def share_loaded(done: Compilation, image: Image) -> float:
-    """Which part of the constants' chunks is among what a loader loads."""
+    """Return the share of the constants' chunks in the loaded bytes."""
     loaded, pieces = loaded_bytes(image.elf), chunks(done)
     assert len(pieces) * CHUNK_BYTES > done.metadata["constants_bytes"] // 2
     return sum(piece in loaded for piece in pieces) / len(pieces)
@@ -160,7 +160,7 @@ def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compi
     image_bytes = done.metadata["pools"]["psram"]["bytes"]
     assert used == 0 if scope in ("port", "async") else used >= image_bytes - 16
     assert image.bin is not None
-    assert image.bin.stat().st_size < 65_536, "what lies far away is no part of the .bin"
+    assert image.bin.stat().st_size < 65_536, "external constants are not part of the .bin"
 
 
 @pytest.mark.qemu
@@ -179,7 +179,7 @@ def test_profile_image_reads_its_constants(compiled: Compile) -> None:
         (sample,) = generate_samples(done.module.io.inputs, 1).samples
         session.run_all([sample])
         calls = [row.calls for row in session.device.profile()]
-    assert sum(calls) == len(done.metadata["operators"])  # a view is no call
+    assert sum(calls) == len(done.metadata["operators"])  # views have no calls
 
 
 @pytest.mark.host_c

@@ -146,7 +146,7 @@ def test_models_that_cannot_be_in_one_image_are_refused(compiled: Compile) -> No
     digits = compiled("digits")
     with pytest.raises(UsageError, match="two models have the name digits"):
         bundle([digits, digits])
-    with pytest.raises(UsageError, match="at least two models"):
+    with pytest.raises(UsageError, match="several models needs at least two"):
         bundle([digits])
     with pytest.raises(UsageError, match="for several boards: host, mps2-an386"):
         bundle([digits, compiled("digits", board="mps2-an386")])

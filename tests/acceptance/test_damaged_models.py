@@ -1,6 +1,6 @@
 """Damaged models through everything: import, compile, build, run, compare with LiteRT.
 
-Each ends in one clear error or is as bit-exact as a sound model: nothing crashes, hangs or lies.
+Each model ends in a clear error or is bit-exact; nothing crashes, hangs or computes wrong values.
 """
 
 from __future__ import annotations

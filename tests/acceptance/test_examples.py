@@ -1,4 +1,4 @@
-"""The examples that are firmware of their own: built as their pages say, and run."""
+"""Build and run the examples with their own firmware, as documented."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def firmware(example: str, out: Path, *models: Path | str, source: str = "main.c
 
 
 def lines(transport: Transport, count: int) -> list[str]:
-    """The next lines that it says."""
+    """Return the next `count` lines of its output."""
     text, deadline = b"", time.monotonic() + TIMEOUT_S
     while text.count(b"\r\n") < count:
         assert time.monotonic() < deadline, text
@@ -94,7 +94,7 @@ def test_tutorial_led_blinks_on_words(tmp_path: Path):
 
 
 def _leds(trace: Path) -> list[str]:
-    """What the two LEDs did, without the board's others."""
+    """Return the trace of the two user LEDs."""
     return [line for line in trace.read_text().splitlines() if "USERLED" in line]
 
 
@@ -139,7 +139,7 @@ def test_main_loop_runs_the_model_and_kicks_the_watchdog(tmp_path: Path):
 
 @pytest.mark.host_c
 def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
-    # A system with many bits of randomised addresses is beyond what the sanitizer can map.
+    # The sanitizer cannot map systems with many bits of address randomization.
     flags = ("-pthread", "-fsanitize=thread")
     program = host_program("07_tasks", tmp_path, *flags)
     command = ["setarch", "-R", str(program)]

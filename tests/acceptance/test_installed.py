@@ -1,4 +1,4 @@
-"""Environments of their own: what a user has after `pip install`.
+"""Tests in clean environments, as after `pip install`.
 
 The light one has neither the checkout, nor a reference runtime, nor a compiler in reach, until it
 is given the last two. With --deep, wheel and sdist are built, installed with their extras, and pass
@@ -35,7 +35,7 @@ HOST_PART = (
     "tests/unit/frontends",
     "tests/unit/ir",
 )
-"""What of the suite needs neither a cross-compiler nor QEMU nor the larger models."""
+"""The tests that need neither a cross-compiler nor QEMU nor the larger models."""
 
 Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -76,7 +76,7 @@ def test_host_tests_pass_in_a_clean_environment(form: str, toolchain: str, tmp_p
     (made,) = [archive] if form == "sdist" else dist.glob("*.whl")
     run([*pip, f"{made}[verify,onnx,zig,dev]"])
     suite = unpacked(archive, tmp_path / "suite")
-    shutil.rmtree(suite / "toolchain")  # what is tested is what was installed
+    shutil.rmtree(suite / "toolchain")  # test the installed package
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     if toolchain == "zig":
         environment = {**environment, "PATH": without_compilers(tmp_path / "bin")}
@@ -101,7 +101,7 @@ def test_documented_test_selection_is_the_one_run() -> None:
 def run(
     command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What it did, which must be a success."""
+    """Run the command and require success."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -115,7 +115,7 @@ def run(
 
 
 def lend_packages(home: Path) -> None:
-    """The reference runtimes of this environment, behind what was installed in `home`."""
+    """Add this environment's reference runtimes to the installation in `home`."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     lent = home / "lib" / version / "site-packages" / "lent.pth"
     lent.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8", newline="\n")
@@ -129,7 +129,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
 
 
 def without_compilers(folder: Path) -> str:
-    """A PATH with a shell and what starts Python, and nothing that compiles."""
+    """Return a PATH with a shell and the tools to start Python, without compilers."""
     folder.mkdir()
     for name in ("sh", "env", "sleep"):
         found = shutil.which(name)

@@ -1,4 +1,4 @@
-"""Less memory: row-streamed programs and row input, verified in QEMU, and what cannot be had."""
+"""Row-streamed programs and row input, verified in QEMU, and budgets that are too small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole models: every access held against the plan, or poisoned but for what is given."""
+"""Whole models with access checks against the plan, and with poisoned memory."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_operators_access_only_their_arguments(
 def test_write_outside_of_the_arguments_ends_the_run(
     compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")  # so that what it says is at the end
+    monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")  # so that its message comes last
     done = compiled("digits", board="host", target="cortex-m -mcpu=cortex-m4")
     plan = done.module.plan
     assert plan is not None

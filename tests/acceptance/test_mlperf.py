@@ -1,4 +1,4 @@
-"""The benchmark's firmware in QEMU, behind a pseudo terminal: its text, and LiteRT's score."""
+"""The benchmark's firmware in QEMU on a pseudo terminal: its protocol and score."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def synthetic_set(folder: Path, task: MlperfTask) -> None:
 def as_input(
     task: MlperfTask, window: bytes, scale: float, zero_point: int
 ) -> np.ndarray[Any, Any]:
-    """What the protocol says the model gets of a sample, in doubles and one value at a time."""
+    """Convert a sample as the protocol specifies, in doubles, value by value."""
     if task.sample == "int8":
         return np.frombuffer(window, np.int8)
     if task.sample == "uint8":
@@ -106,7 +106,7 @@ def test_score_over_a_pseudo_terminal_equals_litert(
 
 
 def said(transport: Transport, command: str = "") -> list[str]:
-    """The lines up to m-ready: what answers a command, or what comes by itself."""
+    """Return the lines up to m-ready after a command, or after start-up."""
     transport.write(f"{command}%".encode() if command else b"")
     text = b""
     while not text.endswith(b"m-ready\r\n"):

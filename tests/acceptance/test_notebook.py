@@ -1,4 +1,4 @@
-"""The example notebook: kept without outputs, executed whole; what it shows, and progress in it."""
+"""The example notebook: committed without outputs, executed completely, with progress display."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_notebook_runs_and_renders_its_values(tmp_path: Path, pytestconfig: pyte
 
 
 def _outputs(notebook: dict[str, Any]) -> dict[str, str]:
-    """What each cell shows, as one text; anything on stderr fails."""
+    """Return the output of each cell as text; output on stderr is an error."""
     found = {}
     for cell in notebook["cells"]:
         texts = []
@@ -148,7 +148,7 @@ def test_profile_is_rendered_with_operator_shares() -> None:
     shown = found._repr_html_()
     assert "digits on mps2-an386: 1,000 instructions" in shown
     assert re.findall(r"width:(\d+)px", shown) == ["90", "30"]  # of 120
-    assert "modelled cycles" not in shown  # nobody counted one by one
+    assert "modelled cycles" not in shown  # no exact counts
 
 
 def test_model_names_are_escaped_in_html() -> None:

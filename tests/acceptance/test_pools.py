@@ -44,7 +44,7 @@ def test_kws_is_split_over_two_memories_and_stays_bit_exact(compiled: Compile) -
     assert set(pools.values()) == {"sram", "isram"}
     assert made.pool_bytes["sram"] <= 9000
     scratch = {pools[buffer.name] for buffer in made.buffers if buffer.kind == "scratch"}
-    assert scratch == {"sram"}, "what every operator works in comes first"
+    assert scratch == {"sram"}, "the arena of all operators comes first"
     image = build_image(done)
     regions = {region.name: region.used_bytes for region in image.sizes.regions}
     assert regions["isram"] == made.pool_bytes["isram"]

@@ -1,4 +1,4 @@
-"""Generated C and the runtime under static analysers: what they find is fixed or listed.
+"""Static analysis of generated C and the runtime: findings are fixed or listed.
 
 Tools: gcc -fanalyzer (the board's and this machine's), clang-tidy, cppcheck and its addon for MISRA
 C:2012, in the configurations below tests/review. docs/misra.md lists every rule that is not kept.
@@ -57,7 +57,7 @@ def test_the_five_models_have_the_findings_that_the_page_counts(model: str, proj
 
 
 def assert_listed(found: list[Finding], model: str, column: str) -> None:
-    """Nothing but deviations from MISRA C that the page lists, in `column` as often as it says."""
+    """Require only the MISRA C deviations that the page lists, with the counts in `column`."""
     assert shown(others(found)) == ""
     rules = misra_rules(found)
     assert shown(unlisted(rules)) == ""

@@ -41,7 +41,7 @@ def check_all(both: Bundle, image: Image) -> None:
 
 
 def pool_bytes(image: Image) -> dict[str, int]:
-    """The byte arrays of the glue that stand for pools."""
+    """Return the sizes of the glue's pool arrays."""
     return {s.name: s.size_bytes for s in image.sizes.symbols if "pool_sram" in s.name}
 
 

@@ -1,4 +1,4 @@
-"""A text file whose graph calls a PrimFunc written by hand goes the whole way to a board."""
+"""A text module with a handwritten PrimFunc compiles and runs on a board."""
 
 from __future__ import annotations
 

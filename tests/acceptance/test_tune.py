@@ -50,7 +50,7 @@ def words(model: Path, log: Path, *more: object) -> list[str]:
 
 
 def tuned(model: Path, log: Path, *more: object) -> dict[str, Any]:
-    """What `tune --json` says."""
+    """Return the output of `tune --json`."""
     done = subprocess.run(
         [*words(model, log, *more), "--json"],
         env={**os.environ, **ENVIRONMENT},
@@ -163,7 +163,7 @@ def cluster(folder: Path) -> Iterator[str]:
         )
         yield said.stdout.strip()
     finally:
-        # Not asked to end: a worker would say good-bye to a scheduler that may be gone.
+        # Killed without a request, since a worker would first contact a scheduler that may be gone.
         for process in processes:
             process.kill()
             process.wait()
@@ -202,7 +202,7 @@ board = subprocess.Popen(
 open(known, "w").write(str(board.pid))
 time.sleep(0.5)
 """
-"""An emulator behind a socket, which is what a board looks like that can be flashed."""
+"""An emulator at a socket, which simulates a board that can be flashed."""
 
 
 def free_port() -> int:

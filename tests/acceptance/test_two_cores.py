@@ -33,7 +33,7 @@ HARNESS = Path(__file__).parents[1] / "devices" / "second_core.c"
 
 
 def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], str]:
-    """Builds the harness for a model; gives what it prints in a mode."""
+    """Build the harness for a model; return a function that runs it in a mode."""
     done.save(folder)
     name, io = c_prefix(done), done.module.io
     assert done.module.plan is not None
@@ -87,7 +87,7 @@ def test_failing_device_ends_the_run_or_falls_back(compiled: Compile, tmp_path: 
 
 
 def layers() -> IRModule:
-    """A convolution and a fully connected layer behind it, of random weights."""
+    """Return a convolution followed by a fully connected layer, with random weights."""
     text = (
         "firmwright ir 1\nmodule @net\n"
         "graph @main(%x: i8[1, 10, 8, 8] quant(0.5, 1)) -> (%y) {\n"

@@ -25,7 +25,7 @@ class Said:
 
 @pytest.fixture
 def fw(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """`fw("verify", path)`: what `firmwright verify path` says."""
+    """Return a function that runs a command: `fw("verify", path)`."""
 
     def run(*words: object) -> Said:
         status = main([str(word) for word in words])

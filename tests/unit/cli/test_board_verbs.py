@@ -83,7 +83,7 @@ def test_erase_and_debug_print_their_commands(fw):
 
 
 def test_monitor_shows_output_and_escapes_binary_data(fw):
-    """A board that says the same again and again: what comes before the port is open is lost."""
+    """The simulated board repeats its output, since output before the port is open is lost."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def talk() -> None:

@@ -1,4 +1,4 @@
-"""A bug report: what is in it, what is not, and that faults do not keep it from being written."""
+"""The contents of bug reports, which are written even if the compilation fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What doctor finds, and what it advises where something is absent or broken."""
+"""The tools that doctor finds, and its advice for missing or broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mlperf` says of a score, and what it refuses before anything is compiled."""
+"""The output of `mlperf`, and its usage errors."""
 
 from pathlib import Path
 from types import SimpleNamespace

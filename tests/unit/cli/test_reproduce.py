@@ -1,4 +1,4 @@
-"""A project's folder against what its models compile to."""
+"""Comparison of a project's folder with a new compilation."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_model_runtime_libraries_compiler_and_tool_are_named(project: Path) -> N
 def test_library_folder_is_a_component(project: Path) -> None:
     file = project / "backend" / "cmsis-nn" / "arm_convolve.c"
     file.parent.mkdir(parents=True)
-    file.write_text("/* of somebody else */\n")
+    file.write_text("/* external */\n")
     before = project_sbom(project, {})
     (library,) = [part for part in before["components"] if part["name"] == "cmsis-nn"]
     assert [part["name"] for part in library["components"]] == ["backend/cmsis-nn/arm_convolve.c"]

@@ -1,4 +1,4 @@
-"""Tables line up, numbers stand at the right, what is not known is a dash."""
+"""Tables are aligned, numbers to the right; None is shown as a dash."""
 
 from firmwright.cli.text_table import format_number, format_pairs, format_table
 

@@ -53,7 +53,7 @@ def test_inspect_shows_what_is_unsupported_and_why(fw, tmp_path: Path, digits_pa
 
 
 def _operator_code(data: bytearray, code: int) -> int:
-    """Where the file says the operator code for the first time: an OperatorCode's first field."""
+    """Return the offset of the operator code in the file, the first field of its OperatorCode."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.Model.GetRootAsModel(bytes(data), 0)

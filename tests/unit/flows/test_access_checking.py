@@ -1,4 +1,4 @@
-"""Watched runs: what a right plan shows, and that a plan wrong by a byte is caught and named."""
+"""Access checking: a correct plan has no reports, and an error of one byte is reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def on_m4(tmp_path_factory: pytest.TempPathFactory) -> CheckedLibrary:
 
 
 def fault(library: CheckedLibrary, moved: list[RelocatedBuffer]) -> str:
-    """What a run says of a plan; "" if nothing is wrong."""
+    """Return the report of a run; "" without errors."""
     batch = generate_samples(library.compiled.module.io.inputs, 1)
     with library.session(moved) as session:
         try:

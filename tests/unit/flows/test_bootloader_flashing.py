@@ -1,4 +1,4 @@
-"""What can go through the resident loader, told from the files of a project."""
+"""Projects that the bootloader accepts, decided by their files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A report gathers what compile, build and profile say, and its parts add up."""
+"""A report has the figures of compile, build and profile, and its parts add up."""
 
 import json
 from pathlib import Path

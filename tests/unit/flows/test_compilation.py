@@ -1,4 +1,4 @@
-"""Options: given ones win, a module's own come next, and what a pass has used stays."""
+"""Options: given ones take precedence over the module's; those used by a pass are fixed."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Predictions count what an AOT main calls, also from loops and under conditions."""
+"""Predictions count the calls of an AOT main, including loops and conditions."""
 
 from collections.abc import Callable
 from pathlib import Path

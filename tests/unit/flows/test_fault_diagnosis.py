@@ -1,4 +1,4 @@
-"""A firmware that is made to crash is reported with its operator, its line, and what to try."""
+"""Faults of firmware are reported with operator, source line and a hint."""
 
 from __future__ import annotations
 

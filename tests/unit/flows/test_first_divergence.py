@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def spoiled(compiled: Compilation, index: int, statement: str) -> Compilation:
-    """The same with a statement behind the call of operator `index`."""
+    """Return the compilation with a statement after the call of operator `index`."""
     name = compiled.module.name
     path = f"model/{name}.c"
     text = str(compiled.tree.files[path])

@@ -1,4 +1,4 @@
-"""Flashing: command lines of the tools, what is missing, what cannot be, what was read back."""
+"""Flashing: command lines of the tools, missing tools, refused plans, verification."""
 
 import os
 import shlex
@@ -85,7 +85,7 @@ def test_missing_tool_error_has_install_hint(image: Image, monkeypatch: pytest.M
 def test_read_back_contents_are_compared(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tool is played by a script that reads back what an environment variable says."""
+    """A script replaces the tool and reads back the value of an environment variable."""
     reads = 'case "$*" in *" read "*|read*) printf "$READS" > fw.read;; esac\n'
     put_tool(tmp_path, "st-flash", reads, monkeypatch)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A model keeps the bytes of its file; a module's text finds them again beside it."""
+"""A model has the bytes of its file; a saved module finds them in the same folder."""
 
 from pathlib import Path
 

@@ -19,8 +19,10 @@ def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: st
 
 
 def operator(index: int, kind: str, count: int, **more: Any) -> OperatorReport:
-    facts = OperatorReport(index, f"t{index}", kind, f"m.tflite: operator {index}", "dsp.it", 100, count,
-                     count, None, 40, 60)  # fmt: skip
+    span = f"m.tflite: operator {index}"
+    facts = OperatorReport(
+        index, f"t{index}", kind, span, "dsp.it", 100, count, count, None, 40, 60
+    )
     return replace(facts, **more)
 
 

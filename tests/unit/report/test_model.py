@@ -1,4 +1,4 @@
-"""What is occupied when, and where the peak is."""
+"""Occupied bytes over time, and the peak."""
 
 from sample_report import buffer, make_report
 

@@ -16,7 +16,7 @@ from firmwright.artifacts import SourceTree
 MAIN_FILE: Final = "firmware/fwr_app.c"
 _EMPTY_APP: Final = "firmware/fwr_app_empty.c"
 _STOP: Final = "firmware/fwr_stop.c"
-_REPLACED: Final = re.compile(r"runtime/fwr_(main|loop|loop_\w+)\.c")
+_REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
 
 _EMPTY_TEXT: Final = """\
 /* fwr_app_empty.c: an empty program; the size of firmware is measured against it. */
