@@ -327,29 +327,29 @@ def _compiler_text(model: _TemplateContext) -> str:
         out.comment(["Types for access to pool memory, which consists of bytes."])
     for alias, dtype in sorted(model.used.aliases.items()):
         out.line(f"typedef {dtype.c_type} {attribute} {alias};")
-    wanted = helpers.used_features(model.used, inline_asm=model.options.inline_asm)
-    helpers.print_feature_macros(out, model.names, wanted)
+    features = helpers.used_features(model.used, inline_asm=model.options.inline_asm)
+    helpers.print_feature_macros(out, model.names, features)
     return out.text()
 
 
 def _compiler_macros(out: CWriter, model: _TemplateContext) -> None:
     """Print the attribute macros for gcc and clang, and their replacements elsewhere."""
-    names, used = model.names, model.used
+    names, usage = model.names, model.used
     section = model.options.rules.code
     attributes = ["noinline", *([f'section("{section}")'] if section else [])]
     rows = [("kernel", f"static __attribute__(({', '.join(attributes)}))", "static")]
     if section:
         rows.append(("code", f'__attribute__((section("{section}")))', ""))
-    if used.extremes or used.saturations or used.loads or used.stores or used.intrinsics:
+    if usage.extremes or usage.saturations or usage.loads or usage.stores or usage.intrinsics:
         rows.append(("inline", "static inline __attribute__((always_inline))", "static inline"))
-    if used.aliases:
+    if usage.aliases:
         rows.append(("may_alias", "__attribute__((may_alias))", ""))
-    if used.loads or used.stores:
+    if usage.loads or usage.stores:
         rows.append(("copy", "__builtin_memcpy", "memcpy"))
     out.line("#if defined(__GNUC__)")
     for name, gnu, _ in rows:
         out.line(f"#define {names.macro(name)} {gnu}")
-    out.line("#else /* needs an option like -fno-strict-aliasing */" if used.aliases else "#else")
+    out.line("#else /* needs an option like -fno-strict-aliasing */" if usage.aliases else "#else")
     for name, _, other in rows:
         out.line(f"#define {names.macro(name)} {other}".rstrip())
     out.line("#endif")

@@ -39,7 +39,7 @@ def print_multi_device_main(emitter: FunctionEmitter, main: tir.PrimFunc, *, fal
 def _device_call_macros(emitter: FunctionEmitter) -> str:
     out = CWriter()
     out.comment(["Calls an optional function of a device."])
-    name = emitter.names.c("told")
+    name = emitter.names.c("call_optional")
     with out.function(f"static int32_t {name}(int32_t (*step)(void *context), void *context)"):
         out.line("return step == NULL ? 0 : step(context);")
     return out.text()
@@ -54,12 +54,12 @@ def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls
     exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
     scope = LocalScope(("call", "pools"))
     bodies = [_in_scopes(main.body, call) for call in device.calls]
-    used: set[str] = set()
+    buffers: set[str] = set()
     for body in bodies:
-        collect_used_names(body, used)
+        collect_used_names(body, buffers)
     with out.function(emitter.definitions.on_device(device.name)):
         for param in main.params:
-            if param.role == "pool" and param.name in used:
+            if param.role == "pool" and param.name in buffers:
                 emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
         out.gap()
         out.line("switch (call) {")
@@ -151,10 +151,10 @@ def _run(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str
         emitter.checks(out, ("in", "out"))
         steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
         emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
-        used: set[str] = set()
-        collect_used_names(printer.own(without_constant_copies(emitter.module, main.body)), used)
+        buffers: set[str] = set()
+        collect_used_names(printer.own(without_constant_copies(emitter.module, main.body)), buffers)
         for param in main.params:
-            if param.name in used:
+            if param.name in buffers:
                 emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
         if not fallback:
             out.line("int32_t status = 0;")
@@ -217,7 +217,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
     def step(self, device: DeviceCalls, name: str) -> str:
         """Return the call of an optional device callback."""
         at = f"devices->{device.name}"
-        return f"{self.emitter.names.c('told')}({at}.{name}, {at}.context)"
+        return f"{self.emitter.names.c('call_optional')}({at}.{name}, {at}.context)"
 
     def tell(self, device: DeviceCalls, name: str) -> None:
         """Call a device callback; on failure end the run or fall back to the main core."""

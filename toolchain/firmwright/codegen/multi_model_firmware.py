@@ -167,9 +167,9 @@ def _has_devices(module: IRModule) -> bool:
 def _with_used_constants(module: IRModule) -> IRModule:
     """Return `module` without constants that its functions do not use."""
     functions = [f for f in module.functions.values() if isinstance(f, tir.PrimFunc)]
-    used = {name for function in functions for name in used_constants(function.body)}
-    kept = {name: c for name, c in module.constants.items() if name in used}
-    return replace(module, constants=kept)
+    names = {name for function in functions for name in used_constants(function.body)}
+    constants = {name: c for name, c in module.constants.items() if name in names}
+    return replace(module, constants=constants)
 
 
 def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:

@@ -103,10 +103,10 @@ class _RowStreamingPrinter:
         """Return a printer of `body` after declaring the pools it uses."""
         emitter = self.emitter
         exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
-        used = used_buffers(body)
+        buffers = used_buffers(body)
         for param in self.function.params:
             if param.role == "pool":
-                emitter.main_param(out, exprs, scope, param, used)
+                emitter.main_param(out, exprs, scope, param, buffers)
         return AotMainPrinter(out, exprs, scope, emitter)
 
     def _step(self, out: CWriter) -> None:
@@ -162,10 +162,10 @@ class _RowStreamingPrinter:
                 out.line()
             scope = LocalScope(("out", "pools", "params"))
             printer = self._printer(out, scope, self.parts.after)
-            used = used_buffers(self.parts.after)
+            buffers = used_buffers(self.parts.after)
             for param in self.function.params:
                 if param.role == "out":
-                    self.emitter.main_param(out, printer.exprs, scope, param, used)
+                    self.emitter.main_param(out, printer.exprs, scope, param, buffers)
             printer.main_body(self.parts.after)
             out.gap()
             self._ok(out)

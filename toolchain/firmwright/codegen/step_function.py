@@ -137,9 +137,9 @@ class _StepFunctionPrinter:
         exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
         scope = LocalScope(_RESERVED)
         with out.block(f"case {number}:"):
-            used = used_buffers(part.body)
+            buffers = used_buffers(part.body)
             for param in self.function.params:
-                emitter.main_param(out, exprs, scope, param, used)
+                emitter.main_param(out, exprs, scope, param, buffers)
             printer = AotMainPrinter(out, exprs, scope, emitter)
             if part.loop is not None:
                 out.line("const int32_t row = (int32_t)at->row;")

@@ -118,7 +118,7 @@ class InstructionCounter(Closeable):
 
 def build_counter_plugin(folder: Path) -> Path:
     """Return the plugin compiled in `folder`; raise ToolMissingError without a compiler."""
-    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         raise ToolMissingError(
             "counting requires a C compiler for this machine.",
