@@ -63,7 +63,7 @@ class FlattenedValue:
 class _TransposeSinker:
     constants: dict[str, Constant]
     names: set[str]
-    ways: ReshapeStrategy
+    strategy: ReshapeStrategy
     body: list[Call] = field(default_factory=list)
     moved: dict[str, TransposedValue] = field(default_factory=dict)
     flat: dict[str, FlattenedValue] = field(default_factory=dict)
@@ -166,13 +166,13 @@ class _TransposeSinker:
             self.body.append(replace(call, inputs=(transposed.source,)))
             return True
         shape = x.type.shape
-        if self.ways != "in front" and self._through(transposed, call):
+        if self.strategy != "in front" and self._through(transposed, call):
             return True
         rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and transposed.perm[0] == 0
         if rows:
             self.flat[y.name] = FlattenedValue(transposed, shape)
         return rows or (
-            self.ways == "gathered" and self._through(self._gathered(transposed, call), call)
+            self.strategy == "gathered" and self._through(self._gathered(transposed, call), call)
         )
 
     def _through(self, transposed: TransposedValue, call: Call) -> bool:
@@ -277,24 +277,24 @@ class _TransposeSinker:
         )
 
 
-def _elementwise(work: _TransposeSinker, call: Call) -> bool:
+def _elementwise(sinker: _TransposeSinker, call: Call) -> bool:
     y = call.outputs[0].type
     if any(_per_channel(v.type) for v in (*filter(None, call.inputs), *call.outputs)):
         return False
-    operands = work.sources(call, len(y.shape))
+    operands = sinker.sources(call, len(y.shape))
     if operands is None:
         return False
-    work.make(call, *operands, call.attrs)
+    sinker.make(call, *operands, call.attrs)
     return True
 
 
-def _of_the_first(work: _TransposeSinker, call: Call) -> bool:
+def _of_the_first(sinker: _TransposeSinker, call: Call) -> bool:
     """Handle calls that are elementwise in the first input only."""
-    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
     if operands is None:
         return False
     perm, inputs = operands
-    work.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
+    sinker.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
     return True
 
 
@@ -302,24 +302,24 @@ def _per_channel(kind: TensorType) -> bool:
     return kind.quantization is not None and kind.quantization.axis is not None
 
 
-def _reduction(work: _TransposeSinker, call: Call) -> bool:
+def _reduction(sinker: _TransposeSinker, call: Call) -> bool:
     rank = max(len(v.type.shape) for v in call.inputs if v is not None)
-    operands = work.sources(call, rank)
+    operands = sinker.sources(call, rank)
     if operands is None:
         return False
     perm, inputs = operands
     axes = _ints(call.attrs["axes"])
     attrs = {**call.attrs, "axes": tuple(sorted(perm[axis] for axis in axes))}
     if call.attrs["keep_dims"]:
-        work.make(call, perm, inputs, attrs)
+        sinker.make(call, perm, inputs, attrs)
         return True
     left = [perm[axis] for axis in range(rank) if axis not in axes]
     order = tuple(sorted(left).index(axis) for axis in left)
-    work.make(call, order, inputs, attrs)
+    sinker.make(call, order, inputs, attrs)
     return True
 
 
-def _along_an_axis(work: _TransposeSinker, call: Call) -> bool:
+def _along_an_axis(sinker: _TransposeSinker, call: Call) -> bool:
     """Handle calls that join, split or gather along one axis."""
     rank = len(call.outputs[0].type.shape)
     axis = call.attrs["axis"]
@@ -328,31 +328,31 @@ def _along_an_axis(work: _TransposeSinker, call: Call) -> bool:
     if first is None or len(first.type.shape) != rank:
         return False
     count = None if call.op == "concatenation" else 1
-    operands = work.sources(call, rank, count)
+    operands = sinker.sources(call, rank, count)
     if operands is None:
         return False
     perm, inputs = operands
     rest = () if count is None else call.inputs[1:]
-    work.make(call, perm, (*inputs, *rest), {**call.attrs, "axis": perm[axis]})
+    sinker.make(call, perm, (*inputs, *rest), {**call.attrs, "axis": perm[axis]})
     return True
 
 
-def _pad(work: _TransposeSinker, call: Call) -> bool:
-    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+def _pad(sinker: _TransposeSinker, call: Call) -> bool:
+    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
     if operands is None:
         return False
     perm, inputs = operands
     flat = _ints(call.attrs["paddings"])
     back = _inverse(perm)
     paddings = tuple(n for axis in back for n in flat[2 * axis : 2 * axis + 2])
-    work.make(call, perm, (*inputs, *call.inputs[1:]), {**call.attrs, "paddings": paddings})
+    sinker.make(call, perm, (*inputs, *call.inputs[1:]), {**call.attrs, "paddings": paddings})
     return True
 
 
-def _slice(work: _TransposeSinker, call: Call) -> bool:
+def _slice(sinker: _TransposeSinker, call: Call) -> bool:
     if call.attrs["shrunk"]:
         return False
-    operands = work.sources(call, len(call.outputs[0].type.shape), 1)
+    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
     if operands is None:
         return False
     perm, inputs = operands
@@ -361,16 +361,16 @@ def _slice(work: _TransposeSinker, call: Call) -> bool:
         key: tuple(_ints(call.attrs[key])[axis] for axis in back)
         for key in ("begin", "strides", "counts")
     }
-    work.make(call, perm, inputs, {**call.attrs, **rows})
+    sinker.make(call, perm, inputs, {**call.attrs, **rows})
     return True
 
 
-def _softmax(work: _TransposeSinker, call: Call) -> bool:
+def _softmax(sinker: _TransposeSinker, call: Call) -> bool:
     """Handle a softmax along the last axis of both value and source."""
-    operands = work.sources(call, len(call.outputs[0].type.shape))
+    operands = sinker.sources(call, len(call.outputs[0].type.shape))
     if operands is None or operands[0][-1] != len(operands[0]) - 1:
         return False
-    work.make(call, *operands, call.attrs)
+    sinker.make(call, *operands, call.attrs)
     return True
 
 
@@ -404,9 +404,9 @@ def run(module: IRModule) -> IRModule:
     def change(function: Function) -> Function:
         if not any(call.op == "transpose" for call in function.body):
             return function
-        laid, new_constants = _best(function, module.constants)
+        sunk, new_constants = _best(function, module.constants)
         constants.update(new_constants)
-        return laid
+        return sunk
 
     sunk = map_graph_functions(module, change)
     return module if sunk is module else replace(sunk, constants=constants)
@@ -417,14 +417,14 @@ def _best(
 ) -> tuple[Function, dict[str, Constant]]:
     """Return the best layout of the function and its constants; ties go to the first strategy."""
     layouts: list[tuple[int, int, Function, dict[str, Constant]]] = []
-    for way in get_args(ReshapeStrategy):
+    for strategy in get_args(ReshapeStrategy):
         names = {v.name for v in function.params} | set(constants)
         names |= {v.name for call in function.body for v in call.outputs}
-        work = _TransposeSinker(dict(constants), names, way)
-        laid = work.run(function)
-        layouts.append((_moved_elements(laid), len(layouts), laid, work.constants))
-    *_, laid, new_constants = min(layouts, key=lambda item: item[:2])
-    return laid, new_constants
+        sinker = _TransposeSinker(dict(constants), names, strategy)
+        sunk = sinker.run(function)
+        layouts.append((_moved_elements(sunk), len(layouts), sunk, sinker.constants))
+    *_, sunk, new_constants = min(layouts, key=lambda item: item[:2])
+    return sunk, new_constants
 
 
 def _moved_elements(function: Function) -> int:
