@@ -150,14 +150,14 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     if done.returncode == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
-        f"{oracle} crashed on this model ({_how_it_ended(done.returncode)}).",
+        f"{oracle} crashed on this model ({_format_exit_status(done.returncode)}).",
         command=command,
         exit_status=done.returncode,
         output=output,
     )
 
 
-def _how_it_ended(status: int) -> str:
+def _format_exit_status(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -123,13 +123,15 @@ class TflmRuntime:
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
         if self._interpreter.invoke() == TFLM_ENDED_EARLY:
-            self._outputs = self._outputs or [self._zero(k) for k in range(len(self.output_names))]
+            self._outputs = self._outputs or [
+                self._zero_output(k) for k in range(len(self.output_names))
+            ]
         else:
             self._outputs = [
                 np.array(self._interpreter.get_output(k)) for k in range(len(self.output_names))
             ]
 
-    def _zero(self, position: int) -> Array:
+    def _zero_output(self, position: int) -> Array:
         details = self._interpreter.get_output_details(position)
         points = details["quantization_parameters"]["zero_points"]
         is_int8 = details["dtype"] == np.int8 and len(points)
@@ -164,12 +166,12 @@ class OnnxRuntimeSession:
             raise RuntimeError(str(error)) from error
         names = [item.name for item in self._session.get_outputs()]
         self.input_names = [item.name for item in self._session.get_inputs()]
-        count = len(names) - self._extra()
+        count = len(names) - self._added_output_count()
         self.output_names = names[:count]
         self.layer_names = dict(enumerate(names[count:]))
         self._results: list[Any] = []
 
-    def _extra(self) -> int:
+    def _added_output_count(self) -> int:
         metadata = self._session.get_modelmeta().custom_metadata_map
         return int(metadata.get(ADDED_OUTPUTS, 0))
 
@@ -243,7 +245,7 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     try:
         import flatbuffers  # type: ignore[import-untyped]  # it has no types
 
-        parsed = _as_object(model, numerics)
+        parsed = _parse_flatbuffer(model, numerics)
     except ImportError as error:
         raise RequestError("missing", package) from error
     graphs = parsed.subgraphs
@@ -260,7 +262,7 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     return bytes(builder.Output())
 
 
-def _as_object(model: bytes, numerics: str) -> Any:
+def _parse_flatbuffer(model: bytes, numerics: str) -> Any:
     if numerics == "tflm":
         from tflite_micro.python.tflite_micro import runtime
 

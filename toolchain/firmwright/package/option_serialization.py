@@ -28,11 +28,11 @@ def serialize_options(options: Any) -> dict[str, Any]:
         value = getattr(options, field.name)
         if value == field.default or field.name in MACHINE_OPTIONS:
             continue
-        values[field.name] = _plain(value)
+        values[field.name] = _to_json(value)
     return values
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     match value:
         case TuningRecords():
             return value.digest
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
             facts = asdict(value)
             return {n: v for n, v in facts.items() if n == "name" or v != _DEFAULT_POOL.get(n)}
         case tuple():
-            return [_plain(item) for item in value]
+            return [_to_json(item) for item in value]
         case None | bool() | int() | float() | str():
             return value
     raise ModelError(f"an option of type {type(value).__name__} cannot be written down.")
@@ -80,17 +80,17 @@ def _option(name: str, value: Any, default: Any) -> Any:
         not isinstance(value, list) and type(value) is not type(default)
     ):
         raise TypeError(f"{name} is of another kind")
-    elif isinstance(value, list) and not all(map(_is_words, value)):
+    elif isinstance(value, list) and not all(map(_is_string_list, value)):
         raise TypeError(f"{name} is a list of words")
-    return _frozen(value)
+    return _to_tuple(value)
 
 
-def _is_words(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_words, value)))
+def _is_string_list(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_string_list, value)))
 
 
 def _pool(stored: Mapping[str, Any]) -> PoolInfo:
-    pool = PoolInfo(**{name: _frozen(value) for name, value in stored.items()})
+    pool = PoolInfo(**{name: _to_tuple(value) for name, value in stored.items()})
     texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
     speeds = (getattr(pool, name) for name in POOL_SPEEDS)
     if not all(isinstance(text, str) for text in texts):
@@ -100,5 +100,5 @@ def _pool(stored: Mapping[str, Any]) -> PoolInfo:
     return pool
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

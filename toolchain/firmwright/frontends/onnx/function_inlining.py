@@ -15,7 +15,7 @@ _REDEFINED = frozenset(
     {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
 )
 _SAME_SINCE = 9
-_OF_MORE_TYPES = frozenset(
+_WIDENED_OPERATORS = frozenset(
     {
         "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
         "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
@@ -26,17 +26,17 @@ _OF_MORE_TYPES = frozenset(
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
     """Whether the node's operator is defined as a function."""
-    if _local(node, local) is not None:
+    if _local_function(node, local) is not None:
         return True
     schema = _schema(node, opset)
-    return schema is not None and (schema.has_function or _versions(schema, opset) != [])
+    return schema is not None and (schema.has_function or _function_opsets(schema, opset) != [])
 
 
 def function_definition(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None], local: Sequence[Message]
 ) -> Message:
     """Return the FunctionProto of the node's operator for these input types."""
-    own_definition = _local(node, local)
+    own_definition = _local_function(node, local)
     if own_definition is not None:
         return own_definition
     schema = _schema(node, opset)
@@ -44,7 +44,7 @@ def function_definition(
         raise InternalError(f"{node.op_type} has no definition")
     if schema.has_function:
         return schema.function_body
-    versions = _versions(schema, opset)
+    versions = _function_opsets(schema, opset)
     function = onnx_package().FunctionProto()
     text = schema.get_context_dependent_function_with_opset_version(
         max(versions), node.SerializeToString(), [_type(item) for item in inputs]
@@ -59,7 +59,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
         return False
     if opset >= _WIDENED_FROM:
         return node.op_type in _REDEFINED
-    if opset >= _SAME_SINCE and node.op_type in _OF_MORE_TYPES:
+    if opset >= _SAME_SINCE and node.op_type in _WIDENED_OPERATORS:
         return False
     own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
     # A removed operator has its last definition.
@@ -68,7 +68,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
     return bool(own.since_version != ours.since_version)
 
 
-def _local(node: Message, local: Sequence[Message]) -> Message | None:
+def _local_function(node: Message, local: Sequence[Message]) -> Message | None:
     names = ((function.name, function.domain) for function in local)
     pairs = zip(names, local, strict=True)
     return next((item for name, item in pairs if name == (node.op_type, node.domain)), None)
@@ -83,7 +83,7 @@ def _schema(node: Message, opset: int) -> Message | None:
         return None
 
 
-def _versions(schema: Message, opset: int) -> list[int]:
+def _function_opsets(schema: Message, opset: int) -> list[int]:
     """Return the opsets with a function definition that depends on types and attributes."""
     if not schema.has_context_dependent_function:
         return []

@@ -99,7 +99,9 @@ class _TailOutliner:
         head = [*body[:place], replace(buffer, attrs={})]
         defined = {value.name for call in tail for value in call.outputs}
         results = [value for value in live_out if value.name in defined]
-        added = [self._held_state(value) for value in results if value.name not in self.before]
+        added = [
+            self._state_between_runs(value) for value in results if value.name not in self.before
+        ]
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
@@ -107,7 +109,7 @@ class _TailOutliner:
         branch = self._emit_branch(buffer, rest, results, is_due)
         return [*head, *counting, branch], [*added, *inner, count]
 
-    def _held_state(self, value: Value) -> State:
+    def _state_between_runs(self, value: Value) -> State:
         last = Value(f"{value.name}/last", value.type)
         self.before[value.name] = last
         return self._state(last, value, initial_value(value.type))

@@ -131,7 +131,7 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
     if count == 1:
         return [c.input(0)]
     if 0 in sizes:
-        return _parts(c, axis, sizes)
+        return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
     kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
     return c.emit.multi_result_call("split", [c.input(0)], {"axis": axis, "sizes": sizes}, kinds)
@@ -142,7 +142,7 @@ def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
     return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
 
 
-def _parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
+def _split_with_empty_parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
     shape, first, parts = c.shape(0), 0, []
     for size in sizes:
         begin, counts = [0] * len(shape), list(shape)
@@ -181,7 +181,7 @@ def _tile(c: NodeContext) -> OnnxValue:
 
 
 def _depth_to_space(c: NodeContext) -> OnnxValue:
-    n, channels, height, width = _image(c)
+    n, channels, height, width = _image_shape(c)
     block = int(c.attr("blocksize"))
     inner = channels // (block * block)
     if c.attr("mode", "DCR") == "DCR":
@@ -193,7 +193,7 @@ def _depth_to_space(c: NodeContext) -> OnnxValue:
 
 
 def _space_to_depth(c: NodeContext) -> OnnxValue:
-    n, channels, height, width = _image(c)
+    n, channels, height, width = _image_shape(c)
     block = int(c.attr("blocksize"))
     split = (n, channels, height // block, block, width // block, block)
     perm = (0, 3, 5, 1, 2, 4) if c.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -201,7 +201,7 @@ def _space_to_depth(c: NodeContext) -> OnnxValue:
     return c.emit.reshape(moved, (n, channels * block * block, height // block, width // block))
 
 
-def _image(c: NodeContext) -> tuple[int, ...]:
+def _image_shape(c: NodeContext) -> tuple[int, ...]:
     shape = c.shape(0)
     if len(shape) != 4:
         raise NotSupportedError(f"an image of {len(shape)} dimensions")
@@ -243,7 +243,7 @@ def _pad(c: NodeContext) -> OnnxValue:
     mode = c.attr("mode", "constant")
     if mode != "constant":
         return _pad_by_gather(c, mode, before, after)
-    x = _cut(c, before, after)
+    x = _crop(c, before, after)
     margins = [max(n, 0) for pair in zip(before, after, strict=True) for n in pair]
     if not any(margins):
         return x
@@ -261,7 +261,7 @@ def _pad(c: NodeContext) -> OnnxValue:
     return c.emit.expression("where(b, a, c)", padded, mask, c.emit.reshape(value, ()))
 
 
-def _cut(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
+def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
     """Remove the elements that negative pads cut off."""
     shape = c.shape(0)
     begin = [max(-n, 0) for n in before]

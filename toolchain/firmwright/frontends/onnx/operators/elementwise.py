@@ -16,7 +16,7 @@ from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
-_OF_FLOATS: Mapping[str, str] = {
+_FLOAT_FORMULAS: Mapping[str, str] = {
     "Acos": "acos(a)", "Acosh": "acosh(a)", "Asin": "asin(a)", "Asinh": "asinh(a)",
     "Atan": "atan(a)", "Atanh": "atanh(a)", "Ceil": "ceil(a)", "Cos": "cos(a)",
     "Cosh": "cosh(a)", "Erf": "erf(a)", "Exp": "exp(a)", "Floor": "floor(a)",
@@ -27,7 +27,7 @@ _OF_FLOATS: Mapping[str, str] = {
     "Softsign": "a / (1.0 + abs(a))", "Sqrt": "sqrt(a)", "Tan": "tan(a)", "Tanh": "tanh(a)",
 }  # fmt: skip
 
-_OF_ANY: Mapping[str, str] = {
+_FORMULAS: Mapping[str, str] = {
     "Abs": "abs(a)", "Neg": "-a", "Not": "not a", "BitwiseNot": "~a",
     "Add": "a + b", "Sub": "a - b", "Mul": "a * b", "Div": "a / b",
     "And": "a & b", "Or": "a | b", "Xor": "a ^ b",
@@ -37,7 +37,7 @@ _OF_ANY: Mapping[str, str] = {
 }  # fmt: skip
 
 # Formula, and the attributes that replace names in it, with their defaults.
-_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+_FORMULAS_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "Elu": ("where(a < 0.0, alpha * expm1(a), a)", {"alpha": 1.0}),
     "Celu": ("max(a, 0.0) + min(0.0, alpha * expm1(a / alpha))", {"alpha": 1.0}),
     "Selu": (
@@ -62,18 +62,18 @@ def require_float32(c: NodeContext, count: int = 1) -> None:
             raise NotSupportedError(f"{c.dtype(index).name} elements")
 
 
-def _of_floats(formula: str, c: NodeContext) -> OnnxValue:
+def _float_formula(formula: str, c: NodeContext) -> OnnxValue:
     require_float32(c)
     return c.emit.expression(formula, c.input(0))
 
 
-def _of_any(formula: str, c: NodeContext) -> OnnxValue:
+def _formula(formula: str, c: NodeContext) -> OnnxValue:
     named = set(re.findall(r"\b[a-z]\b", formula))
     inputs = [c.input(index) for index in range(max(len(c.inputs), len(named)))]
     return c.emit.expression(formula, *inputs)
 
 
-def _with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> OnnxValue:
+def _formula_with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> OnnxValue:
     require_float32(c)
     values = {name: float32_literal(c.attr(name, default)) for name, default in defaults.items()}
     formula = substitute_names(formula, values)
@@ -119,13 +119,13 @@ def _prelu(c: NodeContext) -> OnnxValue:
     return c.emit.expression("where(a < 0, b * a, a)", c.input(0), slope)
 
 
-def _limit(c: NodeContext, index: int) -> OnnxValue | None:
+def _clip_limit(c: NodeContext, index: int) -> OnnxValue | None:
     limit = c.optional(index)
     return None if isinstance(limit, ConstantValue) and limit.array.size == 0 else limit
 
 
 def _clip(c: NodeContext) -> OnnxValue:
-    x, low, high = c.input(0), _limit(c, 1), _limit(c, 2)
+    x, low, high = c.input(0), _clip_limit(c, 1), _clip_limit(c, 2)
     if (
         c.dtype(0) == FLOAT32
         and isinstance(low, ConstantValue)
@@ -177,9 +177,9 @@ def _shift(c: NodeContext) -> OnnxValue:
     inside = f"b < {kind.bits}" if not kind.signed else f"(b >= 0) & (b < {kind.bits})"
     amount = f"where({inside}, b, {kind.name}({kind.bits - 1}))"
     if direction == "RIGHT" and kind.signed:
-        return _of_any(f"a >> {amount}", c)
+        return _formula(f"a >> {amount}", c)
     sign = "<<" if direction == "LEFT" else ">>"
-    return _of_any(f"where({inside}, a {sign} {amount}, {kind.name}(0))", c)
+    return _formula(f"where({inside}, a {sign} {amount}, {kind.name}(0))", c)
 
 
 def _variadic(join: str, c: NodeContext) -> OnnxValue:
@@ -232,9 +232,9 @@ def _dropout(c: NodeContext) -> list[OnnxValue]:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    **{name: partial(_of_floats, formula) for name, formula in _OF_FLOATS.items()},
-    **{name: partial(_of_any, formula) for name, formula in _OF_ANY.items()},
-    **{name: partial(_with_attrs, *row) for name, row in _WITH_ATTRS.items()},
+    **{name: partial(_float_formula, formula) for name, formula in _FLOAT_FORMULAS.items()},
+    **{name: partial(_formula, formula) for name, formula in _FORMULAS.items()},
+    **{name: partial(_formula_with_attrs, *row) for name, row in _FORMULAS_WITH_ATTRS.items()},
     "BitShift": _shift,
     "Cast": _cast,
     "CastLike": _cast_like,

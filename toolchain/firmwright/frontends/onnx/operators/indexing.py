@@ -71,7 +71,7 @@ def _compress(c: NodeContext) -> OnnxValue:
     return c.emit.call("gather", [x], attrs)
 
 
-def _arg(least: bool, c: NodeContext) -> OnnxValue:
+def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
     axis, shape = c.axis(0), c.shape(0)
     attrs: dict[str, Attr] = {
         "axis": axis, "least": least, "last": bool(c.attr("select_last_index", 0)),
@@ -126,8 +126,8 @@ def _tensor_scatter(c: NodeContext) -> OnnxValue:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "ArgMax": partial(_arg, False),
-    "ArgMin": partial(_arg, True),
+    "ArgMax": partial(_arg_min_max, False),
+    "ArgMin": partial(_arg_min_max, True),
     "Compress": _compress,
     "CumProd": partial(_cumulative, "mul"),
     "CumSum": partial(_cumulative, "add"),

@@ -121,7 +121,7 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
     return emit_matmul(c.emit, a, subtract_zero_point(c, c.input(1), c.optional(3), 1))
 
 
-def _labels(c: NodeContext) -> tuple[list[str], str]:
+def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     text = c.attr("equation").replace(" ", "")
     operands, arrow, result = text.partition("->")
     terms = operands.split(",")
@@ -147,13 +147,14 @@ def _labels(c: NodeContext) -> tuple[list[str], str]:
 
 
 def _einsum(c: NodeContext) -> OnnxValue:
-    terms, result = _labels(c)
+    terms, result = _parse_equation(c)
     joined = [letter for letter in dict.fromkeys("".join(terms)) if letter not in result]
     order = result + "".join(joined)
     if len(set(result)) != len(result):
         raise NotSupportedError(f"the equation {c.attr('equation')!r}")
     operands = [
-        _spread(c, _diagonal(c, c.input(index), term), order) for index, term in enumerate(terms)
+        _align_axes(c, _diagonal(c, c.input(index), term), order)
+        for index, term in enumerate(terms)
     ]
     formula = " * ".join("abcdefgh"[: len(operands)])
     if not joined:
@@ -183,7 +184,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
     return x, term
 
 
-def _spread(c: NodeContext, labelled: tuple[OnnxValue, str], order: str) -> OnnxValue:
+def _align_axes(c: NodeContext, labelled: tuple[OnnxValue, str], order: str) -> OnnxValue:
     """Return the operand with its axes in `order`, of size 1 for labels that it lacks."""
     x, term = labelled
     perm = [term.index(letter) for letter in order if letter in term]

@@ -24,12 +24,12 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
 from firmwright.ir.core import Attr
 
 
-def _features(c: NodeContext) -> OnnxValue:
+def _feature_rows(c: NodeContext) -> OnnxValue:
     x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
     return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
 
-def _floats(c: NodeContext, name: str) -> Array:
+def _float_attr(c: NodeContext, name: str) -> Array:
     return np.asarray(c.attr(name) or (), np.float32)
 
 
@@ -41,11 +41,11 @@ def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxV
 
 
 def _linear(c: NodeContext, outputs: int) -> OnnxValue:
-    x = _features(c)
-    weights = _floats(c, "coefficients").reshape(outputs, -1)
+    x = _feature_rows(c)
+    weights = _float_attr(c, "coefficients").reshape(outputs, -1)
     if weights.shape[1] != shape_of(x)[1]:
         raise NotSupportedError(f"{weights.shape[1]} coefficients of {shape_of(x)[1]} features")
-    return _product(c, x, weights, _floats(c, "intercepts"))
+    return _product(c, x, weights, _float_attr(c, "intercepts"))
 
 
 def _linear_regressor(c: NodeContext) -> OnnxValue:
@@ -54,7 +54,7 @@ def _linear_regressor(c: NodeContext) -> OnnxValue:
 
 def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
     classes = len(class_labels(c))
-    count = _floats(c, "coefficients").size // c.shape(0)[-1]
+    count = _float_attr(c, "coefficients").size // c.shape(0)[-1]
     if count != classes and (count, classes) != (1, 2):
         raise NotSupportedError(f"{count} scores of {classes} classes")
     return labels_and_scores(c, _linear(c, count))
@@ -84,19 +84,19 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
 
 
 def _svm_regressor(c: NodeContext) -> OnnxValue:
-    x, coefficients, rho = _features(c), _floats(c, "coefficients"), _floats(c, "rho")
+    x, coefficients, rho = _feature_rows(c), _float_attr(c, "coefficients"), _float_attr(c, "rho")
     supports = int(c.attr("n_supports", 0))
     if supports == 0:
         score = _product(c, x, coefficients.reshape(1, -1), rho[:1])
     else:
-        vectors = _floats(c, "support_vectors").reshape(supports, -1)
+        vectors = _float_attr(c, "support_vectors").reshape(supports, -1)
         score = _product(c, _kernel(c, x, vectors), coefficients.reshape(1, -1), rho[:1])
     if c.attr("one_class", 0):
         score = c.emit.expression("where(a > 0.0, 1.0, -1.0)", score)
     return apply_post_transform(c, score)
 
 
-def _pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
+def _class_pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
     return [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
 
 
@@ -107,9 +107,9 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
     counts = tuple(c.attr("vectors_per_class", ()))
     if not counts:
         return labels_and_scores(c, _linear(c, len(class_labels(c))))
-    total, pairs = sum(counts), _pairs(counts)
-    vectors = _floats(c, "support_vectors").reshape(total, -1)
-    coefficients = _floats(c, "coefficients").reshape(len(counts) - 1, total)
+    total, pairs = sum(counts), _class_pairs(counts)
+    vectors = _float_attr(c, "support_vectors").reshape(total, -1)
+    coefficients = _float_attr(c, "coefficients").reshape(len(counts) - 1, total)
     starts = np.cumsum((0, *counts))
     weights = np.zeros((len(pairs), total), np.float32)
     for row, (i, j) in enumerate(pairs):
@@ -118,7 +118,7 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
             coefficients[j - 1, mine],
             coefficients[i, theirs],
         )
-    scores = _product(c, _kernel(c, _features(c), vectors), weights, _floats(c, "rho"))
+    scores = _product(c, _kernel(c, _feature_rows(c), vectors), weights, _float_attr(c, "rho"))
     return _count_votes(c, scores, pairs)
 
 
@@ -142,7 +142,7 @@ def _count_votes(
 
 
 def _normalizer(c: NodeContext) -> OnnxValue:
-    x = _features(c)
+    x = _feature_rows(c)
     match str(c.attr("norm", "MAX")):
         case "L1":
             norm = row_reduction(c, "add", x, "abs(a)")
@@ -156,8 +156,8 @@ def _normalizer(c: NodeContext) -> OnnxValue:
 
 
 def _scaler(c: NodeContext) -> OnnxValue:
-    tables = [c.emit.const(_floats(c, name), name) for name in ("offset", "scale")]
-    return c.emit.expression("(a - b) * c", _features(c), *tables)
+    tables = [c.emit.const(_float_attr(c, name), name) for name in ("offset", "scale")]
+    return c.emit.expression("(a - b) * c", _feature_rows(c), *tables)
 
 
 def _binarizer(c: NodeContext) -> OnnxValue:
@@ -177,7 +177,10 @@ def _extractor(c: NodeContext) -> OnnxValue:
 def _imputer(c: NodeContext) -> OnnxValue:
     x = c.input(0)
     if c.dtype(0) == FLOAT32:
-        values, missing = _floats(c, "imputed_value_floats"), c.attr("replaced_value_float", 0.0)
+        values, missing = (
+            _float_attr(c, "imputed_value_floats"),
+            c.attr("replaced_value_float", 0.0),
+        )
         test = "a != a" if np.isnan(missing) else f"a == {missing!r}"
     else:
         values = np.asarray(c.attr("imputed_value_int64s") or (), np.int64)

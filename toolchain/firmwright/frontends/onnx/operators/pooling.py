@@ -22,7 +22,7 @@ from firmwright.frontends.onnx.operators.convolutions import (
 from firmwright.ir.core import Attr
 
 
-def _outputs(c: NodeContext, window: WindowGeometry) -> tuple[int, ...]:
+def _output_sizes(c: NodeContext, window: WindowGeometry) -> tuple[int, ...]:
     inputs = c.shape(0)[2:]
     if c.attr("auto_pad", "NOTSET").startswith("SAME"):
         return tuple(-(-n // s) for n, s in zip(inputs, window.stride, strict=True))
@@ -48,7 +48,7 @@ def _pool(c: NodeContext, kind: str) -> OnnxValue:
     if size is None:
         raise NotSupportedError("pooling without a window size")
     window = window_geometry(c, tuple(size), shape[2:])
-    outputs = _outputs(c, window)
+    outputs = _output_sizes(c, window)
     if _is_image_pool(c, kind, window, outputs):
         return _image_pool(c, kind, window)
     attrs: dict[str, Attr] = {
@@ -106,7 +106,7 @@ def _average_pool(c: NodeContext) -> OnnxValue:
 def emit_int8_average_pool(c: NodeContext) -> OnnxValue | None:
     """Emit an AveragePool of int8 values with unchanged scale; None if it is not supported."""
     window = window_geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
-    if not _is_image_pool(c, "average", window, _outputs(c, window)):
+    if not _is_image_pool(c, "average", window, _output_sizes(c, window)):
         return None
     return _image_pool(c, "average", window)
 
@@ -115,27 +115,27 @@ def _lp_pool(c: NodeContext) -> OnnxValue:
     return _pool(c, "norm")
 
 
-def _spatial(c: NodeContext) -> tuple[int, ...]:
+def _spatial_axes(c: NodeContext) -> tuple[int, ...]:
     return tuple(range(2, len(c.shape(0))))
 
 
 def _global_average(c: NodeContext) -> OnnxValue:
     if c.dtype(0) != FLOAT32:
         raise NotSupportedError(f"a mean of {c.dtype(0).name}")
-    return c.emit.call("mean", [c.input(0)], {"axes": _spatial(c), "keep_dims": True})
+    return c.emit.call("mean", [c.input(0)], {"axes": _spatial_axes(c), "keep_dims": True})
 
 
 def _global_max(c: NodeContext) -> OnnxValue:
     if c.dtype(0) != FLOAT32:
         raise NotSupportedError(f"an extreme of {c.dtype(0).name}")
-    return c.emit.call("reduce_max", [c.input(0)], {"axes": _spatial(c), "keep_dims": True})
+    return c.emit.call("reduce_max", [c.input(0)], {"axes": _spatial_axes(c), "keep_dims": True})
 
 
 def _global_norm(c: NodeContext) -> OnnxValue:
     order = int(c.attr("p", 2))
     attrs: dict[str, Attr] = {
         "formula": "a * a" if order == 2 else f"pow(abs(a), {float(order)})",
-        "step": "add", "axes": _spatial(c), "keep_dims": True,
+        "step": "add", "axes": _spatial_axes(c), "keep_dims": True,
     }  # fmt: skip
     total = c.emit.call("reduction", [c.input(0)], attrs)
     root = "sqrt(a)" if order == 2 else f"pow(a, {1 / order!r})"

@@ -23,7 +23,7 @@ from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ir.core import Attr
 
 
-def _spread(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
+def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
     """Return a scale or zero point that broadcasts: per tensor, per axis, or per block of it."""
     own = shape_of(operand)
     if math.prod(own) == 1:
@@ -64,8 +64,8 @@ def _quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
     if dtype_of(x) != FLOAT32 or not kind.is_int or kind.bits > 16:
         raise NotSupportedError(f"{dtype_of(x).name} as {kind.name}")
-    steps = c.emit.expression("a / b", x, _spread(c, c.input(1), shape_of(x)))
-    point = _spread(c, c.input(2), shape_of(x)) if c.has(2) else None
+    steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), shape_of(x)))
+    point = _broadcast_operand(c, c.input(2), shape_of(x)) if c.has(2) else None
     return round_and_saturate(c, steps, point, kind)
 
 
@@ -73,10 +73,10 @@ def _dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
     if not dtype_of(x).is_int or dtype_of(scale) != FLOAT32:
         raise NotSupportedError(f"{dtype_of(x).name} in steps of {dtype_of(scale).name}")
-    steps = _spread(c, scale, shape_of(x))
+    steps = _broadcast_operand(c, scale, shape_of(x))
     if not c.has(2):
         return c.emit.expression("float32(a) * b", x, steps)
-    point = _spread(c, c.input(2), shape_of(x))
+    point = _broadcast_operand(c, c.input(2), shape_of(x))
     return c.emit.expression("float32(int32(a) - int32(b)) * c", x, point, steps)
 
 

@@ -63,7 +63,7 @@ def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
 # reduce_max starts from the least finite number, like TFLite's; ONNX starts from -inf.
 
 
-def _extreme(step: str, c: NodeContext) -> OnnxValue:
+def _reduce_min_max(step: str, c: NodeContext) -> OnnxValue:
     axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
     if axes is None:
         return c.input(0)
@@ -97,10 +97,10 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
     highest = emit_reduction(c.emit, [x], "a", "max", axes)
     total = emit_reduction(c.emit, [x, highest], "exp(a - b)", "add", axes)
     y = c.emit.expression("log(a) + b", total, highest)
-    return y if c.attr("keepdims", 1) else c.emit.reshape(y, _without(shape_of(y), axes))
+    return y if c.attr("keepdims", 1) else c.emit.reshape(y, _drop_axes(shape_of(y), axes))
 
 
-def _without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+def _drop_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
@@ -143,7 +143,7 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
 
 
-def _channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
+def _broadcast_channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
     """Return a vector with one value per channel, broadcastable to [n, c, ...]."""
     return emit.reshape(tensor, (math.prod(shape_of(tensor)), *(1,) * (rank - 2)))
 
@@ -166,10 +166,10 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
         return c.emit.expression(
             "a * b + c",
             x,
-            _channels(c.emit.const(factor.astype(np.float32), "factor"), rank, c.emit),
-            _channels(c.emit.const(shift.astype(np.float32), "shift"), rank, c.emit),
+            _broadcast_channels(c.emit.const(factor.astype(np.float32), "factor"), rank, c.emit),
+            _broadcast_channels(c.emit.const(shift.astype(np.float32), "shift"), rank, c.emit),
         )
-    spread = [_channels(item, max(rank, 2), c.emit) for item in vectors]
+    spread = [_broadcast_channels(item, max(rank, 2), c.emit) for item in vectors]
     return c.emit.expression(f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread)
 
 
@@ -192,11 +192,11 @@ def _layer_normalization(c: NodeContext) -> Sequence[OnnxValue]:
     y, middle, inverse = emit_normalization(
         c.emit, c.input(0), axes, float(c.attr("epsilon", 1e-5))
     )
-    y = _scaled(c, y, c.optional(1), c.optional(2))
+    y = _scale_and_shift(c, y, c.optional(1), c.optional(2))
     return [y, middle, inverse][: len(c.outputs)]
 
 
-def _scaled(
+def _scale_and_shift(
     c: NodeContext, y: OnnxValue, scale: OnnxValue | None, bias: OnnxValue | None
 ) -> OnnxValue:
     if scale is not None and bias is not None:
@@ -210,7 +210,7 @@ def _instance_normalization(c: NodeContext) -> OnnxValue:
     y, _, _ = emit_normalization(
         c.emit, c.input(0), tuple(range(2, rank)), float(c.attr("epsilon", 1e-5))
     )
-    return _scaled(c, y, *(_channels(c.input(k), rank, c.emit) for k in (1, 2)))
+    return _scale_and_shift(c, y, *(_broadcast_channels(c.input(k), rank, c.emit) for k in (1, 2)))
 
 
 def _group_normalization(c: NodeContext) -> OnnxValue:
@@ -232,7 +232,9 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
             for item in (scale, bias)
         )
     wide = c.emit.reshape(y, shape)
-    return _scaled(c, wide, *(_channels(item, len(shape), c.emit) for item in (scale, bias)))
+    return _scale_and_shift(
+        c, wide, *(_broadcast_channels(item, len(shape), c.emit) for item in (scale, bias))
+    )
 
 
 def _rms_normalization(c: NodeContext) -> OnnxValue:
@@ -268,9 +270,9 @@ IMPORTERS: Mapping[str, Importer] = {
     "ReduceL2": partial(_reduce, "a * a", "add", "sqrt(a)"),
     "ReduceLogSum": partial(_reduce, "a", "add", "log(a)"),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": partial(_extreme, "max"),
+    "ReduceMax": partial(_reduce_min_max, "max"),
     "ReduceMean": _mean,
-    "ReduceMin": partial(_extreme, "min"),
+    "ReduceMin": partial(_reduce_min_max, "min"),
     "ReduceProd": partial(_reduce, "a", "mul", "a"),
     "ReduceSum": partial(_reduce, "a", "add", "a"),
     "ReduceSumSquare": partial(_reduce, "a * a", "add", "a"),
