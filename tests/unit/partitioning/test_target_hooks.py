@@ -157,7 +157,7 @@ def test_instances_of_one_kind_have_unique_names():
         "toy": "toy",
         "toy_1": "toy",
     }
-    with pytest.raises(UsageError, match="two of the targets are cores: c and host"):
+    with pytest.raises(UsageError, match="two targets are cores: c and host"):
         resolve_targets(load_board("host"), "c,host")
 
 

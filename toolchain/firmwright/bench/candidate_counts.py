@@ -49,7 +49,6 @@ class KernelCandidate:
 
     @property
     def schedule(self) -> str:
-        """Return the schedule and its configuration."""
         return str(self.alternative.function.attrs["schedule"])
 
 
@@ -101,7 +100,6 @@ def _count_batch(
 
 
 def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
-    """Return a lowered module that calls the kernel of each candidate, in order."""
     read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
     written = _buffers("y", [item.call.output for item in batch])
     calls = tuple(
@@ -130,7 +128,6 @@ def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
 
 
 def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, tir.Buffer]:
-    """Return one buffer per element type, large enough for all layers."""
     most: dict[DType, int] = {}
     for kind in kinds:
         if kind is not None and kind.dtype in _CARRIED:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted and executed instructions of one layer with the chosen schedule."""
+    """Predicted and executed instructions of one layer; `error` is relative, positive if too high."""
 
     model: str
     board: str
@@ -34,7 +34,6 @@ class Prediction:
 
     @property
     def error(self) -> float:
-        """Return the relative error; positive if too much was predicted."""
         return self.predicted / self.counted - 1
 
 

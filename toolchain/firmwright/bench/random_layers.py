@@ -67,7 +67,6 @@ def _tensor(
 
 
 def _image(rng: np.random.Generator, channels: int, most: int) -> tuple[int, int]:
-    """Return rows and columns such that the tensor stays small."""
     limit = min(most, int((MAX_ELEMENTS / channels) ** 0.5))
     return int(rng.integers(3, limit + 1)), int(rng.integers(3, limit + 1))
 
@@ -99,7 +98,6 @@ def _convolution_row(rng: np.random.Generator) -> OpCall:
 
 
 def _first_layer(rng: np.random.Generator) -> OpCall:
-    """Return a typical first layer: few channels and a stride."""
     window = ((3, 3), (5, 5), (10, 4), (4, 4))[int(rng.integers(4))]
     channels, outputs = _pick(rng, (1, 1, 3, 3, 2)), _pick(rng, (8, 16, 24, 32, 64))
     size = int(rng.integers(12, 25)), int(rng.integers(10, 25))
@@ -224,7 +222,7 @@ def _softmax(rng: np.random.Generator) -> OpCall:
 
 
 def _int16_variant(make: _Maker) -> _Maker:
-    """The same with activations of int16 and a bias of 64 bits."""
+    """Return a maker of the same layer with int16 activations and a 64-bit bias."""
 
     def made(rng: np.random.Generator) -> OpCall:
         call = make(rng)

@@ -122,7 +122,7 @@ class _PartitionSearch:
         for index, call in enumerate(function.body):
             if not any(index in c.group.calls for c in candidates):
                 raise UsageError(
-                    f"no target can run the operator {call.op}: every part with it failed.",
+                    f"no target can run the operator {call.op}: every region with it failed.",
                     where=str(call.span) if call.span.file else function.name,
                     hint="the reasons are in the result and in the log.",
                 )
@@ -140,7 +140,7 @@ class _PartitionSearch:
         for label in (label for labels_at in waiting[total].values() for label in labels_at):
             _add_unless_dominated(complete, label)
         if not complete:
-            raise UsageError("no parts cover the model.", where=self.function.name)
+            raise UsageError("no regions cover the model.", where=self.function.name)
         complete.sort(key=lambda label: (label.count, label.peak_bytes))
         return tuple(PartitionedProgram(tuple(k.parts()), k.count, k.peak_bytes) for k in complete)
 

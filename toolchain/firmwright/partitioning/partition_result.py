@@ -80,7 +80,6 @@ class PartitionResult:
         return {"schema": PARTITION_SCHEMA, **asdict(self)}
 
     def text(self) -> str:
-        """Return the JSON text for a file that users may edit."""
         return json.dumps(self.as_json(), indent=2) + "\n"
 
 

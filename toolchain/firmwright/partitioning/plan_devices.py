@@ -147,7 +147,6 @@ class _DevicePlanner:
         return places if isinstance(places, tuple) else ()  # type: ignore[return-value]  # as written
 
     def _common_requirement(self, root: str, claims: PlacementClaims) -> str:
-        """Return the common requirement of a class; raise UsageError if two contradict."""
         for place, why in claims[1:]:
             if place != claims[0][0]:
                 raise UsageError(
@@ -322,7 +321,6 @@ class _CopyPlanner:
         )
 
     def _make_readable(self, value: Value) -> Value:
-        """Return a result in memory that the caller can read."""
         is_unseen = value.name in self.hidden_results
         return (
             with_device(with_memory_scope(value, ""), self.planner.device_map.copy_device)

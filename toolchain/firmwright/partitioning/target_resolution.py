@@ -32,7 +32,7 @@ def find_core(targets: Sequence[Target]) -> Target | None:
     cores = [target for target in targets if not is_backend(target)]
     if len(cores) > 1:
         raise UsageError(
-            f"two of the targets are cores: {cores[0]} and {cores[1]}.",
+            f"two targets are cores: {cores[0]} and {cores[1]}.",
             hint="one core, after the backends.",
         )
     return cores[0] if cores else None

@@ -73,7 +73,6 @@ class _TileTransferBuilder:
         return [call] if parts is None else self._pipeline(call, region, parts)
 
     def _engine(self, call: Call) -> _Engine | None:
-        """Return the engine that executes `call`, if it has a private pool."""
         match = self.device_map.backend_for(call)
         if match is None or not self.device_map.private_pools(match[0]):
             return None

@@ -198,7 +198,6 @@ class _AotMainBuilder:
         return own | {name: own[state] for name, state in in_place.items()}
 
     def _pins(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, Attr]:
-        """Return the buffers of values with a memory scope, and its pool."""
         values = (v for call in self.entry.body for v in call.outputs)
         pins = tuple(
             (buffers[value.name].name, value.virtual_device.memory_scope)

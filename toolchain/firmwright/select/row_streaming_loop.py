@@ -49,7 +49,6 @@ class FusedSegment:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """Return the constants that the kernels link."""
         linked: dict[str, Constant] = {}
         for pick in self.picks:
             linked.update(pick.constants)

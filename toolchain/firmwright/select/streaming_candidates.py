@@ -93,7 +93,6 @@ class SegmentCandidates:
             yield ProgramRegion(segment.first, segment.end, ends_bytes + most, time, segment=priced)
 
     def _bytes_besides_row_buffers(self, segment: FusedSegment) -> int:
-        """Return the bytes live during the segment besides its row buffers."""
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
         read = {v.name for call in segment.calls for v in call.inputs if v is not None}
         defined = {v.name for call in segment.calls for v in call.outputs}

@@ -72,7 +72,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class CollageResult:
-    """Result of a search, and the model partitioned accordingly."""
+    """Result of a search, and the partitioned model."""
 
     partition: PartitionResult
     model: Model
@@ -152,7 +152,6 @@ class _CollageSearch:
     # ---- parts ---------------------------------------------------------------------------------
 
     def _search_function(self, function: Function) -> _Searched:
-        """Return a function's candidates and the programs made of them."""
         active = active_backends(self.module)
         groups = all_matches(function, self.module, active)
         singles = [(i,) for i, call in enumerate(function.body) if not _is_annotated(call.target)]

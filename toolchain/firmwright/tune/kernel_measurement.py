@@ -234,7 +234,7 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
-    """Return `open_session` with the setup's parameters."""
+    """Return `open_session` bound to the setup's port and timeout."""
 
     def open_it(compiled: Compilation, **more: Any) -> ModelSession:
         return open_session(compiled, port=setup.port, timeout_s=setup.timeout_s, **more)

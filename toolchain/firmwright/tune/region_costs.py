@@ -85,7 +85,6 @@ class RegionCostEstimator:
         return budget_bytes(load_board(self.options.board, self.options.board_dirs))
 
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
-        """Return costs that need no measurement or have been measured before."""
         calls = [function.body[index] for index in group.calls]
         if any(call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls):
             return _FREE
@@ -134,7 +133,7 @@ class RegionCostEstimator:
             raise
         except FirmwrightError as error:
             if len(groups) == 1:
-                log.warning("a part fails: %s: %s", _describe_region(function, groups[0]), error)
+                log.warning("a region fails: %s: %s", _describe_region(function, groups[0]), error)
                 return [RegionCost("failed", reason=str(error))]
         middle = len(groups) // 2
         first, second = groups[:middle], groups[middle:]
@@ -142,7 +141,7 @@ class RegionCostEstimator:
 
     def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
         modules: dict[str, IRModule] = {}
-        log.info("%d parts in one firmware", len(groups))
+        log.info("%d regions in one image", len(groups))
         options = isolated_region_options(self.options)
         compiled = compile_model(
             skip_call_reordering(build_region_module(self.module, function, groups), options),
@@ -244,7 +243,7 @@ def _batches(
         yield batch
 
 
-# ---- parts side by side --------------------------------------------------------------------------
+# ---- regions side by side -----------------------------------------------------------------------
 
 
 def build_region_module(

@@ -103,7 +103,6 @@ class DifferenceBounds:
             self._bound(index, self._origin, -int(self.low[index]))
 
     def differences(self) -> tuple[IntArray, IntArray]:
-        """Return the least and the greatest remaining difference for each constraint."""
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
@@ -116,7 +115,6 @@ class DifferenceBounds:
         return open_
 
     def is_violated_at_lowest(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return which constraints the lowest offsets violate."""
         difference = self.low[self.b[numbers]] - self.low[self.a[numbers]]
         return self._is_inside(difference, numbers)
 

@@ -28,11 +28,9 @@ class InplacePair:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return the names of the input and the output."""
         return self.constraints[0].a, self.constraints[0].b
 
     def with_names(self, names: Mapping[str, str]) -> InplacePair:
-        """Return the pair with the names of its buffers replaced."""
         a, b = (names.get(name, name) for name in self.names)
         return replace(self, constraints=tuple(c.between(a, b) for c in self.constraints))
 

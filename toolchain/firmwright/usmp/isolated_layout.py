@@ -37,7 +37,7 @@ def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, 
     """Return the module in the isolated layout, and where its buffers are and were planned."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
-        raise InternalError(f"module {module.name} has no plan to take apart.")
+        raise InternalError(f"module {module.name} has no memory plan.")
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
     for window in _pool_views(main):

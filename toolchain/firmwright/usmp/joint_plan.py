@@ -77,7 +77,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
             regions=overflows,
             lowest_bytes=sum(needs.values()),
             peak=sorted(each, key=lambda row: -row[1]),
-            hint="models that run one after another share, without --concurrent.",
+            hint="sequential models share memory, without --concurrent.",
         )
 
 
@@ -92,7 +92,7 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
                 raise UsageError(
                     f"{other[0]} and {mine[0]} initialize the shared variable {state.name} "
                     "differently.",
-                    hint="a file in which each signature sets its variables once, to the same.",
+                    hint="a file in which all signatures initialize a variable equally.",
                 )
 
 
@@ -152,7 +152,7 @@ def _end(plan: Plan) -> int:
 
 def _plan_of(module: IRModule) -> Plan:
     if module.plan is None:
-        raise InternalError(f"module {module.name} has no plan to share pools by.")
+        raise InternalError(f"module {module.name} has no memory plan.")
     return module.plan
 
 
@@ -262,6 +262,6 @@ def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
     names = {window.name: window.name for window in windows if window.name in plain}
     scratch = [window for window in windows if window.name not in plain]
     if [window.size_bytes for window in scratch] != [info.size_bytes for info in lifted]:
-        raise InternalError(f"the windows of {main.name} are not those of its plan.")
+        raise InternalError(f"the views of {main.name} do not match its plan.")
     pairs = zip(scratch, lifted, strict=True)
     return names | {window.name: info.name for window, info in pairs}

@@ -98,7 +98,6 @@ def _kind(allocate: tir.Allocate) -> BufferKind:
 def _extend_to_caller_accesses(
     live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
 ) -> tuple[LiveRange, ...]:
-    """Extend `live` by the times at which the caller accesses the buffer."""
     end = max(end_time, 1)
     moments = list(live)
     if kind in ("state", "const"):
@@ -162,7 +161,7 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
     if not allowed:
         users = ", ".join(sorted(targets))
         raise UsageError(
-            f"no pool may hold buffer {name}, which the code of {users} works on.",
+            f"no pool may hold buffer {name}, which the code of {users} accesses.",
             hint="a writable pool for these targets, by --pool.",
         )
     return allowed

@@ -47,7 +47,6 @@ class Layout:
         return self.unplaced_bytes, sum(self.tops.values())
 
     def is_proven(self, problem: PlanningProblem) -> bool:
-        """Return whether no layout can be better."""
         return self.cost <= (0, max(problem.lower_bound_bytes, self.proven_bytes))
 
 

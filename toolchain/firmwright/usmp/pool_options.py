@@ -88,12 +88,12 @@ def resolve_constant_pools(
     names = [pool.name for pool in asked]
     for name in names:
         if names.count(name) > 1 or name in {pool.name for pool in buffers}:
-            raise UsageError(f"two pools are called {name}.", hint="another name.")
+            raise UsageError(f"two pools have the name {name}.", hint="another name.")
     if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
     if stream_input_rows and any(pool.scope == "async" for pool in asked):
         raise UsageError(
-            "constants cannot be on their way while the caller brings the next row.",
+            "constants cannot be loaded asynchronously while the caller provides rows.",
             hint="--const-pool NAME:port with --stream-input-rows.",
         )
     if board.is_host:
@@ -110,7 +110,7 @@ def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
         return pool
     if not pool.section:
         raise UsageError(
-            f"{pool.name} is the memory that board {board.name} has its program in.",
+            f"{pool.name} is the program memory of board {board.name}.",
             hint=f"--const-pool {pool.name}, without :external, :port or :async.",
         )
     region = pool.section.removeprefix(".rodata.")
