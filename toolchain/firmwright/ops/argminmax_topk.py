@@ -122,30 +122,32 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
     """For each rank, search the elements that come after the previous rank."""
-    x, axis, (values, places) = b.input(0), call.int_attr("axis"), b.outputs
+    x, axis, (values, indices) = b.input(0), call.int_attr("axis"), b.outputs
     before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
     with ExitStack() as stack:
-        index = _outer_loops(call, b, stack)
+        outer = _outer_loops(call, b, stack)
         rank = stack.enter_context(b.for_("rank", call.int_attr("k")))
-        best, where = b.reg("best", x.dtype), b.reg("where", places.dtype)
-        b.store(best, [0], b.load(x, index))
+        best, where = b.reg("best", x.dtype), b.reg("where", indices.dtype)
+        b.store(best, [0], b.load(x, outer))
         b.store(where, [0], -1)
         with ExitStack() as inner:
             i = inner.enter_context(b.for_("i", x.shape[axis]))
-            item = inner.enter_context(b.let("item", b.load(x, _replace_axis(index, axis, i))))
+            item = inner.enter_context(b.let("item", b.load(x, _replace_axis(outer, axis, i))))
             last = inner.enter_context(b.let("last", binary_expr("max", rank - 1, 0)))
-            value, place = (b.load(t, _replace_axis(index, axis, last)) for t in (values, places))
+            value, index_there = (
+                b.load(t, _replace_axis(outer, axis, last)) for t in (values, indices)
+            )
             # After the previous rank: a worse value, or an equal value at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
-            same = logical_and(item.equal(value), i.cast(places.dtype) > place)
+            same = logical_and(item.equal(value), i.cast(indices.dtype) > index_there)
             is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
             inner.enter_context(b.if_(is_candidate))
             ahead = binary_expr(before, item, b.load(best, [0]))  # type: ignore[arg-type]  # a comparison
             inner.enter_context(b.if_(binary_expr("or", b.load(where, [0]) < 0, ahead)))
             b.store(best, [0], item)
-            b.store(where, [0], i.cast(places.dtype))
-        b.store(values, _replace_axis(index, axis, rank), b.load(best, [0]))
-        b.store(places, _replace_axis(index, axis, rank), b.load(where, [0]))
+            b.store(where, [0], i.cast(indices.dtype))
+        b.store(values, _replace_axis(outer, axis, rank), b.load(best, [0]))
+        b.store(indices, _replace_axis(outer, axis, rank), b.load(where, [0]))
 
 
 # ---- import and cases --------------------------------------------------------------------------

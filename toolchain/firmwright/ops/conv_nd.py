@@ -49,8 +49,8 @@ def _bias(call: OpCall, arrays: Sequence[Array]) -> Array | float:
 
 
 def _weights_at(w: Array, rows: slice, tap: Sequence[int]) -> Array:
-    place: tuple[Any, ...] = (rows, slice(None), *tap)
-    return np.asarray(w[place])
+    position: tuple[Any, ...] = (rows, slice(None), *tap)
+    return np.asarray(w[position])
 
 
 def _initial_sum(call: OpCall, b: Kernel, m: ArithExpr) -> ArithExpr | float:
@@ -89,14 +89,14 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[0]))
-        at = stack.enter_context(b.loops("o", window.outputs))
+        index = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _initial_sum(call, b, m))
-        with window.taps(b, at) as (taps, places), b.for_("c", w.shape[1]) as c:
+        with window.taps(b, index) as (taps, positions), b.for_("c", w.shape[1]) as c:
             channel = c if groups == 1 else m / filters * w.shape[1] + c
-            product = b.load(x, [n, channel, *places]) * b.load(w, [m, c, *taps])
+            product = b.load(x, [n, channel, *positions]) * b.load(w, [m, c, *taps])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, [n, m, *at], b.load(acc, [0]))
+        b.store(b.y, [n, m, *index], b.load(acc, [0]))
 
 
 # ---- transposed --------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[1] * groups))
-        at = stack.enter_context(b.loops("o", window.outputs))
+        index = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _initial_sum(call, b, m))
         with ExitStack() as inner:
-            taps, places = [], []
-            for axis, out in enumerate(at):
+            taps, positions = [], []
+            for axis, out in enumerate(index):
                 k = inner.enter_context(b.for_(f"k{axis}", window.size[axis]))
                 shifted = out + window.before[axis] - k * window.dilation[axis]
                 s = inner.enter_context(b.let(f"s{axis}", shifted))
@@ -162,13 +162,13 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
                 i = inner.enter_context(b.let(f"p{axis}", s / window.stride[axis]))
                 inner.enter_context(b.if_(logical_and(i >= 0, i < window.inputs[axis])))
                 taps.append(k)
-                places.append(i)
+                positions.append(i)
             c = inner.enter_context(b.for_("c", count))
             column = m if groups == 1 else m % w.shape[1]
             channel = c if groups == 1 else m / w.shape[1] * count + c
-            product = b.load(x, [n, channel, *places]) * b.load(w, [channel, column, *taps])
+            product = b.load(x, [n, channel, *positions]) * b.load(w, [channel, column, *taps])
             b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, [n, m, *at], b.load(acc, [0]))
+        b.store(b.y, [n, m, *index], b.load(acc, [0]))
 
 
 def macs(call: OpCall) -> int:

@@ -162,8 +162,8 @@ def _split_import(context: ImportContext) -> ImportedCall:
     sizes = (x.shape[axis] // parts,) * parts
     if by_sizes:
         sizes = constant_ints(context, 1, "sizes")
-        rest = x.shape[axis] - sum(n for n in sizes if n != -1)
-        sizes = tuple(rest if n == -1 else n for n in sizes)
+        remainder = x.shape[axis] - sum(n for n in sizes if n != -1)
+        sizes = tuple(remainder if n == -1 else n for n in sizes)
     if sum(sizes) != x.shape[axis] or len(sizes) != parts or min(sizes) < 1:
         raise NotSupportedError(f"{x.shape[axis]} elements split into {list(sizes)}")
     return ImportedCall("split", {"axis": axis, "sizes": sizes}, (position,))
@@ -293,10 +293,12 @@ def _tile_shape(call: OpCall) -> tuple[int, ...]:
 
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
     shape, target = call.input(0).shape, call.ints_attr("shape")
-    wide = (1,) * (len(target) - len(shape)) + tuple(shape)
-    if len(wide) != len(target) or any(a not in (1, n) for a, n in zip(wide, target, strict=True)):
+    aligned = (1,) * (len(target) - len(shape)) + tuple(shape)
+    if len(aligned) != len(target) or any(
+        a not in (1, n) for a, n in zip(aligned, target, strict=True)
+    ):
         raise NotSupportedError(f"{list(shape)} cannot be broadcast to {list(target)}")
-    return wide
+    return aligned
 
 
 def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
@@ -305,8 +307,8 @@ def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
-    wide = _aligned_shape(call)
-    strides = [0 if n == 1 else s for n, s in zip(wide, row_major_strides(wide), strict=True)]
+    aligned = _aligned_shape(call)
+    strides = [0 if n == 1 else s for n, s in zip(aligned, row_major_strides(aligned), strict=True)]
     return [StridedCopy(copy_axes(call.ints_attr("shape"), strides))]
 
 

@@ -48,47 +48,47 @@ def _unreduced_type(call: OpCall) -> TensorType:
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    whole, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
-    if step not in _STEPS or (whole.dtype == BOOL) != (step in ("and", "or")):
-        raise NotSupportedError(f"{whole.dtype.name} reduced by {step!r}")
-    if any(not 0 <= axis < len(whole.shape) for axis in axes):
-        raise NotSupportedError(f"axes {list(axes)} of {len(whole.shape)} dimensions")
-    shape = reduced_shape(whole.shape, axes, bool(call.int_attr("keep_dims")))
-    return (TensorType(shape, whole.dtype),)
+    unreduced, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
+    if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
+        raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
+    if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
+    shape = reduced_shape(unreduced.shape, axes, bool(call.int_attr("keep_dims")))
+    return (TensorType(shape, unreduced.dtype),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Reduce floats in double."""
-    whole, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
-    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), whole.shape)
-    if whole.dtype.is_float:
+    unreduced, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
+    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), unreduced.shape)
+    if unreduced.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
         reduced = _STEPS[call.str_attr("step")][1].reduce(
             values,
             axis=call.ints_attr("axes"),
-            initial=_neutral_element(call.str_attr("step"), whole.dtype),
+            initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
         )
-        return (np.asarray(reduced).astype(whole.dtype.np).reshape(infer(call)[0].shape),)
+        return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(infer(call)[0].shape),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    whole, axes = _unreduced_type(call), call.ints_attr("axes")
+    unreduced, axes = _unreduced_type(call), call.ints_attr("axes")
     sources = [b.input(index) for index in range(len(call.inputs))]
     op, _ = _STEPS[call.str_attr("step")]
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
-        for axis, n in enumerate(whole.shape):
+        for axis, n in enumerate(unreduced.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        acc = b.reg("acc", whole.dtype)
-        b.store(acc, [0], _neutral_element(call.str_attr("step"), whole.dtype))
+        acc = b.reg("acc", unreduced.dtype)
+        b.store(acc, [0], _neutral_element(call.str_attr("step"), unreduced.dtype))
         with ExitStack() as inner:
             for axis in axes:
-                n = whole.shape[axis]
+                n = unreduced.shape[axis]
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
             values = [
-                load_element(b, source, perm, index, len(whole.shape))
+                load_element(b, source, perm, index, len(unreduced.shape))
                 for source, perm in zip(sources, input_permutations(call), strict=True)
             ]
             with lower_expression(b, call.str_attr("formula"), values) as value:

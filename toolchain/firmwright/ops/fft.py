@@ -106,8 +106,8 @@ class _Fractions:
             parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
             a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
             steps = np.arange(stage.size) * stage.blocks
-            turned = [self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)]
-            sums = self._added(a, turned, reverse=reverse)
+            rotated = [self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)]
+            sums = self._added(a, rotated, reverse=reverse)
             x = np.stack(sums, axis=-3).reshape(x.shape)
         return x
 
@@ -128,13 +128,13 @@ class _Fractions:
         k = np.arange(1, count // 2 + 1)
         near, far = self.scaled(transform[..., k, :], 2), transform[..., count - k, :] * (1, -1)
         far = self.scaled(self.wrapped(far), 2)
-        total, rest = self.wrapped(near + far), self.wrapped(near - far)
-        rest = self.turned(rest, real_twiddle_factors(count, self.bits, reverse=False))
+        total, difference = self.wrapped(near + far), self.wrapped(near - far)
+        difference = self.turned(difference, real_twiddle_factors(count, self.bits, reverse=False))
         bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
         bins[..., 0, 0] = first[..., 0] + first[..., 1]
         bins[..., count, 0] = first[..., 0] - first[..., 1]
-        bins[..., k, :] = self.halved(total + rest)
-        bins[..., count - k, :] = self.halved((total - rest) * (1, -1))
+        bins[..., k, :] = self.halved(total + difference)
+        bins[..., count - k, :] = self.halved((total - difference) * (1, -1))
         return self.wrapped(bins).reshape(*x.shape[:-1], -1)
 
     def samples(self, x: Array) -> Array:
@@ -143,15 +143,15 @@ class _Fractions:
         k = np.arange(1, count // 2 + 1)
         near = self.scaled(bins[..., k, :], 2)
         far = self.scaled(self.wrapped(bins[..., count - k, :] * (1, -1)), 2)
-        total, rest = self.wrapped(near + far), self.wrapped(near - far)
-        rest = self.turned(rest, real_twiddle_factors(count, self.bits, reverse=True))
-        joined = np.zeros((*x.shape[:-1], count, 2), np.int64)
+        total, difference = self.wrapped(near + far), self.wrapped(near - far)
+        difference = self.turned(difference, real_twiddle_factors(count, self.bits, reverse=True))
+        packed = np.zeros((*x.shape[:-1], count, 2), np.int64)
         ends = bins[..., 0, 0], bins[..., count, 0]
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
-        joined[..., 0, :] = self.scaled(self.wrapped(sums), 2)
-        joined[..., k, :] = self.wrapped(total + rest)
-        joined[..., count - k, :] = self.wrapped(self.wrapped(total - rest) * (1, -1))
-        return self.transformed(joined, reverse=True).reshape(*x.shape[:-1], -1)
+        packed[..., 0, :] = self.scaled(self.wrapped(sums), 2)
+        packed[..., k, :] = self.wrapped(total + difference)
+        packed[..., count - k, :] = self.wrapped(self.wrapped(total - difference) * (1, -1))
+        return self.transformed(packed, reverse=True).reshape(*x.shape[:-1], -1)
 
 
 def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -200,12 +200,12 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
     transform = FftBuilder(b, x.dtype, length // 2, reverse=True)
     with (
         b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
-        b.allocate("joined", x.dtype, (length // 2, 2)) as joined,
+        b.allocate("joined", x.dtype, (length // 2, 2)) as packed,
         b.for_("frame", frames) as frame,
         b.view("numbers", b.y, frame * length, (length // 2, 2), access="rw") as numbers,
     ):
-        transform.pack_real_bins(bins, frame, joined)
-        transform.load_permuted(joined, numbers)
+        transform.pack_real_bins(bins, frame, packed)
+        transform.load_permuted(packed, numbers)
         transform.transform(numbers)
         transform.normalize_floats(numbers)
 

@@ -49,19 +49,19 @@ class FftBuilder:
     def load_samples(self, samples: tir.Buffer, frame: ArithExpr, numbers: tir.Buffer) -> None:
         """Load sample pairs in digit-reversed order, zero-padded."""
         have = samples.shape[1]
-        with self._digit_reversed() as (place, source):
+        with self._digit_reversed() as (position, source):
             for part in (0, 1):
                 index = source * 2 + part
                 value = self.b.load(samples, [frame, minimum(index, have - 1)])
                 if have < 2 * self.count:
                     value = select(index < have, value, 0)
-                self.b.store(numbers, [place, part], value)
+                self.b.store(numbers, [position, part], value)
 
     def load_permuted(self, source: tir.Buffer, numbers: tir.Buffer) -> None:
         """Copy numbers in digit-reversed order."""
-        with self._digit_reversed() as (place, index):
+        with self._digit_reversed() as (position, index):
             for part in (0, 1):
-                self.b.store(numbers, [place, part], self.b.load(source, [index, part]))
+                self.b.store(numbers, [position, part], self.b.load(source, [index, part]))
 
     def transform(self, numbers: tir.Buffer) -> None:
         """Emit all steps in place."""
@@ -73,8 +73,8 @@ class FftBuilder:
                 self.b.for_("block", stage.blocks) as block,
                 self.b.for_("i", stage.size) as i,
             ):
-                places = [block * base + i + q * stage.size for q in range(stage.radix)]
-                self._butterfly(numbers, places, stage, i, circle)
+                positions = [block * base + i + q * stage.size for q in range(stage.radix)]
+                self._butterfly(numbers, positions, stage, i, circle)
 
     def unpack_real_bins(self, numbers: tir.Buffer, bins: tir.Buffer, frame: ArithExpr) -> None:
         """Convert the transform of sample pairs to the bins of the real samples."""
@@ -85,10 +85,10 @@ class FftBuilder:
             self._store(bins, [frame, count], (first[0] - first[1], self._zero))
         with b.for_("k", count // 2) as k:
             near, far = self._load(numbers, k + 1), self._load(numbers, (k * -1) + (count - 1))
-            with self._sum_and_difference(near, far, circle, k) as (total, rest):
-                sums = total[0] + rest[0], total[1] + rest[1]
+            with self._sum_and_difference(near, far, circle, k) as (total, difference):
+                sums = total[0] + difference[0], total[1] + difference[1]
                 self._store(bins, [frame, k + 1], self._halve(sums))
-                sums = total[0] - rest[0], rest[1] - total[1]
+                sums = total[0] - difference[0], difference[1] - total[1]
                 self._store(bins, [frame, (k * -1) + (count - 1)], self._halve(sums))
 
     def pack_real_bins(self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer) -> None:
@@ -102,9 +102,9 @@ class FftBuilder:
         with b.for_("k", count // 2) as k:
             near = self._load(bins, k + 1, frame)
             far = self._load(bins, (k * -1) + (count - 1), frame)
-            with self._sum_and_difference(near, far, circle, k) as (total, rest):
-                self._store(joined, [k + 1], (total[0] + rest[0], total[1] + rest[1]))
-                sums = total[0] - rest[0], rest[1] - total[1]
+            with self._sum_and_difference(near, far, circle, k) as (total, difference):
+                self._store(joined, [k + 1], (total[0] + difference[0], total[1] + difference[1]))
+                sums = total[0] - difference[0], difference[1] - total[1]
                 self._store(joined, [(k * -1) + (count - 1)], sums)
 
     def normalize_floats(self, numbers: tir.Buffer) -> None:
@@ -120,24 +120,24 @@ class FftBuilder:
     def _butterfly(
         self,
         numbers: tir.Buffer,
-        places: Sequence[ArithExpr],
+        positions: Sequence[ArithExpr],
         stage: FftStage,
         i: ArithExpr,
         circle: tir.Buffer,
     ) -> None:
         with ExitStack() as names:
             parts: list[Complex] = []
-            for q, place in enumerate(places):
-                scaled = self._scale(self._load(numbers, place), stage.radix)
+            for q, position in enumerate(positions):
+                scaled = self._scale(self._load(numbers, position), stage.radix)
                 part = names.enter_context(self._bind("abcd"[q], scaled))
                 if q:
                     turn = self._twiddle(circle, i * (q * stage.blocks), is_unity=stage.size == 1)
-                    turned = self._multiply(part, turn)
-                    part = names.enter_context(self._bind(f"{'abcd'[q]}_turned", turned))
+                    rotated = self._multiply(part, turn)
+                    part = names.enter_context(self._bind(f"{'abcd'[q]}_turned", rotated))
                 parts.append(part)
             sums = parts if stage.radix == 2 else self._even_odd_sums(parts, names)
-            for place, number in zip(places, self._add(sums), strict=True):
-                self._store(numbers, [place], number)
+            for position, number in zip(positions, self._add(sums), strict=True):
+                self._store(numbers, [position], number)
 
     def _even_odd_sums(self, parts: Sequence[Complex], names: ExitStack) -> list[Complex]:
         a, b, c, d = parts
@@ -183,10 +183,10 @@ class FftBuilder:
             over = named("far", (far[0], self._wrap(far[1] * -1)))
             c = named("conjugate", self._scale(over, 2))
             sums = self._wrap(a[0] + c[0]), self._wrap(a[1] + c[1])
-            rests = self._wrap(a[0] - c[0]), self._wrap(a[1] - c[1])
-            total, rest = named("total", sums), named("rest", rests)
+            differences = self._wrap(a[0] - c[0]), self._wrap(a[1] - c[1])
+            total, difference = named("total", sums), named("rest", differences)
             turn = self._twiddle(circle, k, is_unity=False)
-            yield total, named("turned", self._multiply(rest, turn))
+            yield total, named("turned", self._multiply(difference, turn))
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -202,13 +202,13 @@ class FftBuilder:
     def _digit_reversed(self) -> Iterator[tuple[ArithExpr, ArithExpr]]:
         """Loop over (position in the transform, index of the number loaded there)."""
         with ExitStack() as loops:
-            place, source = ArithExpr(as_expr(0, INDEX)), ArithExpr(as_expr(0, INDEX))
+            position, source = ArithExpr(as_expr(0, INDEX)), ArithExpr(as_expr(0, INDEX))
             stride = 1
             for stage in reversed(radix_stages(self.count)):
                 digit = loops.enter_context(self.b.for_("digit", stage.radix))
-                place, source = place + digit * stage.size, source + digit * stride
+                position, source = position + digit * stage.size, source + digit * stride
                 stride *= stage.radix
-            yield place, source
+            yield position, source
 
     @contextmanager
     def _bind(self, name: str, number: Complex) -> Iterator[Complex]:
@@ -220,8 +220,8 @@ class FftBuilder:
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
         """Load number `where[0]` of frame `where[1]`, if any."""
-        place = [*where[1:], where[0]]
-        real, imaginary = (self.b.load(source, [*place, part]).cast(self.wide) for part in (0, 1))
+        index = [*where[1:], where[0]]
+        real, imaginary = (self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1))
         return real, imaginary
 
     def _store(self, target: tir.Buffer, place: Sequence[ExprLike], number: Complex) -> None:

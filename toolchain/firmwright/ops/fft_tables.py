@@ -43,12 +43,12 @@ def radix_stages(count: int) -> tuple[FftStage, ...]:
 @cache
 def digit_reversal(count: int) -> tuple[int, ...]:
     """Return the input index of each position of the transform."""
-    places = np.zeros(1, np.int64)
+    order = np.zeros(1, np.int64)
     stride = 1
     for stage in reversed(radix_stages(count)):
-        places = (places[:, None] + stride * np.arange(stage.radix)).reshape(-1)
+        order = (order[:, None] + stride * np.arange(stage.radix)).reshape(-1)
         stride *= stage.radix
-    return tuple(places.tolist())
+    return tuple(order.tolist())
 
 
 @cache

@@ -117,11 +117,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
     shape = call.output.shape
     if is_int16x8(call):
-        wide = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
+        sums = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
         step = int16_requantization(call)
         if isinstance(step, Requantization):
-            return (apply_int64_requant(step, wide, INT16).reshape(shape),)
-        return (step.apply(wide, INT16).reshape(shape),)
+            return (apply_int64_requant(step, sums, INT16).reshape(shape),)
+        return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
         acc = ((x - tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
@@ -151,23 +151,23 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
     zero_point = tensor_quant(call.input(0)).zero_point
-    w, wide = b.input(1), accumulator_dtype(call, 0)
+    w, sum_dtype = b.input(1), accumulator_dtype(call, 0)
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)
-    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, wide)
+    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, sum_dtype)
     step = int16_requantization(call) if is_int16x8(call) else int8_requantization(call)
-    finish = requantize_epilogue(b, step, wide, call.output.dtype)
+    finish = requantize_epilogue(b, step, sum_dtype, call.output.dtype)
     with (
         b.for_("n", rows) as n,
         b.view("row", b.input(0), n * inputs, (inputs,)) as row,
         b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
-        acc = b.reg("acc", wide)
+        acc = b.reg("acc", sum_dtype)
         b.store(acc, [0], b.load(bias, [o]))
         with b.for_("i", inputs) as i:
             product = b.load_i32(row, [i]) * b.load_i32(w, [o, i])
-            b.store(acc, [0], b.load(acc, [0]) + product.cast(wide))
+            b.store(acc, [0], b.load(acc, [0]) + product.cast(sum_dtype))
         b.store(out, [o], finish(b.load(acc, [0]), o))
 
 

@@ -37,26 +37,28 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
 
 
 def _check(call: OpCall) -> None:
-    x, places = call.input(0), call.input(1)
-    if x.dtype not in DTYPES or places.dtype not in (INT32, INT64):
-        raise NotSupportedError(f"{x.dtype.name} with indices of {places.dtype.name}")
+    x, indices = call.input(0), call.input(1)
+    if x.dtype not in DTYPES or indices.dtype not in (INT32, INT64):
+        raise NotSupportedError(f"{x.dtype.name} with indices of {indices.dtype.name}")
     mode, rank = call.str_attr("mode"), len(x.shape)
     if mode in ("along", "elements"):
         if not 0 <= call.int_attr("axis") < rank:
             raise NotSupportedError(f"axis {call.int_attr('axis')} of {rank} dimensions")
-        if mode == "elements" and len(places.shape) != rank:
-            raise NotSupportedError(f"indices of {len(places.shape)} dimensions for data of {rank}")
+        if mode == "elements" and len(indices.shape) != rank:
+            raise NotSupportedError(
+                f"indices of {len(indices.shape)} dimensions for data of {rank}"
+            )
         batch = _batch_dims(call)
-        if batch > min(call.int_attr("axis"), len(places.shape)):
+        if batch > min(call.int_attr("axis"), len(indices.shape)):
             raise NotSupportedError(f"{batch} batch dimensions with axis {call.int_attr('axis')}")
     elif mode == "slices":
         batch = _batch_dims(call)
-        if not places.shape or places.shape[-1] + batch > rank or batch >= len(places.shape):
-            raise NotSupportedError(f"coordinates {list(places.shape)} in {list(x.shape)}")
+        if not indices.shape or indices.shape[-1] + batch > rank or batch >= len(indices.shape):
+            raise NotSupportedError(f"coordinates {list(indices.shape)} in {list(x.shape)}")
     else:
         raise NotSupportedError(f"the mode {mode!r}")
-    if x.shape[: _batch_dims(call)] != places.shape[: _batch_dims(call)]:
-        raise NotSupportedError(f"batch dimensions of {list(x.shape)} and {list(places.shape)}")
+    if x.shape[: _batch_dims(call)] != indices.shape[: _batch_dims(call)]:
+        raise NotSupportedError(f"batch dimensions of {list(x.shape)} and {list(indices.shape)}")
 
 
 def _batch_dims(call: OpCall) -> int:
@@ -64,14 +66,14 @@ def _batch_dims(call: OpCall) -> int:
 
 
 def _read_shape(call: OpCall) -> tuple[int, ...]:
-    x, places = call.input(0).shape, call.input(1).shape
+    x, indices = call.input(0).shape, call.input(1).shape
     match call.str_attr("mode"):
         case "along":
             axis = call.int_attr("axis")
-            return (*x[:axis], *places[_batch_dims(call) :], *x[axis + 1 :])
+            return (*x[:axis], *indices[_batch_dims(call) :], *x[axis + 1 :])
         case "elements":
-            return places
-    return (*places[:-1], *x[_batch_dims(call) + places[-1] :])
+            return indices
+    return (*indices[:-1], *x[_batch_dims(call) + indices[-1] :])
 
 
 def infer_read(call: OpCall) -> tuple[TensorType, ...]:
@@ -92,9 +94,9 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
 # ---- reference ---------------------------------------------------------------------------------
 
 
-def _clamp_indices(places: Array, size: int) -> Array:
-    wide = places.astype(np.int64)
-    return np.asarray(np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1))
+def _clamp_indices(raw: Array, size: int) -> Array:
+    indices = raw.astype(np.int64)
+    return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
 
 
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
@@ -120,12 +122,12 @@ def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    result, places = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
+    result, positions = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
     step = call.str_attr("step")
     if step == "none":
-        result[places] = arrays[2]
+        result[positions] = arrays[2]
     else:
-        _STEPS[step][1].at(result, places, arrays[2])
+        _STEPS[step][1].at(result, positions, arrays[2])
     return (result,)
 
 
@@ -143,23 +145,23 @@ def _tir_coordinates(
     call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]
 ) -> list[ArithExpr]:
     """Return the coordinates in x of the result at `at`."""
-    x, places = b.input(0), b.input(1)
+    x, indices = b.input(0), b.input(1)
 
     def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
-        return stack.enter_context(b.let(name, _clamped_index(b, places, index, size)))
+        return stack.enter_context(b.let(name, _clamped_index(b, indices, index, size)))
 
     match call.str_attr("mode"):
         case "along":
             axis, batch = call.int_attr("axis"), _batch_dims(call)
-            end = axis + len(places.shape) - batch
+            end = axis + len(indices.shape) - batch
             picked = bound("place", [*at[:batch], *at[axis:end]], x.shape[axis])
             return [*at[:axis], picked, *at[end:]]
         case "elements":
             axis = call.int_attr("axis")
             return [*at[:axis], bound("place", at, x.shape[axis]), *at[axis + 1 :]]
-    batch, lead = _batch_dims(call), len(places.shape) - 1
+    batch, lead = _batch_dims(call), len(indices.shape) - 1
     coordinates = [
-        bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(places.shape[-1])
+        bound(f"place{k}", [*at[:lead], k], x.shape[batch + k]) for k in range(indices.shape[-1])
     ]
     return [*at[:batch], *coordinates, *at[lead:]]
 
@@ -180,7 +182,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     with (
         b.view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
-        b.view("places", b.input(1), 0, (batches, count, named)) as places,
+        b.view("places", b.input(1), 0, (batches, count, named)) as index_view,
         b.view("out", b.y, 0, (batches, before, count, size), access="w") as y,
         b.for_("batch", batches) as n,
         b.for_("outer", before) as outer,
@@ -188,7 +190,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
         ExitStack() as stack,
     ):
         at = [
-            stack.enter_context(b.let(f"at{k}", _clamped_index(b, places, [n, i, k], length)))
+            stack.enter_context(b.let(f"at{k}", _clamped_index(b, index_view, [n, i, k], length)))
             for k, length in enumerate(axes)
         ]
         c = stack.enter_context(b.for_("c", size))
@@ -198,12 +200,12 @@ def lower_read(call: OpCall, b: Kernel) -> None:
 def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
     lower_flat_copy(b, b.input(0), b.y)
-    with b.loops("u", updates.shape) as at, ExitStack() as stack:
-        there = _tir_coordinates(call, b, stack, at)
-        value = b.load(updates, at)
+    with b.loops("u", updates.shape) as index, ExitStack() as stack:
+        position = _tir_coordinates(call, b, stack, index)
+        value = b.load(updates, index)
         if step != "none":
-            value = binary_expr(_STEPS[step][0], b.load(b.y, there), value)
-        b.store(b.y, there, value)
+            value = binary_expr(_STEPS[step][0], b.load(b.y, position), value)
+        b.store(b.y, position, value)
 
 
 # ---- import and cases --------------------------------------------------------------------------

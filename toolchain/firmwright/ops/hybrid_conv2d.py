@@ -216,10 +216,10 @@ def _quantize_values(
         flat = stack.enter_context(b.view("flat", target, 0, (size,), access="w"))
         i = stack.enter_context(b.for_("i", size // unroll))
         u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
-        moved = b.load(values, [i * unroll + u]) * factor
+        shifted = b.load(values, [i * unroll + u]) * factor
         if moved_by is not None:
-            moved = moved_by + moved
-        nearest = intrinsic("nearest_int8", [moved], INT32, FLOAT32)
+            shifted = moved_by + shifted
+        nearest = intrinsic("nearest_int8", [shifted], INT32, FLOAT32)
         b.store(flat, [i * unroll + u], nearest.cast(INT8))
 
 

@@ -170,8 +170,8 @@ def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
     if corners and outputs > 1:
         scale = np.float32(inputs - 1) / np.float32(outputs - 1)
     positions = (np.arange(outputs).astype(np.float32) + offset) * scale
-    whole = np.floor(positions + np.float32(0.5)) if corners else np.floor(positions)
-    return tuple(int(k) for k in np.clip(whole, 0, inputs - 1))
+    rounded = np.floor(positions + np.float32(0.5)) if corners else np.floor(positions)
+    return tuple(int(k) for k in np.clip(rounded, 0, inputs - 1))
 
 
 def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:

@@ -135,8 +135,10 @@ def requantize_epilogue(
     shift = b.constant("shift", np.array(params.shifts), INT32)
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
-        at = channel if params.per_channel else 0
-        return requantize_value(acc, b.load(multiplier, [at]), b.load(shift, [at]), params, dtype)
+        index = channel if params.per_channel else 0
+        return requantize_value(
+            acc, b.load(multiplier, [index]), b.load(shift, [index]), params, dtype
+        )
 
     return finish
 
@@ -148,8 +150,8 @@ def _int64_epilogue(
     right = b.constant("right", 15 - np.array(params.shifts), INT32)
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
-        at = channel if params.per_channel else 0
-        scaled = requantize_int64(acc, b.load(multiplier, [at]), b.load(right, [at]))
+        index = channel if params.per_channel else 0
+        scaled = requantize_int64(acc, b.load(multiplier, [index]), b.load(right, [index]))
         return clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
@@ -165,8 +167,8 @@ def _exact_epilogue(
     per_channel = len(scale.factors) > 1
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
-        at = channel if per_channel else 0
-        factor = [b.load(table, [at]) for table in tables]
+        index = channel if per_channel else 0
+        factor = [b.load(table, [index]) for table in tables]
         scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
         if scale.zero_point:
             scaled = scaled + scale.zero_point
@@ -177,5 +179,5 @@ def _exact_epilogue(
 
 def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
     """acc * multiplier / 2^right, computed in 64 bits, halves up, as int32."""
-    product, places = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
-    return ((product + (ArithExpr(immediate(1, INT64)) << (places - 1))) >> places).cast(INT32)
+    product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
+    return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(INT32)

@@ -34,23 +34,23 @@ def build_lut(
     kind: type[np.floating] = np.float64,
 ) -> Array:
     """Return the entries for the real ranges; every step is rounded to `kind`."""
-    low, high, least, most = (kind(value) for value in (*inputs, *outputs))
+    low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
-    scale = kind(1 << 16) / (most - least)
-    places = np.arange(_STEPS).astype(kind)
+    scale = kind(1 << 16) / (highest - lowest)
+    steps = np.arange(_STEPS).astype(kind)
 
     def at(x: Array) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(np.asarray(function(x.astype(np.float64)), kind) * scale)
 
-    here, middle, there = (
-        at(low + places * step),
-        at(low + places * step + step / kind(2)),
-        at(low + (places + kind(1)) * step),
+    start, middle, end = (
+        at(low + steps * step),
+        at(low + steps * step + step / kind(2)),
+        at(low + (steps + kind(1)) * step),
     )
-    drawn = _rounded((there + _rounded(here)) / kind(2))
-    bias = _rounded((drawn - _rounded(middle)) / kind(2))
-    entries = np.append(_rounded(here) - bias, _rounded(at(np.array([high]))))
+    interpolated = _rounded((end + _rounded(start)) / kind(2))
+    bias = _rounded((interpolated - _rounded(middle)) / kind(2))
+    entries = np.append(_rounded(start) - bias, _rounded(at(np.array([high]))))
     return np.asarray(np.clip(entries, INT16.min, INT16.max), np.int64)
 
 
@@ -69,7 +69,7 @@ def lookup_array(table: Array, x: Array) -> Array:
 def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
     """Apply the function to `x`, an int32 within the int16 range."""
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
-    with b.let("entry", entry) as at, b.let("base", b.load_i32(table, [at])) as base:
-        slope = b.load_i32(table, [at + 1]) - base
+    with b.let("entry", entry) as index, b.let("base", b.load_i32(table, [index])) as base:
+        slope = b.load_i32(table, [index + 1]) - base
         part = x & ((1 << _STEP_BITS) - 1)
         yield base + ((slope * part + _HALF) >> _STEP_BITS)

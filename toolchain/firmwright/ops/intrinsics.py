@@ -141,11 +141,11 @@ return x >= (1 << 30) ? INT32_MAX : x * 2;""",
 
 
 def _power(x: Any, exponent: Any) -> Any:
-    base, places = (np.asarray(v, np.int64) for v in np.broadcast_arrays(x, exponent))
-    result, places = np.ones_like(base), np.maximum(places, 0)
-    while places.any():
-        result = np.where(places & 1, result * base & 0xFFFFFFFF, result)
-        base, places = base * base & 0xFFFFFFFF, places >> 1
+    base, bits = (np.asarray(v, np.int64) for v in np.broadcast_arrays(x, exponent))
+    result, bits = np.ones_like(base), np.maximum(bits, 0)
+    while bits.any():
+        result = np.where(bits & 1, result * base & 0xFFFFFFFF, result)
+        base, bits = base * base & 0xFFFFFFFF, bits >> 1
     return result.astype(np.uint32).astype(np.int32)
 
 

@@ -53,9 +53,9 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
-        wide = arrays[0].astype(np.float64)
-        length = np.sqrt((wide * wide).sum(axis=-1, keepdims=True))
-        return ((wide / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
+        values = arrays[0].astype(np.float64)
+        length = np.sqrt((values * values).sum(axis=-1, keepdims=True))
+        return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
     x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
     shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64) + _OUTPUT_BITS
@@ -64,23 +64,23 @@ def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _lower(call: OpCall, b: Kernel) -> None:
-    real, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
-    rows, wide = call.input(0).elements // depth, FLOAT32 if real else INT32
+    is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
+    rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
     with ExitStack() as stack:
         x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
         y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
         row = stack.enter_context(b.for_("row", rows))
-        squares = b.reg("squares", wide)
+        squares = b.reg("squares", sum_dtype)
         b.store(squares, [0], 0)
 
         def value(i: ArithExpr) -> ArithExpr:
             item = b.load(x, [row, i])
-            return item if real else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
+            return item if is_float else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
 
         with b.for_("i", depth) as i, b.let("v", value(i)) as v:
             b.store(squares, [0], b.load(squares, [0]) + v * v)
         total = b.load(squares, [0])
-        if real:
+        if is_float:
             length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
             with b.let("length", length) as size, b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)

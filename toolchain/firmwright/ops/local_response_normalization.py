@@ -65,11 +65,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(squares, [0], 0.0)
         with (
             b.for_("k", min(2 * radius, depth + radius)) as k,
-            b.let("at", c + k - radius) as at,
-            b.if_(at >= 0),
-            b.if_(at < depth),
-            b.let("place", minimum(maximum(at, 0), depth - 1).cast(INDEX)) as place,
-            b.let("item", b.load(x, [row, place])) as item,
+            b.let("at", c + k - radius) as channel,
+            b.if_(channel >= 0),
+            b.if_(channel < depth),
+            b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)) as clamped,
+            b.let("item", b.load(x, [row, clamped])) as item,
         ):
             b.store(squares, [0], b.load(squares, [0]) + item * item)
         total = b.load(squares, [0]) * alpha + bias

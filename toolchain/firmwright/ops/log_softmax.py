@@ -70,8 +70,8 @@ def _scaling(call: OpCall) -> _Scaling:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
-        wide = arrays[0].astype(np.float64)
-        below = wide - wide.max(axis=-1, keepdims=True)
+        values = arrays[0].astype(np.float64)
+        below = values - values.max(axis=-1, keepdims=True)
         total = np.log(np.exp(below).sum(axis=-1, keepdims=True))
         return ((below - total).astype(np.float32),)
     x, by = arrays[0].astype(np.int64), _scaling(call)
@@ -128,11 +128,11 @@ def _lower_int8(
         lowest = logarithm + INT32_MIN
         back = intrinsic("requantize_twice", [lowest, *by.back], INT32)
         with (
-            b.let("least", maximum(back, -by.radius - 1)) as least,
+            b.let("least", maximum(back, -by.radius - 1)) as lower_bound,
             b.for_("i", depth) as i,
             b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
         ):
-            with b.if_(below > least):
+            with b.if_(below > lower_bound):
                 scaled = intrinsic("requantize_twice", [below, by.multiplier, by.shift], INT32)
                 with b.let("difference", scaled - logarithm) as difference:
                     half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)

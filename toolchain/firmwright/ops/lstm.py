@@ -148,10 +148,10 @@ def hidden_factor(call: OpCall) -> tuple[int, int]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     time_major = bool(call.int_attr("time_major"))
     step = _float_step if call.input(0).dtype == FLOAT32 else _integer_step
-    wide = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
-    x = (np.swapaxes(arrays[0], 0, 1) if time_major else arrays[0]).astype(wide)
-    weights = [array.astype(wide) for array in arrays[1:HIDDEN_STATE]]
-    hidden, cells = (array.astype(wide) for array in arrays[HIDDEN_STATE:])
+    dtype = np.float64 if call.input(0).dtype == FLOAT32 else np.int64
+    x = (np.swapaxes(arrays[0], 0, 1) if time_major else arrays[0]).astype(dtype)
+    weights = [array.astype(dtype) for array in arrays[1:HIDDEN_STATE]]
+    hidden, cells = (array.astype(dtype) for array in arrays[HIDDEN_STATE:])
     hidden_steps: list[Array] = []
     for t in range(x.shape[1]):
         hidden, cells = step(call, x[:, t], weights, hidden, cells)
@@ -236,11 +236,11 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("n", batch) as n, b.for_("u", units) as u:
             b.store(target, [n, u], b.load(b.input(source), [n, u]))
     with b.for_("n", batch) as n, b.for_("t", time) as t:
-        at = [t, n] if call.int_attr("time_major") else [n, t]
+        step = [t, n] if call.int_attr("time_major") else [n, t]
         with b.for_("u", units) as u:
-            layer.unit(at, n, u)
+            layer.unit(step, n, u)
         with b.for_("u", units) as u:
-            b.store(hidden, [n, u], b.load(b.y, [*at, u]))
+            b.store(hidden, [n, u], b.load(b.y, [*step, u]))
 
 
 def _sum_dtype(call: OpCall) -> DType:

@@ -125,14 +125,14 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Emit one output at a time; the sum starts at minus the zero points."""
-    wide, start = _sum_dtype(call), 0
+    dtype, start = _sum_dtype(call), 0
     if _is_quantized(call):
         start = -tensor_quant(call.input(0)).zero_point * reduced_count(call)
     lower_reduction(
         call,
         b,
-        ArithExpr(immediate(start, wide)),
-        lambda acc, item: acc + item.cast(wide),
+        ArithExpr(immediate(start, dtype)),
+        lambda acc, item: acc + item.cast(dtype),
         lambda acc: _output_of_sum(call, acc),
     )
 

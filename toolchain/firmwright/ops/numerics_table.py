@@ -25,11 +25,11 @@ def format_numerics_table(ops: OpTable) -> str:
 
 def replace_table(page: str, ops: OpTable) -> str:
     """Replace the text between the markers of `page` by the table."""
-    before, mark, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    head, mark, remainder = page.partition(BEGIN)
+    _, end, tail = remainder.partition(END)
     if not mark or not end:
         raise InternalError(f"the page lacks {BEGIN} or {END}")
-    return f"{before}{BEGIN}\n\n{format_numerics_table(ops)}\n{END}{after}"
+    return f"{head}{BEGIN}\n\n{format_numerics_table(ops)}\n{END}{tail}"
 
 
 def _row(opdef: OpDef) -> Sequence[str]:

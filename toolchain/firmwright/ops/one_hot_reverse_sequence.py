@@ -34,11 +34,11 @@ _NUMERICS = NumericsSpec(None, "copies", "reference_ops")
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
     """Check that the data type is supported and that indices have 32 or 64 bits."""
-    x, places = call.input(data), call.input(indices)
+    x, index_type = call.input(data), call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")
-    if places.dtype not in (INT32, INT64):
-        raise NotSupportedError(f"indices of {places.dtype.name}")
+    if index_type.dtype not in (INT32, INT64):
+        raise NotSupportedError(f"indices of {index_type.dtype.name}")
 
 
 def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
@@ -118,12 +118,12 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
     shape = call.input(0).shape
     batch, axis = call.int_attr("batch_dim"), call.int_attr("seq_dim")
     with (
-        b.loops("i", shape) as at,
-        b.let("length", b.load(b.input(1), [at[batch]]).cast(INDEX)) as length,
+        b.loops("i", shape) as index,
+        b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX)) as length,
     ):
-        reversed_index = select(at[axis] < length, length - 1 - at[axis], at[axis])
+        reversed_index = select(index[axis] < length, length - 1 - index[axis], index[axis])
         with b.let("source", clamp_index(reversed_index, shape[axis])) as source:
-            b.store(b.y, at, b.load(b.input(0), [*at[:axis], source, *at[axis + 1 :]]))
+            b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
 
 
 def _sequence_import(context: ImportContext) -> ImportedCall:

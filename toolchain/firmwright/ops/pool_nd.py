@@ -97,11 +97,11 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         c = stack.enter_context(b.for_("c", x.shape[1]))
-        at = stack.enter_context(b.loops("o", window.outputs))
+        index = stack.enter_context(b.loops("o", window.outputs))
         acc = b.reg("acc", x.dtype)
         b.store(acc, [0], _least(x.dtype) if kind == "max" else 0.0)
-        with window.taps(b, at) as (_, places):
-            item = b.load(x, [n, c, *places])
+        with window.taps(b, index) as (_, positions):
+            item = b.load(x, [n, c, *positions])
             if kind == "max":
                 b.store(acc, [0], maximum(b.load(acc, [0]), item))
             elif kind == "average":
@@ -111,12 +111,12 @@ def lower(call: OpCall, b: Kernel) -> None:
                     b.store(acc, [0], b.load(acc, [0]) + power)
         result = b.load(acc, [0])
         for axis, table in enumerate(factors):
-            result = result / b.load(table, [at[axis]])
+            result = result / b.load(table, [index[axis]])
         if kind == "norm":
             with lower_expression(b, _root_formula(call), [result]) as root:
-                b.store(b.y, [n, c, *at], root)
+                b.store(b.y, [n, c, *index], root)
         else:
-            b.store(b.y, [n, c, *at], result)
+            b.store(b.y, [n, c, *index], result)
 
 
 OPDEF = OpDef(

@@ -81,17 +81,17 @@ def lower_pool(
     finish: Callable[[OutputPosition, ArithExpr], ArithExpr],
 ) -> None:
     """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
-    wide: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
-    first: ExprLike = start if wide == FLOAT32 else int(start)
+    dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
+    first: ExprLike = start if dtype == FLOAT32 else int(start)
     window = pool_window(call)
     with (
         window.outputs(b, call.input(0).shape, call.output.shape) as at,
         b.for_("c", call.output.shape[3]) as c,
     ):
-        acc = b.reg("acc", wide)
+        acc = b.reg("acc", dtype)
         b.store(acc, [0], first)
         with window.taps(b, at) as (_ky, _kx, iy, ix):
-            x = b.load(b.input(0), [at.n, iy, ix, c]).cast(wide)
+            x = b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)
             b.store(acc, [0], step(b.load(acc, [0]), x))
         b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, b.load(acc, [0]))))
 

@@ -49,16 +49,16 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     corners = bool(call.int_attr("align_corners")) and outputs > 1
     centers = bool(call.int_attr("half_pixel_centers"))
     outputs_range = np.arange(outputs)
-    whole = (inputs - 1, outputs - 1) if corners else (inputs, outputs)
+    intervals = (inputs - 1, outputs - 1) if corners else (inputs, outputs)
     positions: Array
     if call.input(0).dtype == FLOAT32:
-        step = np.float32(whole[0]) / np.float32(whole[1])
+        step = np.float32(intervals[0]) / np.float32(intervals[1])
         half = np.float32(0.5 if centers else 0)
         positions = (outputs_range.astype(np.float32) + half) * step - half
         floor, ceiling = np.floor(positions), np.ceil(positions)
         share = positions - np.maximum(floor, 0)
     else:
-        unit = (_UNIT * whole[0] + whole[1] // 2) // whole[1]
+        unit = (_UNIT * intervals[0] + intervals[1] // 2) // intervals[1]
         positions = outputs_range * unit + (unit // 2 - _UNIT // 2 if centers else 0)
         floor, ceiling = positions // _UNIT, -(-positions // _UNIT)
         share = positions - np.maximum(floor, 0) * _UNIT
@@ -71,9 +71,9 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     (y0, y1, dy), (x0, x1, dx) = (_neighbor_tables(call, axis) for axis in (0, 1))
-    real = call.input(0).dtype == FLOAT32
-    x = arrays[0].astype(np.float64 if real else np.int64)
-    unit = 1 if real else _UNIT
+    is_float = call.input(0).dtype == FLOAT32
+    x = arrays[0].astype(np.float64 if is_float else np.int64)
+    unit = 1 if is_float else _UNIT
     down, right = dy[:, None, None], dx[:, None]
     total = (
         x[:, y0][:, :, x0] * (unit - down) * (unit - right)
@@ -81,7 +81,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         + x[:, y0][:, :, x1] * (unit - down) * right
         + x[:, y1][:, :, x1] * down * right
     )
-    if real:
+    if is_float:
         return (total.astype(np.float32),)
     half = 1 << (2 * _UNIT_BITS - 1)
     rounded = np.sign(total) * ((np.abs(total) + half) >> (2 * _UNIT_BITS))
@@ -90,40 +90,40 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """int8 sums fit in 28 bits, int16 sums need 64."""
-    real = call.input(0).dtype == FLOAT32
-    wide = FLOAT32 if real else INT32 if call.input(0).dtype == INT8 else INT64
-    unit: float = 1.0 if real else _UNIT
+    is_float = call.input(0).dtype == FLOAT32
+    dtype = FLOAT32 if is_float else INT32 if call.input(0).dtype == INT8 else INT64
+    unit: float = 1.0 if is_float else _UNIT
     n, rows, cols, depth = call.output.shape
     with ExitStack() as stack:
         image = stack.enter_context(b.for_("n", n))
         oy = stack.enter_context(b.for_("oy", rows))
-        above, below, down = _load_neighbors(call, b, stack, 0, oy, wide)
+        above, below, down = _load_neighbors(call, b, stack, 0, oy, dtype)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, across = _load_neighbors(call, b, stack, 1, ox, wide)
+        left, right, across = _load_neighbors(call, b, stack, 1, ox, dtype)
         c = stack.enter_context(b.for_("c", depth))
 
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
-            return b.load(b.input(0), [image, row, col, c]).cast(wide)
+            return b.load(b.input(0), [image, row, col, c]).cast(dtype)
 
         upper = at(above, left) * (unit - across) + at(above, right) * across
         lower = at(below, left) * (unit - across) + at(below, right) * across
         total = stack.enter_context(b.let("total", upper * (unit - down) + lower * down))
-        if not real:
+        if not is_float:
             half = 1 << (2 * _UNIT_BITS - 1)
-            total = (total + half - (total < 0).cast(wide)) >> (2 * _UNIT_BITS)
+            total = (total + half - (total < 0).cast(dtype)) >> (2 * _UNIT_BITS)
         b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))
 
 
 def _load_neighbors(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
 ) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
-    *places, share = _neighbor_tables(call, axis)
+    *index_tables, share = _neighbor_tables(call, axis)
     name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
-    for kind, values in zip(("before", "after"), places, strict=True):
+    for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
-        place = minimum(b.load(table, [out]).cast(INDEX), last)
-        neighbors.append(stack.enter_context(b.let(f"{name}_{kind}", place)))
+        index = minimum(b.load(table, [out]).cast(INDEX), last)
+        neighbors.append(stack.enter_context(b.let(f"{name}_{kind}", index)))
     shares = b.constant(f"{name}_shares", share, FLOAT32 if wide == FLOAT32 else INT32)
     value = b.load(shares, [out]).cast(wide)
     return neighbors[0], neighbors[1], stack.enter_context(b.let(f"{name}_share", value))

@@ -61,37 +61,37 @@ def _bank_tables(call: OpCall) -> list[Array]:
 
 def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, count = call.input(0), call.int_attr("num_channels")
-    weights, unweights, bins, places, widths = _bank_tables(call)
+    weights, unweights, bins, starts, widths = _bank_tables(call)
     if x.dtype != UINT32 or call.output.elements != count:
         raise NotSupportedError(f"{count} channels of {x.dtype.name} in {call.output.shape}")
-    if any(len(table) != count + 1 for table in (bins, places, widths)):
+    if any(len(table) != count + 1 for table in (bins, starts, widths)):
         raise NotSupportedError(f"a filter bank of {count} channels with tables of other lengths")
     occupied = widths > 0
-    most = (
+    highest = (
         max((bins + widths)[occupied].max(initial=0), 0),
-        max((places + widths).max(initial=0), 0),
+        max((starts + widths).max(initial=0), 0),
     )
-    least = min(bins[occupied].min(initial=0), places[occupied].min(initial=0))
-    if least < 0 or most[0] > x.elements or most[1] > min(len(weights), len(unweights)):
+    lowest = min(bins[occupied].min(initial=0), starts[occupied].min(initial=0))
+    if lowest < 0 or highest[0] > x.elements or highest[1] > min(len(weights), len(unweights)):
         raise NotSupportedError("a filter bank with indices outside of its tables")
     return (TensorType(call.output.shape, UINT64),)
 
 
 def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     energy = arrays[0].reshape(-1).astype(object)
-    weights, unweights, bins, places, widths = (a.reshape(-1).tolist() for a in arrays[1:6])
+    weights, unweights, bins, starts, widths = (a.reshape(-1).tolist() for a in arrays[1:6])
     sums, carried = [], 0
-    for first, place, width in zip(bins, places, widths, strict=True):
+    for first, start, width in zip(bins, starts, widths, strict=True):
         part = energy[first : first + width]
-        sums.append(carried + int(np.dot(part, np.array(weights[place : place + width], object))))
-        carried = int(np.dot(part, np.array(unweights[place : place + width], object)))
+        sums.append(carried + int(np.dot(part, np.array(weights[start : start + width], object))))
+        carried = int(np.dot(part, np.array(unweights[start : start + width], object)))
     wrapped = [value % (1 << 64) for value in sums[1:]]
     return (np.array(wrapped, np.uint64).reshape(call.output.shape),)
 
 
 def _bank_lower(call: OpCall, b: Kernel) -> None:
     count = call.int_attr("num_channels")
-    bins, places, widths = (
+    bins, starts, widths = (
         b.constant(name, table.astype(np.uint16), UINT16)
         for name, table in zip(("bins", "places", "widths"), _bank_tables(call)[2:], strict=True)
     )
@@ -106,13 +106,13 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
         with b.for_("channel", count + 1) as channel:
             with (
                 b.let("bin", b.load(bins, [channel]).cast(INDEX)) as first,
-                b.let("place", b.load(places, [channel]).cast(INDEX)) as place,
+                b.let("place", b.load(starts, [channel]).cast(INDEX)) as start,
                 b.for_("j", b.load(widths, [channel]).cast(INDEX)) as j,
                 b.let("value", b.load(x, [minimum(first + j, size - 1)]).cast(UINT64)) as value,
             ):
                 for sums, index in ((total, 1), (carried, 2)):
                     table = b.input(index)
-                    weight = b.load(table, [minimum(place + j, table.elements - 1)])
+                    weight = b.load(table, [minimum(start + j, table.elements - 1)])
                     product = value * weight.cast(UINT64)
                     b.store(sums, [0], b.load(sums, [0]) + product)
             with b.if_(channel > 0):
@@ -184,8 +184,10 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
     estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
     estimate = estimate >> shift & word
     noise_part = np.minimum(estimate, scaled)
-    least = signal * np.uint64(call.int_attr("min_signal_remaining") & UINT32_MASK) >> shift & word
-    remaining = np.maximum((scaled - noise_part) >> bits, least).astype(np.uint32)
+    minimum_left = (
+        signal * np.uint64(call.int_attr("min_signal_remaining") & UINT32_MASK) >> shift & word
+    )
+    remaining = np.maximum((scaled - noise_part) >> bits, minimum_left).astype(np.uint32)
     new_estimate = (noise_part if call.int_attr("clamping") else estimate).astype(np.uint32)
     return remaining.reshape(call.output.shape), new_estimate.reshape(call.outputs[1].shape)
 
@@ -221,8 +223,8 @@ def _lower_subtraction_channel(
             b.let("used", minimum(estimate, scaled), UINT32) as noise_part,
         ):
             share = _word(call.int_attr("min_signal_remaining") & UINT32_MASK).cast(UINT64)
-            least = (signal.cast(UINT64) * share >> shift).cast(UINT32)
-            b.store(y, [i], maximum((scaled - noise_part) >> bits, least))
+            minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
+            b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
             b.store(new_estimate, [i], noise_part if call.int_attr("clamping") else estimate)
 
 
@@ -260,9 +262,9 @@ def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     gains = arrays[2].reshape(-1).astype(np.int64)
     bits = bit_length(noise).astype(np.int64)
     row = np.clip(4 * bits - 6, 0, len(gains) - 3)
-    place = (noise << np.maximum(11 - bits, 0) >> np.maximum(bits - 11, 0)) & 0x3FF
-    slope = (gains[row + 2] * place >> 5) + (gains[row + 1] << 5)
-    curve = ((slope * place + (1 << 14)).astype(np.int32) >> 15) + gains[row]
+    fraction = (noise << np.maximum(11 - bits, 0) >> np.maximum(bits - 11, 0)) & 0x3FF
+    slope = (gains[row + 2] * fraction >> 5) + (gains[row + 1] << 5)
+    curve = ((slope * fraction + (1 << 14)).astype(np.int32) >> 15) + gains[row]
     gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve).astype(np.int16)
     product = x.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
     ratio = (product >> np.uint64(call.int_attr("snr_shift"))).astype(np.uint32)
@@ -296,11 +298,11 @@ def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
     bits = intrinsic("bit_length", [level], INT32)
     row = maximum(minimum(bits * 4 - 6, gains.elements - 3), 0).cast(INDEX)
     left, right = maximum(bits * -1 + 11, 0).cast(UINT32), maximum(bits - 11, 0).cast(UINT32)
-    place = (level << left >> right) & 0x3FF
+    fraction = (level << left >> right) & 0x3FF
     value, slope, bend = (b.load_i32(gains, [row + k]) for k in range(3))
-    steep = (bend * place.cast(INT32) >> 5) + slope * 32
+    steep = (bend * fraction.cast(INT32) >> 5) + slope * 32
     # Unsigned, because the product may wrap.
-    curve = (steep.cast(UINT32) * place + (1 << 14)).cast(INT32) >> 15
+    curve = (steep.cast(UINT32) * fraction + (1 << 14)).cast(INT32) >> 15
     near = b.load_i32(gains, [minimum(level, 2).cast(INDEX)])
     return select(level <= 2, near, curve + value)
 

@@ -43,12 +43,12 @@ return bits + (rest != 0u ? 1 : 0);""",
 def rounded_square_root(x: Any) -> Any:
     """Return the nearest integer root, limited to 16 bits if x has 32."""
     x = np.asarray(x, np.uint64)
-    one, most = np.uint64(1), np.uint64(0xFFFFFFFF)
-    root = np.minimum(np.sqrt(x.astype(np.float64)), float(most)).astype(np.uint64)
+    one, limit_32 = np.uint64(1), np.uint64(0xFFFFFFFF)
+    root = np.minimum(np.sqrt(x.astype(np.float64)), float(limit_32)).astype(np.uint64)
     root = np.where(root * root > x, root - one, root)
-    above = np.minimum(root, most - one) + one
+    above = np.minimum(root, limit_32 - one) + one
     root = np.where(above * above <= x, above, root)
-    limit = np.where(x >> np.uint64(32) == 0, np.uint64(0xFFFF), most)
+    limit = np.where(x >> np.uint64(32) == 0, np.uint64(0xFFFF), limit_32)
     is_up = (x - root * root > root) & (root != limit)
     return np.where(is_up, root + one, root).astype(np.uint32)
 

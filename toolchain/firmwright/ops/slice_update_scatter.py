@@ -64,9 +64,9 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
             )
             for k, (n, size) in enumerate(zip(shape, part, strict=True))
         ]
-        at = stack.enter_context(b.loops("i", part))
-        position = [a + i for a, i in zip(first, at, strict=True)]
-        b.store(b.y, position, b.load(b.input(1), at))
+        index = stack.enter_context(b.loops("i", part))
+        position = [a + i for a, i in zip(first, index, strict=True)]
+        b.store(b.y, position, b.load(b.input(1), index))
 
 
 def _update_import(context: ImportContext) -> ImportedCall:
@@ -96,11 +96,11 @@ def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
 def _scatter_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     slices, named, size = _scatter_parts(call)
     shape, kind = call.ints_attr("shape"), call.output.dtype
-    wide = np.float32 if kind == FLOAT32 else np.int64
-    y = np.zeros((*shape[:named], size), wide)
-    places = arrays[0].reshape(slices, named)
-    axes = tuple(np.clip(places[:, k], 0, shape[k] - 1) for k in range(named))
-    np.add.at(y, axes, arrays[1].reshape(slices, size).astype(wide))
+    dtype = np.float32 if kind == FLOAT32 else np.int64
+    y = np.zeros((*shape[:named], size), dtype)
+    coordinates = arrays[0].reshape(slices, named)
+    axes = tuple(np.clip(coordinates[:, k], 0, shape[k] - 1) for k in range(named))
+    np.add.at(y, axes, arrays[1].reshape(slices, size).astype(dtype))
     return (y.reshape(shape).astype(kind.np),)
 
 
@@ -110,15 +110,17 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
     lower_fill(b, b.y, 0)
     with ExitStack() as stack:
         x = stack.enter_context(b.view("parts", b.input(1), 0, (slices, size)))
-        places = stack.enter_context(b.view("places", b.input(0), 0, (slices, named)))
+        index_view = stack.enter_context(b.view("places", b.input(0), 0, (slices, named)))
         y = stack.enter_context(b.view("out", b.y, 0, (*shape[:named], size), access="rw"))
         i = stack.enter_context(b.for_("i", slices))
-        at = [
-            stack.enter_context(b.let(f"at{k}", clamp_index(b.load(places, [i, k]), shape[k])))
+        coordinates = [
+            stack.enter_context(b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k])))
             for k in range(named)
         ]
         c = stack.enter_context(b.for_("c", size))
-        b.store(y, [*at, c], _add_wrapping(b.load(y, [*at, c]), b.load(x, [i, c])))
+        b.store(
+            y, [*coordinates, c], _add_wrapping(b.load(y, [*coordinates, c]), b.load(x, [i, c]))
+        )
 
 
 def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:

@@ -86,10 +86,10 @@ def softmax_beta(call: OpCall) -> float:
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
     """Return multiplier and shift of differences, and the greatest difference that fits."""
-    real = min(
+    factor = min(
         beta * tensor_quant(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
     )
-    multiplier, left = quantize_multiplier(real)
+    multiplier, left = quantize_multiplier(factor)
     radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
     return multiplier, left, math.floor(radius)
 
@@ -108,8 +108,8 @@ def exponential_table(call: OpCall) -> Array:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].reshape(-1, arrays[0].shape[-1])
     if call.input(0).dtype == FLOAT32:
-        wide = x.astype(np.float64) * softmax_beta(call)
-        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+        scaled = x.astype(np.float64) * softmax_beta(call)
+        powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
     if call.input(0).dtype == INT16:

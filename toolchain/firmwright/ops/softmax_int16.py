@@ -86,8 +86,8 @@ def lower_row(
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)
         with (
-            b.let("index", _saturate(scaled + INT16.max)) as at,
-            lookup(b, exponentials, at) as value,
+            b.let("index", _saturate(scaled + INT16.max)) as index,
+            lookup(b, exponentials, index) as value,
             b.let("power", value) as power,
         ):
             b.store(y, [row, i], power.cast(INT16))
@@ -95,8 +95,8 @@ def lower_row(
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
         b.let("mantissa", b.load(total, [0]) << (headroom - 1)) as mantissa,
-        b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER)) as place,
-        lookup(b, reciprocals, place) as value,
+        b.let("position", _saturate((((mantissa >> 13) + 1) >> 1) - _CENTER)) as position,
+        lookup(b, reciprocals, position) as value,
         b.let("inverse", value) as inverse,
         b.let("right", 31 - headroom) as right,
         b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1)) as half,

@@ -60,8 +60,8 @@ def _space_shape(call: OpCall) -> tuple[int, ...]:
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
     rows = zip(shape[1:], block, _margins(call), strict=False)
-    joined = [n * size - before - after for n, size, (before, after) in rows]
-    return (shape[0] // math.prod(block), *joined, *shape[1 + len(block) :])
+    extents = [n * size - before - after for n, size, (before, after) in rows]
+    return (shape[0] // math.prod(block), *extents, *shape[1 + len(block) :])
 
 
 def _block_loops(
@@ -81,18 +81,18 @@ def _block_loops(
             (k + before) % size * images + (k + before) // size * strides[axis] for k in range(n)
         ]
         unit = max(1, math.gcd(*offsets))
-        rows.append((n, stride, tuple(place // unit for place in offsets), unit))
+        rows.append((n, stride, tuple(offset // unit for offset in offsets), unit))
     return rows
 
 
 def _to_batch_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, call.input(0).shape, _batch_shape(call))
-    return [StridedCopy(tuple(CopyAxis(n, x, unit, (), places) for n, x, places, unit in rows))]
+    return [StridedCopy(tuple(CopyAxis(n, x, unit, (), table) for n, x, table, unit in rows))]
 
 
 def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, _space_shape(call), call.input(0).shape)
-    return [StridedCopy(tuple(CopyAxis(n, unit, y, places) for n, y, places, unit in rows))]
+    return [StridedCopy(tuple(CopyAxis(n, unit, y, table) for n, y, table, unit in rows))]
 
 
 def _zero_point(call: OpCall) -> int:
@@ -127,10 +127,10 @@ def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
     for axis in range(cut):
         order += [cut + 1 + axis, axis]
     order += range(2 * cut + 1, parts.ndim)
-    joined = [n * size for n, size in zip(shape[1:], block, strict=False)]
-    whole = parts.transpose(order).reshape(images, *joined, *shape[1 + cut :])
+    extents = [n * size for n, size in zip(shape[1:], block, strict=False)]
+    whole = parts.transpose(order).reshape(images, *extents, *shape[1 + cut :])
     cropped = tuple(
-        slice(before, n - after) for n, (before, after) in zip(joined, _margins(call), strict=True)
+        slice(before, n - after) for n, (before, after) in zip(extents, _margins(call), strict=True)
     )
     return [whole[(slice(None), *cropped)]]
 

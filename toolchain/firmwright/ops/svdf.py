@@ -82,29 +82,29 @@ def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantizati
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], call.int_attr("rank")
-    real = call.input(0).dtype == FLOAT32
-    wide = np.float64 if real else np.int64
-    x, feature, time = (array.astype(wide) for array in arrays[:3])
-    bias = arrays[3].astype(wide) if call.has_input(_BIAS) else np.zeros(filters // rank, wide)
+    is_float = call.input(0).dtype == FLOAT32
+    dtype = np.float64 if is_float else np.int64
+    x, feature, time = (array.astype(dtype) for array in arrays[:3])
+    bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
     history = arrays[-1].reshape(batch, filters, -1)
-    if not real:
+    if not is_float:
         x = x - tensor_quant(call.input(0)).zero_point
     features = np.asarray(x @ feature.T)
-    if not real:
+    if not is_float:
         features = state_and_output_requant(call)[0].apply(features, call.input(_STATE).dtype)
     state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)
-    total = (state.astype(wide) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
-    after = state.reshape(batch, -1)
-    if real:
+    total = (state.astype(dtype) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
+    new_state = state.reshape(batch, -1)
+    if is_float:
         low, high = float_activation_range(call.str_attr("activation"))
-        return np.clip(total, low, high).astype(np.float32), after
-    return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), after
+        return np.clip(total, low, high).astype(np.float32), new_state
+    return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     (batch, inputs), (filters, steps) = call.input(0).shape, call.input(2).shape
     rank = call.int_attr("rank")
-    real = call.input(0).dtype == FLOAT32
+    is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     with (
         b.view("before", b.input(_STATE), 0, shape) as before,
@@ -112,7 +112,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.for_("n", batch) as n,
         b.for_("unit", filters // rank) as unit,
     ):
-        total = b.reg("total", FLOAT32 if real else UINT32)
+        total = b.reg("total", FLOAT32 if is_float else UINT32)
         b.store(total, [0], _initial_sum(call, b, unit))
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
             with (
@@ -121,11 +121,11 @@ def lower(call: OpCall, b: Kernel) -> None:
             ):
                 b.store(after, [n, f, t], older)
                 _accumulate(call, b, total, older, [f, t])
-            acc = b.reg("acc", FLOAT32 if real else INT32)
+            acc = b.reg("acc", FLOAT32 if is_float else INT32)
             b.store(acc, [0], 0)
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
-                if not real:
+                if not is_float:
                     item = item.cast(INT32) - tensor_quant(call.input(0)).zero_point
                     weight = weight.cast(INT32)
                 b.store(acc, [0], b.load(acc, [0]) + item * weight)

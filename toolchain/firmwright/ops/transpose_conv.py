@@ -109,12 +109,12 @@ def _tap(
 
 def lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype != FLOAT32
-    wide = accumulator_dtype(call, 0) if quantized else FLOAT32
+    sum_dtype = accumulator_dtype(call, 0) if quantized else FLOAT32
     zero_point = tensor_quant(call.input(0)).zero_point if quantized else 0
     w = b.input(1)
-    bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), wide)
+    bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), sum_dtype)
     finish = (
-        requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
+        requantize_epilogue(b, requantization_of(call), sum_dtype, call.output.dtype)
         if quantized
         else None
     )
@@ -125,7 +125,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.for_("ox", width) as ox,
         b.for_("oc", channels) as oc,
     ):
-        acc = b.reg("acc", wide)
+        acc = b.reg("acc", sum_dtype)
         b.store(acc, [0], b.load(bias, [oc]))
         with (
             taps(call, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
@@ -133,7 +133,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         ):
             x, weight = b.load(b.input(0), [n, iy, ix, ic]), b.load(w, [oc, ky, kx, ic])
             if quantized:
-                product = ((x.cast(INT32) - zero_point) * weight.cast(INT32)).cast(wide)
+                product = ((x.cast(INT32) - zero_point) * weight.cast(INT32)).cast(sum_dtype)
             else:
                 product = x * weight
             b.store(acc, [0], b.load(acc, [0]) + product)

@@ -72,17 +72,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
     """Return the leaves that a row reaches; all trees descend one branch at a time."""
     sizes = forest.sizes.astype(np.int64)
-    place = np.cumsum(sizes) - sizes
-    leaf = place + np.arange(len(sizes))
+    branch = np.cumsum(sizes) - sizes
+    leaf = branch + np.arange(len(sizes))
     features = np.array([feature for feature, _ in forest.features])
     missing = np.array([left for _, left in forest.features])
     while np.any(sizes > 0):
         (active,) = np.nonzero(sizes > 0)
-        at = place[active]
-        column, left = forest.columns[at], forest.left_counts[at].astype(np.int64)
+        current = branch[active]
+        column, left = forest.columns[current], forest.left_counts[current].astype(np.int64)
         x = row[features[column]]
-        goes_left = (x <= forest.thresholds[at]) | (np.isnan(x) & missing[column])
-        place[active] += np.where(goes_left, 1, left + 1)
+        goes_left = (x <= forest.thresholds[current]) | (np.isnan(x) & missing[column])
+        branch[active] += np.where(goes_left, 1, left + 1)
         leaf[active] += np.where(goes_left, 0, left + 1)
         sizes[active] = np.where(goes_left, left, sizes[active] - left - 1)
     return leaf
@@ -133,9 +133,9 @@ def _write_keys(
             sides = np.array([missing_value_key(left) for _, left in forest.features])
             missing = b.constant("missing", sides, INT32)
             v = enter(b.for_("column", count))
-            at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
+            feature = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
             value = ordered_bit_key(
-                b.load(x, [row, at]), b.load(bits, [row, at]), b.load(missing, [v])
+                b.load(x, [row, feature]), b.load(bits, [row, feature]), b.load(missing, [v])
             )
             b.store(keys, [v], value)
             return
@@ -144,8 +144,8 @@ def _write_keys(
         )
         numbers = b.constant("grid", table, FLOAT32)
         v = enter(b.for_("column", count))
-        at = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
-        value = enter(b.let("value", b.load(x, [row, at])))
+        feature = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))
+        value = enter(b.let("value", b.load(x, [row, feature])))
         scale, low, high, none = (b.load(numbers, [v, k]) for k in range(4))
         key = enter(grid_key(b, value, scale, low, high, none))
         b.store(keys, [v], key - low.cast(INT32))
@@ -171,29 +171,29 @@ def _walk(
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
     bits = _column_bits(forest)
     first = b.reg("first", UINT32)
-    place, leaf, remaining = (b.reg(name, UINT32) for name in ("place", "leaf", "remaining"))
+    position, leaf, remaining = (b.reg(name, UINT32) for name in ("place", "leaf", "remaining"))
     b.store(first, [0], 0)
     with b.for_("tree", len(forest.sizes)) as tree:
-        b.store(place, [0], b.load(first, [0]))
+        b.store(position, [0], b.load(first, [0]))
         b.store(leaf, [0], b.load(first, [0]) + tree.cast(UINT32))
         b.store(remaining, [0], b.load(sizes, [tree]).cast(UINT32))
         b.store(first, [0], b.load(first, [0]) + b.load(remaining, [0]))
         with (
             b.while_(b.load(remaining, [0]) > 0),
-            b.let("at", minimum(b.load(place, [0]), forest.branches - 1).cast(INDEX)) as at,
-            b.let("branch", b.load(branches, [at]).cast(UINT32)) as branch,
+            b.let("at", minimum(b.load(position, [0]), forest.branches - 1).cast(INDEX)) as index,
+            b.let("branch", b.load(branches, [index]).cast(UINT32)) as branch,
             b.let("left", branch >> bits) as left,
             b.let(
                 "column",
                 minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX),
             ) as column,
         ):
-            is_left = b.load(keys, [column]) <= b.load(thresholds, [at]).cast(INT32)
+            is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)
             with b.if_(is_left):
-                b.store(place, [0], b.load(place, [0]) + 1)
+                b.store(position, [0], b.load(position, [0]) + 1)
                 b.store(remaining, [0], left)
             with b.else_(), b.let("skipped", left + 1) as skipped:
-                b.store(place, [0], b.load(place, [0]) + skipped)
+                b.store(position, [0], b.load(position, [0]) + skipped)
                 b.store(leaf, [0], b.load(leaf, [0]) + skipped)
                 b.store(remaining, [0], b.load(remaining, [0]) - skipped)
         _add_leaf(b, leaves, leaf, sums)
@@ -221,15 +221,15 @@ def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) 
     with ExitStack() as stack:
         enter = stack.enter_context
         last = len(leaves.row_indices) - 1
-        at = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
+        index = enter(b.let("end", minimum(b.load(leaf, [0]), last).cast(INDEX)))
         if indexed < len(leaves.row_indices) * outputs * 4:
             which = b.constant("which", leaves.row_indices, kind)
             rows = b.constant("leaves", leaves.rows, INT32)
-            at = enter(b.let("values", minimum(b.load(which, [at]).cast(INDEX), count - 1)))
+            index = enter(b.let("values", minimum(b.load(which, [index]).cast(INDEX), count - 1)))
         else:
             rows = b.constant("leaves", leaves.rows[leaves.row_indices], INT32)
         for k in range(outputs):
-            b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [at, k]))
+            b.store(sums, [k], b.load(sums, [k]) + b.load(rows, [index, k]))
 
 
 def store_sums(
@@ -242,11 +242,11 @@ def store_sums(
         b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
     if leaves.total is not None:
         trees, bases = len(forest_from_call(call).sizes), call.ints_attr("bases")
-        rest = b.load(sums, [0])
+        remainder = b.load(sums, [0])
         for k in range(1, outputs):
-            rest = rest + b.load(sums, [k])
+            remainder = remainder + b.load(sums, [k])
         total = leaves.total * trees + sum(bases)
-        b.store(b.y, [row, outputs], (total - rest).cast(FLOAT32) * unit)
+        b.store(b.y, [row, outputs], (total - remainder).cast(FLOAT32) * unit)
 
 
 OPDEF = OpDef(

@@ -71,8 +71,8 @@ def forest_from_call(call: OpCall) -> Forest:
     )
     pairs = [(int(f), bool(m)) for f, m in zip(features.tolist(), missing.tolist(), strict=True)]
     distinct = tuple(sorted(set(pairs)))
-    places = {pair: place for place, pair in enumerate(distinct)}
-    columns = np.array([places[pair] for pair in pairs], np.int64)
+    column_index = {pair: index for index, pair in enumerate(distinct)}
+    columns = np.array([column_index[pair] for pair in pairs], np.int64)
     return Forest(columns, distinct, thresholds, lefts, sizes, leaves)
 
 
@@ -137,15 +137,15 @@ def grid_key(
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     with (
         b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
-        b.let("whole", limited.cast(INT32)) as whole,
+        b.let("whole", limited.cast(INT32)) as truncated,
     ):
-        yield whole + (whole.cast(FLOAT32) < limited).cast(INT32)
+        yield truncated + (truncated.cast(FLOAT32) < limited).cast(INT32)
 
 
 def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
     """Return the bits of x as an integer in the order of the floats."""
-    turned = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
-    return select(x.equal(x), turned, ArithExpr(as_expr(missing, INT32)))
+    ordered = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
+    return select(x.equal(x), ordered, ArithExpr(as_expr(missing, INT32)))
 
 
 def missing_value_key(left: bool) -> int:
@@ -189,11 +189,11 @@ def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, A
     reach = float((largest.sum(axis=0) + np.abs(bases)).max())
     exponent = 0 if reach == 0 else int(np.floor(np.log2(((1 << 31) - (1 << 16)) / reach)))
     exponent = min(max(exponent, -90), 120)
-    whole = np.rint(values * 2.0**exponent).astype(np.int64)
+    integers = np.rint(values * 2.0**exponent).astype(np.int64)
     sums = values.sum(axis=1)
     if values.shape[1] > 1 and np.ptp(sums) <= 1e-6 * np.abs(sums).max():
         target = round(float(np.median(sums)) * 2.0**exponent)
-        places = np.argmax(np.abs(whole), axis=1)
-        whole[np.arange(len(whole)), places] += target - whole.sum(axis=1)
+        largest_outputs = np.argmax(np.abs(integers), axis=1)
+        integers[np.arange(len(integers)), largest_outputs] += target - integers.sum(axis=1)
     whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
-    return whole.astype(np.int32), whole_bases, exponent
+    return integers.astype(np.int32), whole_bases, exponent

@@ -33,12 +33,12 @@ class WindowNd:
 
     @contextmanager
     def taps(
-        self, b: Builder, at: Sequence[ArithExpr]
+        self, b: Builder, outputs: Sequence[ArithExpr]
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
         """Loop over taps inside of the input: (window position, input position)."""
         with ExitStack() as stack:
-            taps, places = [], []
-            for axis, out in enumerate(at):
+            taps, positions = [], []
+            for axis, out in enumerate(outputs):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
                 position = out * self.stride[axis] + k * self.dilation[axis] - self.before[axis]
                 i = stack.enter_context(b.let(f"p{axis}", position))
@@ -46,8 +46,8 @@ class WindowNd:
                     inside = logical_and(i >= 0, i < self.inputs[axis])
                     stack.enter_context(b.if_(inside))
                 taps.append(k)
-                places.append(i)
-            yield taps, places
+                positions.append(i)
+            yield taps, positions
 
     def _exceeds_input(self, axis: int) -> bool:
         reach = (self.size[axis] - 1) * self.dilation[axis]
