@@ -26,7 +26,7 @@ def test_installed_tools_have_a_version() -> None:
     found = by_name()
     assert found["numpy"].usable
     assert found["gcc"].usable
-    assert found["gcc"].found.count(".") == 2
+    assert found["gcc"].version.count(".") == 2
 
 
 def test_missing_tools_have_one_install_command_per_manager(
@@ -34,7 +34,7 @@ def test_missing_tools_have_one_install_command_per_manager(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name()
-    assert not found["gcc"].found
+    assert not found["gcc"].version
     apt = next(line for line in install_commands(tuple(found.values())) if line.startswith("apt"))
     words = apt.split()
     assert {"gcc", "gcc-arm-none-eabi", "qemu-system-arm", "openocd"} <= set(words)
@@ -52,7 +52,7 @@ def test_compiler_without_library_is_reported(
     )
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
     found = by_name()["arm-none-eabi-gcc"]
-    assert (found.found, found.usable) == ("12.2.1", False)
+    assert (found.version, found.usable) == ("12.2.1", False)
     assert (
         found.problem
         == "does not compile: <stdin>:1:10: fatal error: math.h: No such file or directory"
@@ -68,4 +68,4 @@ def test_program_without_version_output_counts_as_installed(
 ) -> None:
     script(tmp_path, "openocd", "exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    assert by_name()["openocd"].found == "of unknown version"
+    assert by_name()["openocd"].version == "of unknown version"

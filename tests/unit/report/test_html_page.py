@@ -97,14 +97,14 @@ def test_page_shows_peak_findings_and_tradeoffs():
 
 
 def test_page_shows_partition_search_with_alternatives():
-    taken = TargetOption("conv2d relu", "vanilla", 600)
+    chosen = TargetOption("conv2d relu", "vanilla", 600)
     other = TargetOption("", "cortex-m", None, "does <not> build")
     programs = (
-        ProgramOption("collage", 1000, 160, 5000, taken=True),
-        ProgramOption("eager", None, 0, None, taken=False, note="no room"),
+        ProgramOption("collage", 1000, 160, 5000, chosen=True),
+        ProgramOption("eager", None, 0, None, chosen=False, note="no room"),
     )
     search = PartitionSearch(
-        "instructions", "measured in QEMU", (PartitionDecision(taken, (other,)),), programs
+        "instructions", "measured in QEMU", (PartitionDecision(chosen, (other,)),), programs
     )
     text = render_page(make_report(search=search))
     tags = Tags()

@@ -71,7 +71,7 @@ def _entry_to_json(entry: PatternResult) -> dict[str, object]:
     return {
         "name": entry.name,
         "cases": entry.cases,
-        "taken": list(entry.taken),
+        "taken": list(entry.matched),
         "differing": [
             {"case": case, "expected": first.expected, "actual": first.actual}
             for case, first in entry.differing
@@ -81,7 +81,7 @@ def _entry_to_json(entry: PatternResult) -> dict[str, object]:
 
 def _format_result(result: BackendTestResult) -> str:
     rows: list[Sequence[Cell]] = [
-        [entry.name, entry.cases, len(entry.taken), len(entry.differing) or None]
+        [entry.name, entry.cases, len(entry.matched), len(entry.differing) or None]
         for entry in result.entries
     ]
     text = format_table(["pattern", "cases", "matched", "differ"], rows)

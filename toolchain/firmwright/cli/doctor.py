@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _state(item: ToolStatus) -> str:
-    if not item.found:
+    if not item.version:
         return "–"
-    return f"{item.found}: {item.problem}" if item.problem else item.found
+    return f"{item.version}: {item.problem}" if item.problem else item.version
 
 
 def _advice(findings: Sequence[ToolStatus]) -> list[str]:
@@ -74,7 +74,7 @@ def _status_to_json(item: ToolStatus) -> dict[str, Any]:
     return {
         "area": item.area,
         "name": item.name,
-        "found": item.found or None,
+        "found": item.version or None,
         "problem": item.problem,
         "enables": item.enables,
         "install": item.install,
@@ -90,7 +90,7 @@ LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """A tool: `found` is its version, "" if absent; `problem` is why it cannot be used.
+    """A tool: `version` is "" if it is absent; `problem` is why it cannot be used.
 
     `install` is a command, or a sentence if there is no command.
     """
@@ -99,12 +99,12 @@ class ToolStatus:
     name: str
     enables: str
     install: str
-    found: str = ""
+    version: str = ""
     problem: str = ""
 
     @property
     def usable(self) -> bool:
-        return bool(self.found) and not self.problem
+        return bool(self.version) and not self.problem
 
 
 def check_tools() -> tuple[ToolStatus, ...]:
@@ -204,7 +204,7 @@ def _version(program: str) -> str:
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
     """Return the compiler's error for a line of C that includes its library, "" if none."""
-    if not compiler.found:
+    if not compiler.version:
         return ""
     command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
     output = _run(command, LINE_OF_C, fails=True)

@@ -112,7 +112,7 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
     return {
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
-        "branches_taken": counts.total.taken,
+        "branches_taken": counts.total.branches_taken,
         "modelled_cycles": counts.total.cycles,
         **({} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}),
         "timing": counts.timing_source,

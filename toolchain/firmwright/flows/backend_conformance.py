@@ -48,7 +48,7 @@ class PatternResult:
 
     name: str
     cases: int
-    taken: tuple[str, ...]
+    matched: tuple[str, ...]
     differing: tuple[tuple[str, Difference], ...]
 
 
@@ -87,7 +87,7 @@ def run_backend_test(
             results_by_entry[result.name].append(result)
     entries = tuple(_joined(name, results) for name, results in results_by_entry.items())
     for entry, total in zip(backend.table, entries, strict=True):
-        if not total.taken:
+        if not total.matched:
             ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
             raise UsageError(
                 f"the pattern {entry.name} matches none of the {total.cases} cases of "
@@ -102,7 +102,7 @@ def _joined(name: str, results: Sequence[PatternResult]) -> PatternResult:
     return PatternResult(
         name,
         sum(result.cases for result in results),
-        tuple(case for result in results for case in result.taken),
+        tuple(case for result in results for case in result.matched),
         tuple(case for result in results for case in result.differing),
     )
 

@@ -48,7 +48,7 @@ class InstructionShare:
 
     instructions: int
     kinds: Mapping[InstructionKind, int]
-    taken: int
+    branches_taken: int
     cycles: int | None
 
 
@@ -290,14 +290,14 @@ def _share(
     cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None
 ) -> InstructionShare:
     kinds: Counter[InstructionKind] = Counter()
-    taken, cycles = 0, 0.0
+    branches_taken, cycles = 0, 0.0
     before: tuple[int, int, InstructionKind] | None = (
         None  # end address, call site and kind of the last instruction
     )
     for cell in sorted(cells, key=lambda cell: (cell.site, cell.address)):
         instruction = code.at(cell.address)
         kinds[instruction.kind] += cell.count
-        taken += cell.taken
+        branches_taken += cell.taken
         if timing is not None:
             follows_load = before == (cell.address, cell.site, "load")
             cycles += timing.of(instruction, cell.count, cell.taken, after_load=follows_load)
@@ -305,7 +305,7 @@ def _share(
     return InstructionShare(
         sum(kinds.values()),
         {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
-        taken,
+        branches_taken,
         None if timing is None else round(cycles),
     )
 

@@ -83,7 +83,7 @@ class TargetOption:
 class PartitionDecision:
     """The chosen target of some operators, and the alternatives."""
 
-    taken: TargetOption
+    chosen: TargetOption
     others: tuple[TargetOption, ...]
 
 
@@ -95,7 +95,7 @@ class ProgramOption:
     count: int | None
     workspace_bytes: int
     flash_bytes: int | None
-    taken: bool
+    chosen: bool
     note: str = ""
 
 
