@@ -102,7 +102,9 @@ def test_failed_candidates_are_dropped_and_uncovered_calls_reported():
         CallGroup((1,), "one"), RegionCost("failed", reason="it does not build")
     )
     offers = [candidate((0,), "", 1), candidate((2,), "", 1), failed]
-    with pytest.raises(UsageError, match="no target can run the operator relu: every part with it"):
+    with pytest.raises(
+        UsageError, match="no target can run the operator relu: every region with it"
+    ):
         search_partitions(function_of(CHAIN), restrict_to_known_costs(offers, []), free)
 
 

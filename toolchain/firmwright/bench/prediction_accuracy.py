@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted and executed instructions of one layer; `error` is relative, positive if too high."""
+    """Predicted and executed instructions of one layer with the chosen schedule."""
 
     model: str
     board: str

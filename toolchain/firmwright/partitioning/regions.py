@@ -54,8 +54,8 @@ def _earliest_first(
         follows = _followers(function, current)
         for a, group in enumerate(current):
             for b in sorted(follows[a]):
-                mine = group.target in owners and current[b].target == group.target
-                if mine and not _has_other_path(a, b, follows):
+                same_target = group.target in owners and current[b].target == group.target
+                if same_target and not _has_other_path(a, b, follows):
                     both = group.merge(current[b])
                     current = [item for i, item in enumerate(current) if i not in (a, b)]
                     current = sorted([*current, both], key=lambda item: item.calls)

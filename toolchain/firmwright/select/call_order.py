@@ -34,41 +34,41 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def find_min_peak_order(
-    steps: ScheduleGraph, states_max: int = policy.ORDER_STATES_MAX
+    graph: ScheduleGraph, states_max: int = policy.ORDER_STATES_MAX
 ) -> tuple[int, ...]:
     """Return the best of the file's order, the beam search's, and the exact search's."""
-    file_order = tuple(range(len(steps.calls)))
-    file_peak = steps.peak(file_order)
+    file_order = tuple(range(len(graph.calls)))
+    file_peak = graph.peak(file_order)
     orders = [(file_peak, file_order)]
-    beam_order = beam_search_order(steps)
-    peak = steps.peak(beam_order)
+    beam_order = beam_search_order(graph)
+    peak = graph.peak(beam_order)
     if peak.apart <= file_peak.apart and peak.shared <= file_peak.shared:
         orders.append((peak, beam_order))
-    searched = _search_exactly(steps, min(orders)[0], states_max)
+    searched = _search_exactly(graph, min(orders)[0], states_max)
     if searched is not None:
-        orders.append((steps.peak(searched), searched))
+        orders.append((graph.peak(searched), searched))
     return min(orders, key=lambda one: one[0])[1]
 
 
 def _search_exactly(
-    steps: ScheduleGraph, peak: PeakBytes, states_max: int
+    graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
     """Return an order with the least disjoint peak, then the least overlapped one, or None."""
-    best, left = min_peak_order(steps, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
+    best, left = min_peak_order(graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
-        peak = steps.peak(best)
-    again, _ = min_peak_order(steps, PeakBytes(peak.apart, peak.shared - 1), 1, left)
+        peak = graph.peak(best)
+    again, _ = min_peak_order(graph, PeakBytes(peak.apart, peak.shared - 1), 1, left)
     return again or best
 
 
-def beam_search_order(steps: ScheduleGraph, width: int = policy.BEAM_WIDTH) -> tuple[int, ...]:
+def beam_search_order(graph: ScheduleGraph, width: int = policy.BEAM_WIDTH) -> tuple[int, ...]:
     """Build an order call by call, keeping the `width` best partial orders of each length."""
-    beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (steps.start(), ())}
-    for _ in steps.calls:
+    beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (graph.start(), ())}
+    for _ in graph.calls:
         longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
         for state, order in beginnings.values():
-            for call in steps.ready(state):
-                move = steps.after(state, call)
+            for call in graph.ready(state):
+                move = graph.after(state, call)
                 previous = longer.get(move.done)
                 if previous is None or move.peak < previous[0].peak:
                     longer[move.done] = move, (*order, call)

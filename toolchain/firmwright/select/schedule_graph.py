@@ -108,14 +108,14 @@ class ScheduleGraph:
 
 
 def min_peak_order(
-    steps: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
+    graph: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
 ) -> tuple[tuple[int, ...] | None, int]:
     """Return the order with the least peak by `figure` within both limits, or None.
 
     The second result is the number of unused states.
     """
-    start = steps.start()
-    goal = (1 << len(steps.calls)) - 1
+    start = graph.start()
+    goal = (1 << len(graph.calls)) - 1
     best: dict[int, tuple[int, ScheduleState, int]] = {0: (start.peak[figure], start, 0)}
     # Ordered by peak, then the most done, then the earliest calls: few sets with equal peaks.
     heap = [(start.peak[figure], 0, 0)]
@@ -128,7 +128,7 @@ def min_peak_order(
         if done == goal:
             return _order_to(best, goal), states_max - len(expanded)
         state = best[done][1]
-        for move in _moves(steps, state, figure, limits):
+        for move in _moves(graph, state, figure, limits):
             best_known = best.get(move.done)
             if best_known is None or move.peak[figure] < best_known[0]:
                 best[move.done] = (move.peak[figure], move, done)
@@ -137,15 +137,15 @@ def min_peak_order(
 
 
 def _moves(
-    steps: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
+    graph: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
     """Return the permitted next states, or only the first that costs nothing.
 
     A call that raises no peak and does not increase the live bytes is part of some best order.
     """
     moves: list[ScheduleState] = []
-    for call in steps.ready(state):
-        move = steps.after(state, call)
+    for call in graph.ready(state):
+        move = graph.after(state, call)
         if move.peak.apart > limits.apart or move.peak.shared > limits.shared:
             continue
         if move.live_bytes <= state.live_bytes and move.peak[figure] == state.peak[figure]:

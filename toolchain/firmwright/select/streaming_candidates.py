@@ -96,7 +96,7 @@ class SegmentCandidates:
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
         read = {v.name for call in segment.calls for v in call.inputs if v is not None}
         defined = {v.name for call in segment.calls for v in call.outputs}
-        beside = sum(
+        other_bytes = sum(
             self._bytes(value)
             for value in self._by_name.values()
             if value.name not in (source, *defined)
@@ -106,8 +106,8 @@ class SegmentCandidates:
         source_value = self._by_name[source]
         lasts = self._last[source] >= segment.end or not segment.stages[-1].result
         if lasts or not self._bytes(source_value) or not self._bytes(result):
-            return beside + self._bytes(source_value) + self._bytes(result)
-        return beside + align_up(overlapped_bytes(segment, source_value.type, result.type))
+            return other_bytes + self._bytes(source_value) + self._bytes(result)
+        return other_bytes + align_up(overlapped_bytes(segment, source_value.type, result.type))
 
     def _bytes(self, value: Value) -> int:
         return 0 if value.name in self._caller_values else align_up(value.type.size_bytes)

@@ -35,9 +35,9 @@ def propose_random(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
     """Propose random choices, all with the same probability."""
-    rest = space.untried(seen)
-    order = rng.permutation(len(rest))
-    return [rest[index] for index in order[:count]]
+    untried = space.untried(seen)
+    order = rng.permutation(len(untried))
+    return [untried[index] for index in order[:count]]
 
 
 def propose_by_cost_model(
@@ -47,11 +47,11 @@ def propose_by_cost_model(
 
     Predictions are corrected by the measured error of their schedules.
     """
-    rest = space.untried(seen)
+    untried = space.untried(seen)
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
-    costs = {c: space.predicted(c) * corrections.get(c[0], overall) for c in rest}
-    return sorted(rest, key=costs.__getitem__)[:count]
+    costs = {c: space.predicted(c) * corrections.get(c[0], overall) for c in untried}
+    return sorted(untried, key=costs.__getitem__)[:count]
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
@@ -77,20 +77,20 @@ def propose_by_mutation(
 
     The first proposals are the best guess of each schedule, and random choices.
     """
-    rest = space.untried(seen)
+    untried = space.untried(seen)
     if not seen:
-        guesses = list({choice[0]: choice for choice in reversed(rest)}.values())[::-1]
+        guesses = list({choice[0]: choice for choice in reversed(untried)}.values())[::-1]
         seen = dict.fromkeys(guesses)
         return [*guesses, *propose_random(space, seen, count, rng)][:count]
     counted = sorted((n, choice) for choice, n in seen.items() if n is not None)
     parents = [choice for _, choice in counted[:_PARENTS]]
     proposals: list[ConfiguredSchedule] = []
-    while len(proposals) < count and rest:
+    while len(proposals) < count and untried:
         parent = parents[int(rng.integers(len(parents)))] if parents else None
-        near = [] if parent is None else [c for c in rest if _is_neighbor(parent, c)]
-        pool = rest if not near or rng.random() < _RANDOM_SHARE else near
+        near = [] if parent is None else [c for c in untried if _is_neighbor(parent, c)]
+        pool = untried if not near or rng.random() < _RANDOM_SHARE else near
         child = pool[int(rng.integers(len(pool)))]
-        rest.remove(child)
+        untried.remove(child)
         proposals.append(child)
     return proposals
 

@@ -86,11 +86,11 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
     for module in modules:
         joint = _joint_names(module)
         for state in module.io.state:
-            mine = module.name, module.constants[state.initial].data
-            other = first.setdefault(joint[state.buffer], mine)
-            if other[1] != mine[1]:
+            initial_value = module.name, module.constants[state.initial].data
+            first_value = first.setdefault(joint[state.buffer], initial_value)
+            if first_value[1] != initial_value[1]:
                 raise UsageError(
-                    f"{other[0]} and {mine[0]} initialize the shared variable {state.name} "
+                    f"{first_value[0]} and {initial_value[0]} initialize the shared variable {state.name} "
                     "differently.",
                     hint="a file in which all signatures initialize a variable equally.",
                 )
@@ -118,7 +118,7 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
         return default_order
     held = [_held_bytes(plan) for plan in plans]
 
-    def most(order: tuple[int, ...]) -> int:
+    def peak(order: tuple[int, ...]) -> int:
         worst = 0
         for turn, index in enumerate(order):
             later = sum(held[other][0] for other in order[turn + 1 :])
@@ -126,7 +126,7 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
         return worst
 
-    return min(itertools.permutations(default_order), key=most)
+    return min(itertools.permutations(default_order), key=peak)
 
 
 def _held_bytes(plan: Plan) -> tuple[int, int]:

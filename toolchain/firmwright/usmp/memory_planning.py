@@ -149,5 +149,5 @@ def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Bu
 
 
 def _base_alignment(plan: Plan, pool: str) -> int:
-    mine = (b.alignment for b in plan.buffers if plan.placements[b.name].pool == pool)
-    return max(POOL_ALIGNMENT, *mine)
+    alignments = (b.alignment for b in plan.buffers if plan.placements[b.name].pool == pool)
+    return max(POOL_ALIGNMENT, *alignments)

@@ -111,12 +111,12 @@ def _has_room(
     if pool.size_bytes is None or not buffers:
         return True
     names = {buffer.name for buffer in buffers}
-    between = [c for c in constraints if c.a in names and c.b in names]
-    here = [replace(buffer, pools=(pool.name,)) for buffer in buffers]
-    if lower_bound_bytes(here, between) > pool.size_bytes:
+    inner_constraints = [c for c in constraints if c.a in names and c.b in names]
+    restricted = [replace(buffer, pools=(pool.name,)) for buffer in buffers]
+    if lower_bound_bytes(restricted, inner_constraints) > pool.size_bytes:
         return False
     try:
-        best_first_fit_planner(here, between, (pool,))
+        best_first_fit_planner(restricted, inner_constraints, (pool,))
     except DoesNotFitError:
         return False
     return True
