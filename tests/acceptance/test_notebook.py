@@ -63,7 +63,7 @@ def test_notebook_runs_and_renders_its_values(tmp_path: Path, pytestconfig: pyte
     assert "358 of 360 digits are right" in shown["run"]
     assert "all 50 values equal" in shown["verify"]
     assert "<svg" in shown["compile"]
-    assert "the least possible" in shown["compile"]
+    assert "the lower bound" in shown["compile"]
 
 
 def _outputs(notebook: dict[str, Any]) -> dict[str, str]:

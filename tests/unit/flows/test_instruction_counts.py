@@ -98,13 +98,13 @@ def test_missing_qemu_or_plugin_support_is_reported(tmp_path: Path, monkeypatch)
     fake.write_text("#!/bin/sh\necho '-machine type'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(ToolMissingError, match="built without plugins"):
+    with pytest.raises(ToolMissingError, match="built without plugin support"):
         check_plugin_support("qemu-system-plain")
 
 
 def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolMissingError, match="needs a C compiler"):
+    with pytest.raises(ToolMissingError, match="requires a C compiler"):
         build_counter_plugin(tmp_path)
 
 

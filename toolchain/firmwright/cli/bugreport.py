@@ -10,13 +10,13 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from firmwright.base.errors import FirmwrightError
 from firmwright.base.version import VERSION
-from firmwright.cli.doctor import ToolStatus, check_tools
+from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
 from firmwright.cli.shared_options import (
     add_compile_options,
     add_model_options,
@@ -126,7 +126,7 @@ def make_bug_report(request: BugReportRequest) -> BugReport:
     files: dict[str, str | bytes] = {
         "README.txt": _README.format(weights=weights),
         "versions.json": _json(_versions()),
-        "doctor.json": _json([asdict(status) for status in request.findings]),
+        "doctor.json": _json([status_to_json(status) for status in request.findings]),
         "outcome.txt": outcome + "\n",
         **texts,
     }

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> Outcome:
             area = ""
     return Outcome(
         {
-            "findings": [_status_to_json(item) for item in findings],
+            "findings": [status_to_json(item) for item in findings],
             "install": list(install_commands(findings)),
         },
         "\n\n".join(
@@ -70,7 +70,7 @@ def _advice(findings: Sequence[ToolStatus]) -> list[str]:
     return ["\n".join(["Install the missing tools with:", *lines])]
 
 
-def _status_to_json(item: ToolStatus) -> dict[str, Any]:
+def status_to_json(item: ToolStatus) -> dict[str, Any]:
     return {
         "area": item.area,
         "name": item.name,
