@@ -64,7 +64,7 @@ class FftBuilder:
                 self.b.store(numbers, [position, part], self.b.load(source, [index, part]))
 
     def transform(self, numbers: tir.Buffer) -> None:
-        """Emit all steps in place."""
+        """Emit all radix steps in place."""
         table = twiddle_factors(self.count, self.bits, reverse=self.reverse)
         circle = self.b.constant("turns", table, self.dtype, 4)
         for stage in radix_stages(self.count):
@@ -77,7 +77,7 @@ class FftBuilder:
                 self._butterfly(numbers, positions, stage, i, circle)
 
     def unpack_real_bins(self, numbers: tir.Buffer, bins: tir.Buffer, frame: ArithExpr) -> None:
-        """Convert the transform of sample pairs to the bins of the real samples."""
+        """Store the bins of the real samples, given the transform of the sample pairs."""
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         with self._bind("first", self._scale(self._load(numbers, 0), 2)) as first:
@@ -92,7 +92,7 @@ class FftBuilder:
                 self._store(bins, [frame, (k * -1) + (count - 1)], self._halve(sums))
 
     def pack_real_bins(self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer) -> None:
-        """Convert bins of real samples to the transform of sample pairs."""
+        """Store the transform of the sample pairs, given the bins of the real samples."""
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         first = b.load(bins, [frame, 0, 0]).cast(self.wide)

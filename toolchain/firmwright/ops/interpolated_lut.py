@@ -59,7 +59,7 @@ def _rounded(x: Array) -> Array:
 
 
 def lookup_array(table: Array, x: Array) -> Array:
-    """Apply the function to int16 values `x` (int64)."""
+    """Apply the function of the table to int16 values `x` (as int64)."""
     entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
     slope = table[entry + 1] - table[entry]
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
@@ -67,7 +67,7 @@ def lookup_array(table: Array, x: Array) -> Array:
 
 @contextmanager
 def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
-    """Apply the function to `x`, an int32 within the int16 range."""
+    """Bind the table's function of `x`, an int32 within the int16 range."""
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
     with b.let("entry", entry) as index, b.let("base", b.load_i32(table, [index])) as base:
         slope = b.load_i32(table, [index + 1]) - base

@@ -105,7 +105,7 @@ def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
 
 
 def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-    """Build the importer of the pool `name`."""
+    """Build the TFLite importer of the pool operator `name`."""
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)

@@ -84,7 +84,7 @@ class RescaledSum:
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    """Return the parameters of a quantized call."""
+    """Return the rescaling parameters of a quantized call."""
     kinds = [tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT

@@ -95,7 +95,7 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """Return int32 exponentials with 0 integer bits; entry d is for a value d below the maximum."""
+    """Return int32 exponentials with 0 integer bits by distance below the row maximum."""
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach

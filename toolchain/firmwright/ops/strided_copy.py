@@ -78,7 +78,7 @@ class StridedCopy:
 
 
 def subviews_of(call: OpCall, copies: Sequence[StridedCopy]) -> Subviews | None:
-    """Return the copies as views if each is contiguous and a whole output or input."""
+    """Return the copies as views if all are contiguous and each is a whole output or input."""
     runs = [move.merge_loops() for move in copies]
     if any(axis != CopyAxis(axis.extent, 1, 1) for run in runs for axis in run.axes):
         return None
