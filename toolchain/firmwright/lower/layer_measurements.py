@@ -35,21 +35,21 @@ class LayerMeasurements:
             by_choice[item.choice] = (*by_choice.get(item.choice, ()), item)
         return LayerMeasurements(by_choice)
 
-    def configs(self, rule: Schedule, call: OpCall) -> tuple[Config, ...]:
+    def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
         """Return the schedule's own configurations and the best one measured."""
-        own = tuple(rule.configs(call))
+        own = tuple(schedule.configs(call))
         counts = [
             (min(item.count for item in items if item.status == "ok"), choice)
             for choice, items in self.measured.items()
-            if choice[0] == rule.name and any(item.status == "ok" for item in items)
+            if choice[0] == schedule.name and any(item.status == "ok" for item in items)
         ]
         if not counts:
             return own
         best = min(counts)[1]
         more = (
             c
-            for c in rule.tunable_configs(call)
-            if configured_schedule(rule.name, c) == best and c not in own
+            for c in schedule.tunable_configs(call)
+            if configured_schedule(schedule.name, c) == best and c not in own
         )
         return own + tuple(more)
 
@@ -91,7 +91,9 @@ class LayerMeasurements:
         """Count the measurements of kernels that are not built any more."""
         built = {configured_schedule(item.rule, item.config): item for item in offered}
         possible = {
-            configured_schedule(rule.name, c) for rule in rules for c in rule.tunable_configs(call)
+            configured_schedule(schedule.name, c)
+            for schedule in rules
+            for c in schedule.tunable_configs(call)
         }
         possible.add((DEFAULT_SCHEDULE, ()))
         return sum(

@@ -111,9 +111,11 @@ class Lowering:
     def space(self, index: int) -> tuple[tuple[str, Config], ...]:
         """Return every schedule and configuration for call `index`, under any goal."""
         described = make_op_call(self.entry.body[index], self.module)
-        rules = self._available(self.entry.body[index])
+        schedules = self._available(self.entry.body[index])
         space = [
-            (rule.name, config) for rule in rules for config in rule.tunable_configs(described)
+            (schedule.name, config)
+            for schedule in schedules
+            for config in schedule.tunable_configs(described)
         ]
         return (*space, (DEFAULT_SCHEDULE, {}))
 
@@ -123,8 +125,10 @@ class Lowering:
         name, described = f"{call.op}_{index}", make_op_call(call, self.module)
         if rule_name == DEFAULT_SCHEDULE:
             return self._default(name, call, described, call)
-        rule = next(rule for rule in self._available(call) if rule.name == rule_name)
-        return self._scheduled(name, call, described, rule, config, call)
+        schedule = next(
+            schedule for schedule in self._available(call) if schedule.name == rule_name
+        )
+        return self._scheduled(name, call, described, schedule, config, call)
 
     def candidates_per_call(self) -> list[tuple[Call, tuple[LoweringCandidate, ...]]]:
         """Return the result of `calls` as pairs."""
@@ -162,9 +166,9 @@ class Lowering:
         """Return the candidates for `call`, a part of `whole`, best predicted first."""
         described, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
-            self._scheduled(name, call, described, rule, config, whole)
-            for rule in self._fitting(call)
-            for config in tuned.configs(rule, described)
+            self._scheduled(name, call, described, schedule, config, whole)
+            for schedule in self._fitting(call)
+            for config in tuned.configs(schedule, described)
         ]
         offered.append(self._default(name, call, described, whole))
         return tuple(sorted(tuned.with_measured_costs(offered), key=lambda item: item.instructions))
@@ -186,21 +190,25 @@ class Lowering:
         tuned = self._tuned(item.call) if item.candidates else LayerMeasurements({})
         if not tuned.measured:
             return 0
-        rules = self._available(item.call)
-        return tuned.count_stale(item.candidates, rules, make_op_call(item.call, self.module))
+        schedules = self._available(item.call)
+        return tuned.count_stale(item.candidates, schedules, make_op_call(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
         """Build the kernel that accumulates a band of rows, by a schedule or the default loops."""
         described = make_op_call(call, self.module)
-        rules = (rule for rule in self._fitting(call) if rule.fold and rule.configs(described))
-        rule = next(rules, None)
+        rules = (
+            schedule
+            for schedule in self._fitting(call)
+            if schedule.fold and schedule.configs(described)
+        )
+        schedule = next(rules, None)
         x = described.input(0)
         kernel = Builder(name, call.span)
         row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
-        accumulate = rule.fold if rule and rule.fold else rows.accumulate
+        accumulate = schedule.fold if schedule and schedule.fold else rows.accumulate
         accumulate(described, kernel, row, acc)
-        return self._finish(kernel, call, call, rule.name if rule else DEFAULT_SCHEDULE)
+        return self._finish(kernel, call, call, schedule.name if schedule else DEFAULT_SCHEDULE)
 
     def _finishing(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
         described = make_op_call(call, self.module)
@@ -213,17 +221,19 @@ class Lowering:
 
     def _fitting(self, call: Call) -> list[Schedule]:
         goals = ("", str(self.module.attrs.get("optimize", "balanced")))
-        return [rule for rule in self._available(call) if rule.goal in goals]
+        return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
         """Return the schedules permitted by target and float rounding, for any goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [
-            rule for rule in self.rules if rule.op == call.op and rule.requires <= available
+            schedule
+            for schedule in self.rules
+            if schedule.op == call.op and schedule.requires <= available
         ]
-        if any(rule.fuses for rule in schedules) and has_discontinuity(self.entry):
-            return [rule for rule in schedules if not rule.fuses]
+        if any(schedule.fuses for schedule in schedules) and has_discontinuity(self.entry):
+            return [schedule for schedule in schedules if not schedule.fuses]
         return schedules
 
     def _target(self, call: Call) -> Target | None:
@@ -236,21 +246,21 @@ class Lowering:
         name: str,
         call: Call,
         described: OpCall,
-        rule: Schedule,
+        schedule: Schedule,
         config: Config,
         whole: Call,
     ) -> LoweringCandidate:
         kernel = Kernel(name, described, call.span)
-        rule.build(described, config, kernel)
-        words = " ".join([rule.name, *(f"{key}={value}" for key, value in config.items())])
-        order = {"disable_scheduling": True} if rule.disable_scheduling else {}
+        schedule.build(described, config, kernel)
+        words = " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
+        order = {"disable_scheduling": True} if schedule.disable_scheduling else {}
         candidate = self._finish(kernel, call, whole, words, order)
         return replace(
             candidate,
-            rule=rule.name,
+            rule=schedule.name,
             config=dict(config),
-            direction=rule.direction,
-            granularity=rule.granularity,
+            direction=schedule.direction,
+            granularity=schedule.granularity,
         )
 
     def _finish(

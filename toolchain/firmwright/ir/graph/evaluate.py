@@ -25,17 +25,17 @@ def evaluate_graph(
     inputs: Mapping[str, Array],
     ops: OpTable,
     intrinsics: IntrinsicTable,
-    kept: Mapping[str, Array] | None = None,
+    state: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
     """Return every value of the entry function by name, inputs included.
 
-    `kept` is the state by value name, as returned by `initial_state` or `next_state`. Raises
+    `state` is the state by value name, as returned by `initial_state` or `next_state`. Raises
     ModelError if an input is missing.
     """
     entry = module.entry
     if not isinstance(entry, Function):
         raise InternalError("only a graph can be evaluated by reference")
-    values: dict[str, Array] = dict(initial_state(module) if kept is None else kept)
+    values: dict[str, Array] = dict(initial_state(module) if state is None else state)
     for param in entry.params:
         if param.name not in inputs:
             raise ModelError(f"input {param.name} is missing.", where=module.name)

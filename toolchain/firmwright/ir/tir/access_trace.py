@@ -19,7 +19,7 @@ from firmwright.base.dtypes import BOOL
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, linearize
 from firmwright.ir.tir.binary_functions import ARRAY_FUNCTIONS
-from firmwright.ir.tir.traversal import children, statements, walk
+from firmwright.ir.tir.traversal import children, free_vars, statements, walk
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -261,10 +261,7 @@ class AccessTracer:
             raise UnknownAccessError
         counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0)
         ends_only = self.reduce_loops and self._is_linear(node)
-        if ends_only:
-            steps_taken = np.minimum(counts, 2)
-        else:
-            steps_taken = counts
+        steps_taken = np.minimum(counts, 2) if ends_only else counts
         total = int(steps_taken.sum())
         if total > EVENTS_MAX:
             raise UnknownAccessError
@@ -353,17 +350,17 @@ class AccessTracer:
             return True
         match node:
             case tir.Let(var, value, body):
-                if _free_vars(value).isdisjoint(varying):
+                if free_vars(value).isdisjoint(varying):
                     return self._is_linear_in(body, varying)
                 return _is_linear_expr(value, varying) and self._is_linear_in(
                     body, varying | {var.name}
                 )
             case tir.For(_, start, extent, body):
-                outside = _free_vars(start) | _free_vars(extent)
+                outside = free_vars(start) | free_vars(extent)
                 return outside.isdisjoint(varying) and self._is_linear_in(body, varying)
             case tir.If(cond, then, orelse):
                 parts = [then] if orelse is None else [then, orelse]
-                return _free_vars(cond).isdisjoint(varying) and all(
+                return free_vars(cond).isdisjoint(varying) and all(
                     self._is_linear_in(part, varying) for part in parts
                 )
             case tir.Seq(stmts):
@@ -387,14 +384,10 @@ class AccessTracer:
                 return True
 
 
-def _free_vars(node: tir.Expr) -> set[str]:
-    return {part.name for part in walk(node) if isinstance(part, tir.Var)}
-
-
 def _is_linear_expr(node: tir.Expr, varying: set[str]) -> bool:
     form = linearize(node, opaque=True)
     return form is not None and all(
-        isinstance(atom, tir.Var) or _free_vars(atom).isdisjoint(varying) for atom in form.terms
+        isinstance(atom, tir.Var) or free_vars(atom).isdisjoint(varying) for atom in form.terms
     )
 
 
