@@ -8,12 +8,11 @@ import pytest
 
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.passes.tir import CLEAN_UP, UNLINKED
 from firmwright.pipeline import Compilation, Options, compile_model
 
 BOARD = "mps2-an386"
 INT8 = ("kws", "ad", "ic", "vww", "ww")
-LATE = {step.name for step in (*UNLINKED, *CLEAN_UP)}
+LATE = {"externalize-constants", "final-dce"}
 """The passes of constants that are not linked, and those after."""
 SOME = {
     "",

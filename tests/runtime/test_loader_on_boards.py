@@ -278,12 +278,12 @@ def test_an_update_cut_in_the_middle_leaves_the_old_firmware_and_is_then_finishe
     [
         pytest.param(
             HANGS,
-            "no firmware answered within .* At the next restart the loader goes back",
+            "no firmware answered within .* The next restart returns to the previous firmware",
             id="hangs",
         ),
         pytest.param(
             CRASHES,
-            "the processor faulted .* The loader has gone back to what is in slot 0",
+            "the processor faulted .* The bootloader has returned to slot 0",
             id="crashes",
             marks=pytest.mark.deep,
         ),
@@ -295,7 +295,7 @@ def test_a_firmware_that_does_not_answer_is_gone_back_from(
     monkeypatch.setattr("firmwright.flows.bootloader_flashing.ANSWER_S", 1.0)
     monkeypatch.setattr("firmwright.flows.bootloader_flashing.GO_BACK_S", 0.5)
     plugged.load(tiny(1))
-    with pytest.raises(DeviceError, match="tiny 2 did not stand its trial: " + says):
+    with pytest.raises(DeviceError, match="new firmware of tiny 2 was not confirmed: " + says):
         plugged.load(tiny(2, stuck))
     assert plugged.model_number() == 1
     line = plugged.looked_at()
@@ -314,7 +314,9 @@ def test_a_firmware_that_does_not_answer_is_gone_back_from(
     indirect=True,
 )
 def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plugged) -> None:
-    with pytest.raises(DeviceError, match=r"no application yet .* Try: flash a whole one first"):
+    with pytest.raises(
+        DeviceError, match=r"no application is installed .* Try: flash the application first"
+    ):
         plugged.load(tiny(3), is_model_update=True)
     whole = plugged.load(tiny(1))
     one = plugged.load(tiny(2), is_model_update=True, verify=True)
@@ -331,11 +333,13 @@ def test_a_model_alone_replaces_the_model_and_the_application_stays(plugged: Plu
 
 
 def test_an_image_larger_than_a_slot_is_refused_before_anything_is_sent(plugged: Plugged) -> None:
-    with pytest.raises(DeviceError, match="a loader answers, and there is no application"):
+    with pytest.raises(
+        DeviceError, match="only the bootloader answers; no slot holds an application"
+    ):
         Session(plugged.on())
     line = plugged.looked_at()
     assert line.info.application == NO_SLOT
-    with pytest.raises(DeviceError, match=r"524,288 bytes; a slot has room for 520,192: 4,096"):
+    with pytest.raises(DeviceError, match=r"524,288 bytes; a slot holds 520,192: 4,096"):
         line.send(bytes(line.info.slot_bytes))
     with pytest.raises(DeviceError, match="the slot differs from the image"):
         line.commit(b"nothing of this is there", b"")
@@ -345,7 +349,7 @@ def test_an_image_larger_than_a_slot_is_refused_before_anything_is_sent(plugged:
 def test_a_watchdog_ends_the_trial_of_a_firmware_that_hangs(plugged: Plugged) -> None:
     plugged.load(tiny(1))
     plugged.board = replace(plugged.board, watchdog=WATCHDOG)
-    with pytest.raises(DeviceError, match=r"tiny 2 did not stand its trial: .* slot 0\."):
+    with pytest.raises(DeviceError, match=r"new firmware of tiny 2 was not confirmed: .* slot 0\."):
         plugged.load(tiny(2, HANGS))
     assert plugged.line is not None
     with Session(plugged.line) as session:
@@ -381,8 +385,11 @@ def test_another_board_and_a_line_without_loader_are_told(
     plugged: Plugged,
 ) -> None:
     other = replace(load_board("mps2-an385"), bootloader=plugged.board.bootloader)
-    with pytest.raises(DeviceError, match=r"the loader of board mps2-an386, not mps2-an385"):
+    with pytest.raises(DeviceError, match="the bootloader of board mps2-an386, not mps2-an385"):
         flash_via_bootloader(tiny(1), other, plugged.on())
     silent = ProcessTransport(["cat", "/dev/zero"], name="the line")
-    with contextlib.closing(silent), pytest.raises(DeviceTimeoutError, match="no loader and no"):
+    with (
+        contextlib.closing(silent),
+        pytest.raises(DeviceTimeoutError, match="neither bootloader nor firmware answered"),
+    ):
         enter_bootloader(silent, patience_s=0.2)
