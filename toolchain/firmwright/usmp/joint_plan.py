@@ -90,8 +90,8 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
             first_value = first.setdefault(joint[state.buffer], initial_value)
             if first_value[1] != initial_value[1]:
                 raise UsageError(
-                    f"{first_value[0]} and {initial_value[0]} initialize the shared variable {state.name} "
-                    "differently.",
+                    f"{first_value[0]} and {initial_value[0]} initialize the shared variable "
+                    f"{state.name} differently.",
                     hint="a file in which all signatures initialize a variable equally.",
                 )
 
