@@ -96,14 +96,16 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def with_children(node: N, new: tuple[Node, ...]) -> N:
     """Return `node` with its direct children replaced; `node` itself if all are identical."""
-    if all(a is b for a, b in zip(new, children(node), strict=True)):
-        return node
-    return cast(N, _REBUILD[type(node)](node, new))
+    for before, after in zip(_CHILDREN[type(node)](node), new, strict=True):
+        if before is not after:
+            return cast(N, _REBUILD[type(node)](node, new))
+    return node
 
 
 def map_children(node: N, change: Callable[[Any], Node]) -> N:
     """Return `node` with `change` applied to its direct children."""
-    return with_children(node, tuple([change(child) for child in children(node)]))
+    parts = _CHILDREN[type(node)](node)
+    return with_children(node, tuple([change(part) for part in parts])) if parts else node
 
 
 def walk(node: Node) -> Iterator[Node]:
