@@ -46,7 +46,7 @@ class DType:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one element; an InternalError for HANDLE, whose size depends on the target."""
+        """Bytes of one element; an InternalError for HANDLE, which has no fixed size."""
         if not self.bits:
             raise InternalError(f"{self.name} has no fixed size; it depends on the target")
         return self.bits // 8

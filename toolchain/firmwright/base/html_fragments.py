@@ -31,7 +31,7 @@ def render_section(title: str, *parts: str) -> str:
 
 
 def render_properties(pairs: Iterable[tuple[str, CellValue]]) -> str:
-    """Return a table of names and values without the pairs whose value is None."""
+    """Return a table of names and values without the pairs with the value None."""
     rows = (
         f'<tr style="background:none"><td style="{_TEXT};opacity:0.7">{escape(name)}</td>'
         f'<td style="{_TEXT}">{_format_cell(value)}</td></tr>'

@@ -168,7 +168,7 @@ NOT_IN_TOML: Final = TomlKey()
 def read_table(
     table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
 ) -> T:
-    """Return a `cls` whose fields are read from the keys of `table` by their annotations.
+    """Return a `cls` with fields read from the keys of `table` by their annotations.
 
     `port` selects among choices by port; `values` are fields read by the caller. Raises BoardError
     for unknown or malformed keys.

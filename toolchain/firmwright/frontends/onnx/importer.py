@@ -232,7 +232,7 @@ class _OnnxImporter:
         return results if isinstance(results, tuple | list) else (results,)
 
     def _emit_custom(self, c: NodeContext) -> Results:
-        """Emit a call of `custom`, whose result types come from its type rule or from the file."""
+        """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
         declared = [_declared_type(value_infos.get(name)) for name in c.outputs]
         attrs: dict[str, Attr] = {

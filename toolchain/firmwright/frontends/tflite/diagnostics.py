@@ -1,4 +1,4 @@
-"""Hints for operators whose tensor types are not supported."""
+"""Hints for operators with unsupported tensor types."""
 
 from __future__ import annotations
 
