@@ -231,7 +231,7 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
     [
         ("mps2-an386", {"devices": CORES}, "there is no device cpu1: the board has one core, cpu0"),
         ("host", {"devices": ("cpu1", "cpu0")}, "the first must be cpu0"),
-        ("host", {"devices": ("cpu0", "2")}, "'2' is no device"),
+        ("host", {"devices": ("cpu0", "2")}, "'2' is not a device name"),
         ("host", {"devices": ("cpu0", "cpu0")}, "cpu0 is named twice"),
         ("host", {"fallback": True}, "--fallback requires other devices"),
         (
