@@ -91,8 +91,8 @@ def test_int8_models_are_within_their_budgets(
     assert row.ratio is not None
     assert row.ratio <= 1.5
     assert row.workspace_bytes is not None
-    assert row.rival.workspace_bytes is not None
-    assert row.workspace_bytes <= min(row.rival.workspace_bytes, LIMITS[model, mode])
+    assert row.peer.workspace_bytes is not None
+    assert row.workspace_bytes <= min(row.peer.workspace_bytes, LIMITS[model, mode])
     if mode == BALANCED:
         assert row.flash_bytes is not None
         assert row.flash_bytes <= FLASH_LIMITS[model]

@@ -109,7 +109,6 @@ def convert(network: tf.keras.Model, calibration: np.ndarray | None) -> bytes:
     """Convert to a TFLite flatbuffer of batch 1: int8 with calibration images, otherwise
     float32.
     """
-
     single = build_network(batch=1)
     single.set_weights(network.get_weights())
     converter = tf.lite.TFLiteConverter.from_keras_model(single)

@@ -167,7 +167,9 @@ def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compi
 def test_streamed_model_reads_its_constants(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"), stream_input_rows=True)
     assert verify(done, samples=3).mismatches == 0
-    with pytest.raises(UsageError, match="on their way while the caller brings the next row"):
+    with pytest.raises(
+        UsageError, match="cannot be loaded asynchronously while the caller provides rows"
+    ):
         compiled("digits", board=M4, const_pools=psram("async"), stream_input_rows=True)
 
 

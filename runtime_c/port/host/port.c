@@ -152,7 +152,7 @@ FWR_NORETURN void fwr_port_fatal(void)
     _exit(EXIT_FATAL);
 }
 
-/* A file named by the environment stands in for memory that is not addressable. */
+/* A file named by the environment emulates memory that is not addressable. */
 int32_t fwr_port_read(uint32_t offset, void *dst, uint32_t size)
 {
     if (host.external == NULL) {

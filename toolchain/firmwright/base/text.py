@@ -18,6 +18,8 @@ from firmwright.base.errors import ModelError
 
 
 class IndentedWriter:
+    """A writer of indented lines."""
+
     __slots__ = ("_indent", "_lines", "_step")
 
     def __init__(self, step: str = "  ") -> None:

@@ -31,6 +31,8 @@ MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INP
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
+    """Another system's figures for a model; None if unknown."""
+
     instructions: int | None
     workspace_bytes: int | None
     flash_bytes: int | None

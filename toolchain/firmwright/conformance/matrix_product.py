@@ -71,7 +71,7 @@ def _int16_cases() -> Iterator[ConformanceCase]:
 
 
 def _tie_case(outputs: int) -> ConformanceCase:
-    """y is slightly less than x / 2; multiplying the scales in float32 would make it a tie."""
+    """Y is slightly less than x / 2; multiplying the scales in float32 would make it a tie."""
     scales = (0.5 - 2.0**-14,) * outputs
     axis = 0 if outputs > 1 else None
     tensors = (

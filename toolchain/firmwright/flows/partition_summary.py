@@ -12,6 +12,8 @@ from firmwright.targets.kernel_builder import flatten_calls
 
 @dataclass(frozen=True, slots=True)
 class TargetShare:
+    """The operators and functions of one target."""
+
     target: str
     operators: int
     functions: tuple[str, ...] = ()

@@ -178,6 +178,6 @@ def _exact_epilogue(
 
 
 def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
-    """acc * multiplier / 2^right, computed in 64 bits, halves up, as int32."""
+    """Acc * multiplier / 2^right, computed in 64 bits, halves up, as int32."""
     product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
     return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(INT32)

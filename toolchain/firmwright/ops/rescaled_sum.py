@@ -79,6 +79,8 @@ class SumTerm:
 
 @dataclass(frozen=True, slots=True)
 class RescaledSum:
+    """The requantization of both terms and of their sum."""
+
     terms: tuple[SumTerm, SumTerm]
     output: Requantization
 

@@ -43,6 +43,8 @@ DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT6
 
 @dataclass(frozen=True, slots=True)
 class CopyAxis:
+    """One loop of a strided copy; tables replace strides where set."""
+
     extent: int
     x_stride: int
     y_stride: int

@@ -30,6 +30,8 @@ WHOLE_MODEL = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
+    """One differing value."""
+
     sample: int
     tensor: str
     index: tuple[int, ...]

@@ -55,6 +55,8 @@ def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
 
 @dataclass(frozen=True)
 class SegmentCandidates:
+    """The fused segments of a function as regions of a program."""
+
     module: IRModule
     entry: Function
     segments: SegmentBuilder

@@ -17,7 +17,7 @@ class GraphParser(SyntaxParser):
     __slots__ = ("_made",)
 
     def graph(self) -> Function:
-        """`@name(params) -> (results) [state(...)] [attrs {...}] { calls }`"""
+        """Parse `@name(params) -> (results) [state(...)] [attrs {...}] { calls }`."""
         self._made: dict[str, Value] = {}
         name = self.tokens.global_()
         params = tuple(self.items("(", ")", self._make))
@@ -36,7 +36,7 @@ class GraphParser(SyntaxParser):
         return Function(name, params, tuple(body), resolved, attrs, state)
 
     def _state(self) -> tuple[Value, str, tuple[str, Value | None, str]]:
-        """`%value: type = @initial -> %next`"""
+        """Parse `%value: type = @initial -> %next`."""
         value = self._make()
         self.tokens.expect("=")
         initial = self.tokens.global_()

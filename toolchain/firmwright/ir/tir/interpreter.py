@@ -179,7 +179,7 @@ class _StatementCompiler:
     def function(self, places: _RootOffsets) -> Run:
         roots = [root for _, root, _ in places]
         for param in self.func.params:
-            # Scratch that overlaps another argument is nobody's own.
+            # Scratch that overlaps another argument is not private.
             alone = roots.count(param.name) == 1 and (param.name, param.name, 0) in places
             if param.role == "scratch" and alone and isinstance(param.value, tir.Buffer):
                 self.scratch[param.name] = param.value

@@ -78,12 +78,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class IntImm:
+    """An integer literal."""
+
     value: int
     dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
 class FloatImm:
+    """A float literal."""
+
     value: float
     dtype: DType
 
@@ -98,6 +102,8 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
+    """A binary operation on operands of one dtype."""
+
     op: BinaryOp
     a: Expr
     b: Expr
@@ -109,6 +115,8 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """A Boolean negation."""
+
     a: Expr
 
     @property
@@ -139,6 +147,8 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class BufferLoad:
+    """The element of a buffer at `indices`."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
 
@@ -190,6 +200,8 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class BufferStore:
+    """A write of one element."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
@@ -197,6 +209,8 @@ class BufferStore:
 
 @dataclass(frozen=True, slots=True)
 class Let:
+    """A binding of a variable for the statements in `body`."""
+
     var: Var
     value: Expr
     body: Stmt
@@ -204,6 +218,8 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class If:
+    """A conditional statement."""
+
     cond: Expr
     then: Stmt
     orelse: Stmt | None = None
@@ -211,12 +227,16 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class While:
+    """A loop that runs while its condition holds."""
+
     cond: Expr
     body: Stmt
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
+    """Statements in order."""
+
     stmts: tuple[Stmt, ...]
 
 

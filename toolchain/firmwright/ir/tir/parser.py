@@ -31,7 +31,7 @@ class PrimFuncParser(ExprParser):
         self._depth = 0
 
     def prim(self) -> tir.PrimFunc:
-        """`@name(params) [index(T)] [attrs {...}] [span(...)] { statements }`"""
+        """Parse `@name(params) [index(T)] [attrs {...}] [span(...)] { statements }`."""
         self._index, self._depth = INT64, 0
         self._buffers, self._vars = {}, {}
         name = self.tokens.global_()
@@ -229,7 +229,7 @@ class PrimFuncParser(ExprParser):
         return orelse
 
     def _call_prim(self) -> tir.PrimFuncCall:
-        """`call [start|wait] [on "DEVICE"] @name(args) [op N] [span(...)]`"""
+        """Parse `call [start|wait] [on "DEVICE"] @name(args) [op N] [span(...)]`."""
         phase: tir.CallPhase = "call"
         for word in _PHASES:
             if self.tokens.accept(word):

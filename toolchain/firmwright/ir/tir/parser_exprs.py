@@ -206,7 +206,7 @@ class ExprParser(SyntaxParser):
         )
 
     def _pointer(self) -> tir.AccessPtr:
-        """`(buffer, offset, extent, access)`"""
+        """Parse `(buffer, offset, extent, access)`."""
         tokens = self.tokens
         tokens.expect("(")
         self.deeper()

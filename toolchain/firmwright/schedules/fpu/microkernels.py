@@ -121,7 +121,7 @@ for (int32_t i = 0; i < steps; ++i) {{
 
 
 def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
-    """w [steps * lanes, ...] and x [steps * pixels, ...] -> one array per sum."""
+    """W [steps * lanes, ...] and x [steps * pixels, ...] -> one array per sum."""
     weights = np.asarray(w, np.float32)
     columns = np.asarray(x, np.float32)
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])

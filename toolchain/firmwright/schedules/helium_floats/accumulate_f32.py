@@ -40,7 +40,7 @@ def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
 
 
 def _fused(total: Any, x: Any, w: Any) -> Any:
-    """x * w + total, rounded once.
+    """X * w + total, rounded once.
 
     The product is exact in double precision. The sum is rounded to odd, using its error term, so
     that rounding it again to single precision is exact.

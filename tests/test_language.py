@@ -1,0 +1,198 @@
+"""Checks the language of the project: glossary, names, docstrings, comments, messages and pages.
+
+The limits are rates per 1,000 words, because a few uses of a word such as "what" are good English. Words
+that are never needed in a technical text have no allowance.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "toolchain" / "firmwright"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+C_FILES = sorted(file for file in (ROOT / "runtime_c").rglob("*.[ch]"))
+
+WORD = re.compile(r"[A-Za-z][\w'-]*")
+RATED = {
+    "what": r"\bwhat\b",
+    "who": r"\b(who|whose|whom)\b",
+    "lie, stand": r"\b(lie|lies|lay|stand|stands|stood)\b",
+    "say, tell": r"\b(say|says|said|told|tells)\b",
+    "behind, beside": r"\b(behind|beside)\b",
+}
+DOCSTRING_LIMITS = {
+    "what": 1.0, "who": 0.5, "lie, stand": 0.3, "say, tell": 0.3, "behind, beside": 0.2
+}  # fmt: skip
+"""Uses per 1,000 words of docstrings; pages may have three times as many."""
+BANNED = re.compile(
+    r"\b(nobody|somebody|everybody|so many|so much|as many as|none but|nothing but|all that is|"
+    r"what is not|who (takes|has|does|makes|reads)|lies in|stands in for|is told|are told)\b",
+    re.IGNORECASE,
+)
+FILLERS = {
+    "found", "known", "made", "kept", "given", "wanted", "asked", "told", "used", "taken"
+}  # fmt: skip
+FILLERS_MAX = 60
+DOCSTRING_WORDS_MAX = 64_000
+PAGE_WORDS_MAX = 40_000
+PYTHON_LINES_MAX = 91_500
+MODULE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 60
+GLOSSARY_TERMS_MAX = 120
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def definitions(file: Path) -> Iterator[ast.AST]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
+
+
+@cache
+def docstrings() -> tuple[tuple[str, str], ...]:
+    """Place and text of every docstring of the package."""
+    return tuple(
+        (f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text)
+        for file in MODULES
+        for node in definitions(file)
+        if (text := ast.get_docstring(node))
+    )
+
+
+@cache
+def pages() -> tuple[tuple[str, str], ...]:
+    """Name and prose of every page, without code."""
+    result = []
+    for file in PAGES:
+        text = re.sub(r"```.*?```", " ", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+        text = re.sub(r"`[^`]*`|<!--.*?-->|\|", " ", text, flags=re.DOTALL)
+        result.append((str(file.relative_to(ROOT)), text))
+    return tuple(result)
+
+
+def messages(file: Path) -> Iterator[tuple[str, str]]:
+    """Place and text of the comments, and of the strings with several words, of a module."""
+    documented = {
+        line
+        for node in definitions(file)
+        if ast.get_docstring(node)
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
+        is_text = token.type in (tokenize.COMMENT, tokenize.STRING)
+        if is_text and token.start[0] not in documented and token.string.count(" ") > 1:
+            yield f"{file.relative_to(ROOT)}:{token.start[0]}", token.string
+
+
+def words_in(texts: tuple[tuple[str, str], ...]) -> int:
+    return sum(len(WORD.findall(text)) for _, text in texts)
+
+
+def over_limit(texts: tuple[tuple[str, str], ...], factor: int) -> dict[str, float]:
+    words = words_in(texts)
+    rates = {
+        name: 1000 * sum(len(re.findall(rule, text, re.I)) for _, text in texts) / words
+        for name, rule in RATED.items()
+    }
+    return {name: rate for name, rate in rates.items() if rate > factor * DOCSTRING_LIMITS[name]}
+
+
+def test_docstrings_use_plain_sentences():
+    assert over_limit(docstrings(), 1) == {}
+
+
+def test_pages_use_plain_sentences():
+    assert over_limit(pages(), 3) == {}
+
+
+def test_no_text_has_a_banned_phrase():
+    texts = [*docstrings(), *pages(), *(text for file in MODULES for text in messages(file))]
+    texts += [(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")) for file in C_FILES]
+    hits = [f"{place}: {match[0]}" for place, text in texts for match in BANNED.finditer(text)]
+    assert hits == []
+
+
+def test_docstrings_and_pages_are_short():
+    assert words_in(docstrings()) <= DOCSTRING_WORDS_MAX
+    assert words_in(pages()) <= PAGE_WORDS_MAX
+
+
+def test_the_package_and_its_modules_are_small():
+    lines = {file: file.read_text(encoding="utf-8").count("\n") for file in MODULES}
+    assert sum(lines.values()) <= PYTHON_LINES_MAX
+    assert [file.name for file, count in lines.items() if count > MODULE_LINES_MAX] == []
+    long_functions = [
+        f"{file.name}:{node.name}"
+        for file in MODULES
+        for node in definitions(file)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert long_functions == []
+
+
+def test_a_public_class_name_occurs_once():
+    names = Counter(
+        node.name
+        for file in MODULES
+        for node in tree_of(file).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_variables_are_named_by_content():
+    count = sum(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in FILLERS
+        for file in MODULES
+        for node in ast.walk(tree_of(file))
+    )
+    assert count <= FILLERS_MAX
+
+
+@cache
+def glossary() -> list[list[str]]:
+    """The cells of each row: term, definition, equivalent, Python, C and JSON and command line."""
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|") and not line.startswith("|---")
+    ]
+    return [row for row in rows if row[0] != "term"]
+
+
+def test_the_glossary_is_short_and_complete():
+    terms = [row[0] for row in glossary()]
+    assert len(terms) == len(set(terms)) <= GLOSSARY_TERMS_MAX
+    assert [row[0] for row in glossary() if len(row) != 5 or not row[1]] == []
+
+
+def test_the_glossary_names_what_exists():
+    classes = {
+        node.name
+        for file in MODULES
+        for node in tree_of(file).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    named = {name for row in glossary() for name in re.findall(r"`([^`]*)`", row[3])}
+    assert named - classes == set()
+
+
+def test_the_glossary_names_existing_options():
+    golden = (ROOT / "tests" / "golden" / "test_public_surface").glob("*.txt")
+    surface = "\n".join(file.read_text(encoding="utf-8") for file in golden)
+    named = {option for row in glossary() for option in re.findall(r"`(--[\w-]+)", row[4])}
+    assert {option for option in named if not re.search(rf"(?<![\w-]){option}\b", surface)} == set()
