@@ -1,7 +1,6 @@
 """C preprocessor macros shared by the micro-kernels in inline assembly.
 
-Micro-kernels that differ only in their number of steps share one macro per step and statement, so
-that no assembly is repeated in the generated C.
+Micro-kernels that differ only in their number of steps share one macro per step and statement.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ def string_lines(operations: Iterable[str]) -> list[str]:
 
 
 def define(head: str, lines: Iterable[str]) -> str:
-    """Return the definition of a macro of several lines."""
     return " \\\n".join([f"#define {head}", *lines])
 
 

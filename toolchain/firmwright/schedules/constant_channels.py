@@ -28,14 +28,14 @@ _LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """Constant output of each channel; `rows` is a pixel's output if the values differ."""
+    """The constant output of each channel, and `rows` with a whole pixel if the values differ."""
 
     values: Mapping[int, int]
     channels: int
     rows: tir.Buffer | None
 
     def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Store the constants of `pixels` pixels from `at`; other channels are written later."""
+        """Store the constants at `pixels` pixels from `at`; other channels are written later."""
         if not self.values:
             return
         start = at * self.channels
@@ -70,8 +70,7 @@ def find_constant_channels(
 ) -> ConstantChannels:
     """Find the constant channels of a layer with accumulators in [low[c], high[c]].
 
-    With `only_if_many`, few channels are ignored: skipping them would not outweigh the indirection
-    for the others.
+    With `only_if_many`, return none if they are few: their table costs more than it saves.
     """
     values = constant_channel_values(params, low, high)
     if only_if_many and len(values) * _MANY < len(low):
@@ -105,7 +104,7 @@ class ChannelOrder:
 
 
 def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int = 1) -> ChannelOrder:
-    """Order the channels to compute, at least one; the last one is repeated to fill its block."""
+    """Order the computed channels, at least one; repeat the last one to fill its block."""
     channels = constants.channels
     rows = [channel for channel in range(channels) if channel not in constants.values] or [0]
     rows += rows[-1:] * (-len(rows) % block)
@@ -117,7 +116,6 @@ def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int =
 
 
 def select_channels(params: Requantization, channels: Sequence[int]) -> Requantization:
-    """Return the parameters of `channels`, in that order."""
     if not params.per_channel:
         return params
     return replace(
@@ -128,7 +126,7 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
 
 
 def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:
-    """Return the output of every channel with equal outputs for both accumulator bounds."""
+    """Return the output of each channel whose two accumulator bounds give equal outputs."""
     shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
     reach = np.maximum(np.abs(low), np.abs(high)).tolist()
     fits = np.array(

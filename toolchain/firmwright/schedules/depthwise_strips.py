@@ -1,4 +1,4 @@
-"""Depthwise convolution in strips: a few outputs of a row times a few channels."""
+"""Depthwise convolution in strips of a few outputs of a row times a few channels."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Strips:
     def pixels(
         self, b: Kernel, columns: range, at: tuple[ArithExpr, ArithExpr, ArithExpr], count: int
     ) -> None:
-        """All channels of `count` outputs of a row, starting at `at` (n, oy, ox)."""
+        """Compute all channels of `count` outputs of a row from `at` (n, oy, ox)."""
         n, oy, ox = at
         _, height, width, channels = b.y.shape
         start, lanes = ((n * height + oy) * width + ox) * channels, self.taps.channels
@@ -119,7 +119,7 @@ class _Strips:
         origin: tuple[ArithExpr, ArithExpr, ArithExpr],
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
-        """Accumulate one row of the window; its first valid tap reads `origin`."""
+        """Accumulate one window row; `origin` is the input of its first valid tap."""
         n, iy, left = origin
         ky, block = at
         stride, dilation = self.window.stride[1], self.window.dilation[1]
@@ -142,7 +142,6 @@ class _Strips:
 def build_strips(
     op: OpCall, config: Config, b: Kernel, taps: TapOperations, sums: Int16Accumulation
 ) -> None:
-    """Emit the kernel."""
     strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
         count = min(int(config["pixels"]), len(across.outputs))

@@ -34,7 +34,7 @@ _USUAL_SHIFTS = (12, 8, 16, 20)
 
 
 def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
-    """Return the bias for sums over `weights` [channel, ...] times stored input values."""
+    """Return the bias to use with sums over `weights` [channel, ...] times stored inputs."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
     bias: Array = (
         bias_of(op, "int32").astype(np.int64) - tensor_quant(op.input(0)).zero_point * sums
@@ -57,10 +57,9 @@ def accumulator_bounds(
 class RequantizeEpilogue:
     """The epilogue of one layer; `columns` names the parameters that differ between channels.
 
-    `factors[c]` scales the weights and bias of channel c: 1, or 2^k if the left shift was folded
-    into them. With paired channels (`is_paired`), odd channels pass 256 times their accumulator. If
-    no left shift exceeds 8, `has_odd_right_shift` is set and the table holds a right shift for odd
-    channels.
+    `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
+    them. If `is_paired`, odd channels pass 256 times their accumulator. If no left shift exceeds 8,
+    `has_odd_right_shift` is set and the table holds a right shift for odd channels.
     """
 
     params: Requantization
@@ -90,7 +89,7 @@ class RequantizeEpilogue:
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
-        """Bind the parameters of channel `index`, the `place`-th of its block."""
+        """Bind the parameters of channel `index`, which is number `place` in its block."""
         with ExitStack() as stack:
             is_single = self.table is not None and self.table.shape[0] == 1
             bound = shared or self._bound(b, stack, 0 if is_single else index, place)
@@ -139,9 +138,8 @@ def make_epilogue(
 ) -> RequantizeEpilogue:
     """Build the epilogue of a layer with accumulators within `bounds`.
 
-    The table has `rows` rows; rows beyond the last channel (register-block padding) repeat it. With
-    `bake`, the int16 weights [channel, tap], the left shift is folded into weights and bias if they
-    still fit.
+    The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the int16
+    weights [channel, tap], the left shift is folded into weights and bias if they still fit.
     """
     low, high = bounds
     folded = fold_requantize(params, low, high)

@@ -12,9 +12,8 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
     once:             k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
 
 A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
-acc << k_c fits 32 bits and |A_c| < 2^30. `fold_requantize` checks both from the accumulator bounds
-and returns None if they do not hold. If the lower clamp equals the zero point (ReLU), the sign term
-affects only clamped values and is dropped.
+acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero point (ReLU), the sign
+term affects only clamped values and is dropped.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _INPUT_REACH = -INT16.min
 
 @dataclass(frozen=True, slots=True)
 class Int16Accumulation:
-    """Bias and epilogue of a layer's sums; `dtype` is the type of a complete sum."""
+    """The bias and epilogue of a layer's sums; `dtype` is the type of a complete sum."""
 
     dtype: DType
     bias: tir.Buffer
@@ -45,7 +45,6 @@ class Int16Accumulation:
         return self.dtype == INT64
 
     def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
-        """Return the initial value of the 32-bit sum of a channel."""
         return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
 
     @contextmanager
@@ -99,7 +98,7 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
 
 
 def longest_chunk(flat: Array, taps: int) -> int:
-    """Return the longest chunk, in steps of `taps` values, with 32-bit sums."""
+    """Return the longest chunk with 32-bit sums, in steps of `taps` values."""
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
     lengths = (-(-steps // chunks) for chunks in range(1, steps + 1))
@@ -107,7 +106,7 @@ def longest_chunk(flat: Array, taps: int) -> int:
 
 
 def _by_step(flat: Array, taps: int) -> Array:
-    """Sum of the weight magnitudes of each step, the last step zero-padded."""
+    """Return each step's sum of weight magnitudes; the last step is zero-padded."""
     padded = np.pad(np.abs(flat.astype(np.int64)), ((0, 0), (0, -flat.shape[1] % taps)))
     sums: Array = padded.reshape(len(flat), -1, taps).sum(axis=2)
     return sums

@@ -39,7 +39,7 @@ _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 
 class Int16Microkernel(Protocol):
-    """Multiply-accumulate of one step: `taps` values, stored as elements of `dtype`."""
+    """Multiplies and accumulates steps of `taps` values, stored as elements of `dtype`."""
 
     @property
     def taps(self) -> int: ...
@@ -62,7 +62,7 @@ class Int16Microkernel(Protocol):
 
 
 def int16_gemm_configs(op: OpCall) -> Sequence[Config]:
-    """Return the single configuration, or none for other dtypes."""
+    """Return the single configuration, or none for other dtypes than int16."""
     if op.input(0).dtype != INT16:
         return ()
     return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
@@ -100,7 +100,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
             b.store(column, [c], 0)
 
     def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        """Copy 32-bit words if pixels consist of whole words."""
+        """Copy `count` elements, by 32-bit words if pixels consist of whole words."""
         b, even = self.b, self.x.shape[3] % 2 == 0
         dtype, steps = (UINT32, count // 2) if even else (INT16, count)
         alignment = 4 if even else 1
@@ -117,7 +117,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _Int16GemmKernel:
-    """Constants and tile sizes of one layer; `chunk` divides `steps`."""
+    """The constants and tile sizes of one layer; `chunk` divides `steps`."""
 
     block: Int16Microkernel
     weights: tir.Buffer
@@ -193,7 +193,7 @@ class _Int16GemmKernel:
         group: ArithExpr,
         start: ArithExpr | None = None,
     ) -> None:
-        """Accumulate a chunk that begins at step `start`."""
+        """Accumulate the chunk that begins at step `start`."""
         unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.chunk % n == 0)
         with b.for_("i", self.chunk // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             step = i * unroll + u
@@ -210,7 +210,6 @@ class _Int16GemmKernel:
 
 
 def build_int16_gemm(block: Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:
-    """Emit the kernel."""
     kernel = weights_of(op)
     taps, count = kernel.size // len(kernel), int(config["pixels"])
     layer = _plan_gemm(block, op, kernel, count, b)

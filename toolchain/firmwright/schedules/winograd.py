@@ -54,7 +54,7 @@ class WinogradPlan:
 
 
 def plan_winograd(op: OpCall) -> WinogradPlan | None:
-    """Return the transformed weights, or None if a proof fails."""
+    """Return the transformed weights and bias, or None if a proof fails."""
     kernel = weights_of(op).astype(np.int64)
     bias = fold_zero_point_into_bias(op, kernel)
     folded = fold_requantize(requantization_of(op), *accumulator_bounds(bias, kernel))
@@ -71,7 +71,7 @@ def plan_winograd(op: OpCall) -> WinogradPlan | None:
 
 
 def supports_winograd(op: OpCall, channel_block: int) -> bool:
-    """Return whether the kernels support a conv2d: whole tiles, whole blocks, and proofs."""
+    """Return whether tiles and blocks are whole and the proofs hold."""
     outputs, kh, kw, channels = op.input(1).shape
     _, height, width, _ = op.output.shape
     fits = (

@@ -33,7 +33,7 @@ _VALUES = np.arange(INT8.min, INT8.max + 1)
 
 @dataclass(frozen=True, slots=True)
 class _AddSubPlan:
-    """total = (x[shifted] << shift) * sign + table[x[other] + 128], already times 2^left."""
+    """Constants of (x[shifted] << shift) * sign + table[x[other] + 128], scaled by 2^left."""
 
     shifted: int
     shift: int
@@ -43,7 +43,7 @@ class _AddSubPlan:
 
 
 def _plan(op: OpCall, sign: int) -> _AddSubPlan | None:
-    """None if a proof fails or neither term is a shift."""
+    """Return None if a proof fails or neither term is a shift."""
     params = rescaled_sum(op)
     signs = (1, sign)
     terms = [s * term.apply(_VALUES) for s, term in zip(signs, params.terms, strict=True)]

@@ -34,7 +34,7 @@ CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Blocks of four pixels, or fewer to save RAM; int8 without horizontal dilation."""
+    """Return blocks of at most four pixels for int8 layers without horizontal dilation."""
     if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
@@ -48,7 +48,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other unroll factors of the micro-kernel."""
     kernel = op.input(1).shape
     words = Im2colLayout(window_of(op, kernel[1:3]), kernel[3]).words
     return [
@@ -80,7 +79,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def block_pixels(requested: int, pixels: int) -> int:
-    """Return the largest supported block of at most `wanted` and `pixels` pixels."""
+    """Return the largest supported block of at most `requested` and `pixels` pixels."""
     return next(count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels))
 
 
@@ -102,7 +101,7 @@ def convolve_in_blocks(
     *,
     backward: bool = False,
 ) -> None:
-    """Pack and multiply block by block; `first` is the output pixel at which `shape` begins."""
+    """Pack and multiply block by block; `shape` begins at output pixel `first`."""
     layout, window, block = source.layout, source.layout.window, gemm.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
@@ -137,7 +136,7 @@ def convolve_in_blocks(
 def _position(
     b: Kernel, window: ConvWindow, row: ArithExpr, column: ArithExpr, shape: tuple[int, ...]
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr]]:
-    """Yield the window origin (n, y, x) of an output; `row` counts through the batch."""
+    """Yield the origin (n, y, x) of an output's window; `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
     top = oy * window.stride[0] - window.padding[0]
@@ -147,7 +146,6 @@ def _position(
 
 
 def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bool) -> ArithExpr:
-    """Loop over `count` indices, descending if `backward`."""
     index = stack.enter_context(b.for_(name, count))
     if not backward:
         return index
@@ -157,7 +155,7 @@ def _counted(b: Kernel, stack: ExitStack, name: str, count: int, *, backward: bo
 def _block_start(
     b: Kernel, stack: ExitStack, pixels: int, block: int, *, backward: bool
 ) -> ArithExpr:
-    """Loop over blocks; yield the first pixel of each, moved so that the last block is whole."""
+    """Yield the first pixel of each block; the last block is moved back so that it is whole."""
     index = stack.enter_context(b.for_("pixel_block", -(-pixels // block)))
     start = (pixels - block) - index * block if backward else index * block
     if pixels % block:

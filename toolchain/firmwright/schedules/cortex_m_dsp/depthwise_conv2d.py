@@ -39,8 +39,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _DepthwiseConstants:
-    """Constants used by both paths of the kernel."""
-
     window: ConvWindow
     zero_point: int
     packed: tir.Buffer
@@ -93,7 +91,7 @@ def _output(
     weights: list[ArithExpr],
     finish: FinishElement,
 ) -> None:  # fmt: skip
-    """One output element: unrolled inside the input, looped and guarded at the border."""
+    """Emit one output element: unrolled taps inside the input, guarded loops at the border."""
     acc = b.reg("acc", INT32)
     window = layer.window
     top = at.oy * window.stride[0] - window.padding[0]

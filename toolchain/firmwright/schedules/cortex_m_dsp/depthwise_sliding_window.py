@@ -54,7 +54,7 @@ _MAX_ACROSS = 4
 
 @dataclass(frozen=True, slots=True)
 class SlidingAxis:
-    """One spatial axis: sizes, and the strides of input and output in elements."""
+    """One spatial axis: sizes, padding `before` the input, and strides in elements."""
 
     taps: int
     stride: int
@@ -72,7 +72,7 @@ class SlidingAxis:
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """One input line: its index, (output, tap) uses, and outputs that start or end here."""
+    """An input line: its index, its uses (output, tap), and the outputs that start or end there."""
 
     index: int
     uses: tuple[tuple[int, int], ...]
@@ -82,7 +82,7 @@ class InputLine:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Order of input lines along an axis: before, in and after the loop."""
+    """The order of input lines along an axis, divided into prologue, loop and epilogue."""
 
     axis: SlidingAxis
 
@@ -92,7 +92,6 @@ class SlidingWindow:
 
     @cached_property
     def lines(self) -> list[InputLine]:
-        """All lines from the first to the last one used."""
         axis = self.axis
         seen: dict[int, list[tuple[int, int]]] = {}
         for output in axis.outputs:
@@ -108,7 +107,7 @@ class SlidingWindow:
         return lines
 
     def is_regular(self, line: InputLine) -> bool:
-        """Return whether the line is used as in the interior of an unbounded image."""
+        """Return whether the same outputs use the line as in an image without borders."""
         axis = self.axis
         is_complete = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
         interior_uses = sum(
@@ -118,7 +117,7 @@ class SlidingWindow:
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """(lines before the loop, lines of one iteration, iterations, lines after it)."""
+        """Return the lines before the loop, those of an iteration, the iterations, and the rest."""
         period = self.accumulators * self.axis.stride
         flags = [self.is_regular(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
@@ -137,8 +136,6 @@ class SlidingWindow:
 
 @dataclass(frozen=True, slots=True)
 class _SlidingLayer:
-    """Values used by every part of the kernel."""
-
     along: SlidingAxis
     across: SlidingAxis
     zero_point: int
@@ -149,7 +146,7 @@ class _SlidingLayer:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelRegisters:
-    """Bias and packed weights of one channel, in the order of `_pack`."""
+    """The bias and packed weights of one channel, in the order of `_pack`."""
 
     bias: ArithExpr
     words: Sequence[ArithExpr]
@@ -248,7 +245,7 @@ def _write_constant_channels(b: Kernel, constant_channels: ConstantChannels, op:
 
 
 def _pack(taps: Array) -> Array:
-    """[channel, along, across] -> uint32 [channel, word], in pairs of adjacent taps across.
+    """Pack weights [channel, along, across] as uint32 [channel, word], in pairs of taps across.
 
     If their number is odd, the last taps across follow, paired along the axis.
     """
@@ -270,7 +267,7 @@ def _group(
     outputs: range,
     valid: range,
 ) -> None:
-    """All positions across with the valid taps `valid`."""
+    """Emit the outputs at all positions across the axis that have the valid taps `valid`."""
     n, source, target = at
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
@@ -293,7 +290,7 @@ def _group(
 
 
 def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
-    """Prefix of the variables of a group of positions, from its missing taps."""
+    """Return the prefix of the variables of a group of positions with `missing` taps."""
     if not missing:
         return "inner"
     is_vertical = layer.across.input_step > layer.along.input_step
@@ -303,7 +300,7 @@ def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
 
 @dataclass
 class _SlideEmitter:
-    """Emits the code of one position across: a window with rotating accumulators."""
+    """Emits one position across the axis, with accumulators that rotate through the outputs."""
 
     b: Kernel
     layer: _SlidingLayer
@@ -387,7 +384,7 @@ class _SlideEmitter:
     def _operands(
         self, stack: ExitStack, window: tir.Buffer, row: int, label: str
     ) -> list[tuple[ArithExpr, int, bool]]:
-        """Operands of one line: (value, first tap across, whether it is a pair)."""
+        """Return the operands of one line as (value, first tap across, whether it is a pair)."""
         b, operands = self.b, []
         values = {
             tap: stack.enter_context(
@@ -408,7 +405,7 @@ class _SlideEmitter:
         return operands
 
     def _bias(self, output: int) -> ArithExpr:
-        """Bias of an output, less the zero-point share of lines outside the input."""
+        """Return the bias of an output, less the zero-point share of lines outside the input."""
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
@@ -423,7 +420,7 @@ def _with_zero_points(
     bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
 ) -> ArithExpr:
-    """`bias` plus zero point times weight for every omitted tap (along, across)."""
+    """Return `bias` plus zero point times weight for every omitted tap (along, across)."""
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
         name, word = channel.single(line, tap)

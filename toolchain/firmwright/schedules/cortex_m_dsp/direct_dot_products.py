@@ -92,7 +92,7 @@ def _accumulate(
 def _pairs(
     op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]
 ) -> Iterator[Sequence[ArithExpr]]:
-    """Two words of two values each, minus the zero point."""
+    """Yield pairs of words, each of two values minus the zero point."""
     if op.input(0).dtype == INT16:
         with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
             yield low, high
@@ -108,7 +108,7 @@ def _pairs(
 
 
 def _kernel(op: OpCall) -> Array:
-    """Weights as [output channel, row, column, input channel]."""
+    """Return the weights as [output channel, row, column, input channel]."""
     weights = weights_of(op)
     return weights.reshape(len(weights), 1, 1, -1) if weights.ndim == 2 else weights
 
@@ -116,8 +116,8 @@ def _kernel(op: OpCall) -> Array:
 def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
     """Pack weights as words [group, ky, kx, four taps, row].
 
-    SXTB16 takes bytes 0 and 2, then 1 and 3. With `is_wide`, activations are int16 in memory order;
-    otherwise they are bytes widened by SXTB16.
+    SXTB16 extracts bytes 0 and 2, then 1 and 3. With `is_wide`, activations are int16 in
+    memory order.
     """
     channels, height, width, depth = kernel.shape
     shape = (channels // rows, rows, height, width, depth // TAPS, TAPS)
@@ -127,7 +127,7 @@ def pack_weight_words(kernel: Array, rows: int, *, is_wide: bool) -> Array:
 
 
 def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """NHWC shape; rows of a fully connected layer are a batch of single pixels."""
+    """Return the NHWC shape; rows of a fully connected layer are a batch of single pixels."""
     if op.op != "fully_connected":
         return shape
     return (op.output.elements // op.input(1).shape[0], 1, 1)
@@ -137,7 +137,7 @@ def _image(op: OpCall, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _taps(
     op: OpCall, b: Kernel, at: OutputPosition
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-    """Loop over the taps inside the input: yields (ky, kx, iy, ix)."""
+    """Loop over the taps inside the input and yield (ky, kx, iy, ix)."""
     if op.op == "fully_connected":
         zero = ArithExpr(as_expr(0))
         yield zero, zero, zero, zero
@@ -152,7 +152,7 @@ def _taps(
 def _finisher(
     op: OpCall, b: Kernel, kernel: Array
 ) -> Callable[[ArithExpr], AbstractContextManager[FinishElement]]:
-    """Function from channel to a context that yields the epilogue of one sum."""
+    """Return a function that binds a channel and yields the epilogue of its sum."""
     step = (
         fully_connected.int16_requantization(op)
         if op.op == "fully_connected"

@@ -39,7 +39,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other unroll factors of the micro-kernel, for a widened input."""
     words = _layout(op.input(1).shape[-1]).words
     return [
         {**config, "steps": steps}

@@ -1,8 +1,7 @@
 """GEMM kernel of conv2d and fully_connected on the DSP extension.
 
-A tile is 2x4, 4x2 or 8x1 (channels x pixels): always eight accumulators (microkernels.py).
-`plan_gemm` makes the constants: packed weights, bias and requantize parameters. The caller folds
-the input's zero point into the bias.
+A tile of 2x4, 4x2 or 8x1 (channels x pixels) always has eight accumulators (microkernels.py). The
+caller folds the input's zero point into the bias.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _PAIRED_LIMIT = 1 << 23
 
 
 class ChannelEpilogue(Protocol):
-    """Converts the accumulators of a channel to output elements; see `RequantizeEpilogue`."""
+    """Converts a channel's accumulators to output elements; see `RequantizeEpilogue`."""
 
     def bind_shared(self, b: Kernel) -> AbstractContextManager[Mapping[str, ArithExpr] | None]:
         """Bind the values common to all channels."""
@@ -61,7 +60,7 @@ class ChannelEpilogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GemmKernel:
-    """Constants of one layer and its tile size."""
+    """The constants of one layer and its tile size."""
 
     outputs: int
     blocks: int
@@ -83,7 +82,7 @@ class GemmKernel:
             self._store(b, self._multiply(b, columns, index), at, index)
 
     def emit_from_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of pixel `at` from its int8 column; requires one pixel per tile."""
+        """Compute all channels of pixel `at` from its int8 column; tiles must have one pixel."""
         self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
@@ -91,7 +90,7 @@ class GemmKernel:
     def _multiply(
         self, b: Kernel, columns: tir.Buffer, index: ArithExpr, *, is_bytes: bool = False
     ) -> tir.Buffer:
-        """Return acc[channel * pixels + pixel] of tile `index`, bias included."""
+        """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
             with b.let(f"start{channel}", self._start(b, index * self.block + channel)) as start:
@@ -117,7 +116,7 @@ class GemmKernel:
 
     @property
     def _assembly(self) -> str:
-        """Name of the micro-kernel without its step count, "" if there is none."""
+        """Return the name of the micro-kernel without its step count, or "" if there is none."""
         if self.is_paired:
             return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
@@ -151,7 +150,6 @@ class GemmKernel:
     def _multiply_byte_steps(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
     ) -> None:
-        """Multiply groups of four taps in plain code."""
         pairs = self.block // 2
         start = index * (self.words * pairs)
         with (
@@ -167,7 +165,6 @@ class GemmKernel:
     def _multiply_steps(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        """Multiply step by step in plain code."""
         pairs = self.block // 2
         unroll = next(n for n in (_UNROLL, 2, 1) if self.words % n == 0)
         start = index * (self.words * pairs)
@@ -194,7 +191,7 @@ class GemmKernel:
     def _pair(
         self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
     ) -> None:
-        """Two taps of each pixel times those of two channels."""
+        """Multiply two taps of each pixel by the weights of two channels."""
         with (
             b.let("weight_pair", weights) as weight_pair,
             b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32)) as even,
@@ -244,7 +241,7 @@ def plan_gemm(
     block: int,
     pixels: int,
 ) -> GemmKernel:  # fmt: skip
-    """Plan `kernel` [outputs, rows, columns, channels] in tiles of block x pixels."""
+    """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`."""
     outputs = len(kernel)
     constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, kernel))
     order = order_computed_channels(b, constant_channels, block)
@@ -284,8 +281,7 @@ def plan_gemm_without_bias(
 ) -> GemmKernel:
     """Plan the raw sums of `kernel` in tiles of `block` channels.
 
-    `end` makes the epilogue for a channel order; its second argument is whether channels are
-    paired.
+    `end` makes the epilogue from the channel order and whether channels are paired.
     """
     pixels = _ACCUMULATORS // block
     constant_channels = ConstantChannels({}, len(kernel), None)
@@ -302,7 +298,7 @@ def plan_gemm_without_bias(
 
 
 def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:
-    """Check the proof in the module docstring."""
+    """Return whether the proof in the comment at the top of this module holds."""
     even, odd = flat[0::2], flat[1::2]
     lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
     reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))

@@ -40,7 +40,6 @@ _ODD_SHIFT = 8
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """The blocks of conv2d; no horizontal dilation."""
     if op.ints_attr("dilation")[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
@@ -74,8 +73,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 class _DequantizeEpilogue:
     """Converts sums to float. Without a zero point, one scale serves all channels.
 
-    `sums` holds the weight sum of each channel and `scales` the weight scales; table rows follow
-    the order of the GEMM kernel.
+    `sums` holds the weight sum of each channel and `scales` the weight scales, in table order.
     """
 
     activations: QuantizedBatch

@@ -1,4 +1,4 @@
-"""im2col packing for the DSP extension: adjacent pixels side by side, as pairs of int16."""
+"""im2col packing for the DSP extension: words of two int16 values, adjacent pixels interleaved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FEW_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colLayout:
-    """Column layout: window rows of `row_elements` int8 values (kernel columns x channels)."""
+    """The layout of a column: window rows of `row_elements` (kernel columns x channels) values."""
 
     window: ConvWindow
     channels: int
@@ -52,7 +52,7 @@ class Im2colLayout:
         return self.window.size[0] * self.words_per_row
 
     def _taps(self) -> Array:
-        """[word, lane] -> index in a window row; `row_elements` marks the zero lane."""
+        """Return [word, lane] -> index in a window row; `row_elements` marks a zero lane."""
         groups = 4 * np.arange(self.row_elements // 4)
         pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
         tail = [*range(4 * (self.row_elements // 4), self.row_elements), self.row_elements]
@@ -62,8 +62,8 @@ class Im2colLayout:
     def pack_weights(self, weights: Array, block: int, *, is_paired: bool) -> Array:
         """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
-        A word holds two taps of two adjacent channels (see microkernels.py): lanes 256 b + a if
-        `is_paired`, else bytes a, b, a', b'. Taps follow the order of the columns.
+        A word holds two taps of two adjacent channels, in column order (see microkernels.py): lanes
+        256 b + a if `is_paired`, else bytes a, b, a', b'.
         """
         rows = weights.reshape(len(weights), self.window.size[0], self.row_elements)
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
@@ -87,9 +87,9 @@ class Im2colPacker:
     zero_point: int | ArithExpr
 
     def block(self, position: tuple[ArithExpr, ArithExpr, ArithExpr]) -> None:
-        """Pack adjacent pixels of an output row; `position` is the first window's origin.
+        """Pack adjacent pixels of an output row; the first window begins at `position`.
 
-        Window rows inside the input for every pixel are packed together, others pixel by pixel.
+        Window rows that are inside the input for every pixel are packed together.
         """
         b, window, pixels = self.b, self.layout.window, self.columns.shape[1]
         n, top, left = position
@@ -133,14 +133,14 @@ class Im2colPacker:
                 self._border((n, iy, left), word, pixel)
 
     def points(self, offsets: Sequence[ArithExpr]) -> None:
-        """Pack windows of one element: the channels of each pixel, starting at its offset."""
+        """Pack windows of one element, that is, the channels of each pixel, from its offset."""
         self._runs(
             offsets, self.layout.row_elements, ArithExpr(immediate(0, INDEX)), range(len(offsets))
         )
 
     @contextmanager
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Loop over the rows of a window that begins at `top`: yields (input row, first word)."""
+        """Loop over the rows of the window at `top` and yield (input row, first word)."""
         window = self.layout.window
         with (
             self.b.for_("ky", window.size[0]) as ky,
@@ -276,5 +276,4 @@ class Im2colPacker:
 
 
 def _name(stem: str, pixel: ArithExpr | int) -> str:
-    """Name of a variable of one of several pixels."""
     return f"{stem}{pixel}" if isinstance(pixel, int) else stem

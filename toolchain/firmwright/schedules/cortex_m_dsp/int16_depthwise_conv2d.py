@@ -1,7 +1,7 @@
 """int16 depthwise_conv2d on the DSP extension: strips of channel pairs.
 
-Two adjacent channels share a word of input and a word of weights; SMLABB and SMLATT multiply one
-tap of both. Requires an even number of channels and a depth multiplier of 1.
+Two adjacent channels share a word; SMLABB and SMLATT multiply one tap of both. Requires an even
+number of channels and a depth multiplier of 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelPairs:
-    """Weights [row, column, pair] and input [n, y, x, pair], as words."""
+    """Weights [row, column, pair] and input [n, y, x, pair], as words of two channels."""
 
     words: tir.Buffer
     x: tir.Buffer

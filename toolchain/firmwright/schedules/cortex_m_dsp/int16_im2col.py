@@ -1,7 +1,6 @@
 """int16 GEMM (schedules/int16_im2col.py) on the DSP extension, by dual multiply-accumulate.
 
-A word holds four weights of a channel. SXTB16 widens it once for both pixels, in the byte order of
-direct_dot_products.py.
+A word holds four weights of a channel, which SXTB16 widens once for both pixels.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 
 
 class _DualMac:
-    """Four taps: two words of the column and one of weights."""
+    """Multiplies four taps: two words of the column by one word of weights."""
 
     @property
     def taps(self) -> int:

@@ -16,12 +16,11 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 
 def _wrap(value: Any) -> Any:
-    """int64 -> int32, modulo 2^32."""
     return np.asarray(value, np.int64).astype(np.uint32).astype(np.int32)
 
 
 def _lanes(word: Any) -> tuple[Any, Any]:
-    """The signed halves of a uint32, as int64."""
+    """Return the two signed halves of a uint32 as int64."""
     bits = np.asarray(word, np.uint32)
     low = (bits & 0xFFFF).astype(np.uint16).astype(np.int16).astype(np.int64)
     high = (bits >> 16).astype(np.uint16).astype(np.int16).astype(np.int64)
@@ -70,7 +69,7 @@ _HALF = {"b": ("low", "{0} & 0xffffu"), "t": ("high", "{0} >> 16")}
 
 
 def _of_halves(first: str, second: str) -> Intrinsic:
-    """SMLA<x><y>: `b` selects the low half of an operand, `t` the high half."""
+    """Build SMLA<x><y>: `b` selects the low half of an operand, `t` the high half."""
     name = f"smla{first}{second}"
     (a, low_a), (b, low_b) = _HALF[first], _HALF[second]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class DspMicrokernel:
-    """A micro-kernel: its assembly, and a form that needs one register less (`narrow`).
+    """A micro-kernel's assembly and a form that needs one register fewer (`narrow`).
 
     `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With `is_fresh`,
     the first step multiplies with SMUAD.
@@ -23,7 +23,7 @@ class DspMicrokernel:
 
     @property
     def words(self) -> int:
-        """Words of weights per step."""
+        """Return the words of weights per step."""
         return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
 
     @property

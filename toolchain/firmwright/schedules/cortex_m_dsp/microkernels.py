@@ -113,7 +113,7 @@ _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 @cache  # the assembly of a micro-kernel does not depend on its number of steps
 def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
-    """Lines of a step macro with the parameter `i`, from `smlad c0, u, p` or `ldr p, {x0}`."""
+    """Return the lines of a step macro with the parameter `i`, from the template `text`."""
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
 
     def address(match: re.Match[str]) -> str:
@@ -132,7 +132,7 @@ def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
 
 
 def _statement(shape: DspMicrokernel, text: str) -> str:
-    """The statement macro with the parameter `steps`."""
+    """Return the statement macro with the parameter `steps`."""
     operands = set(_NAMES.findall(text))
     names = [name for name in _TEMPORARIES if name in operands]
     constraint = "=&r" if shape.is_fresh else "+r"
@@ -153,7 +153,7 @@ def _statement(shape: DspMicrokernel, text: str) -> str:
 
 
 def _macros(shape: DspMicrokernel) -> str:
-    """Both forms of the step and statement macros; `fresh` shares the steps of `wide`."""
+    """Return the step and statement macros of both forms; `fresh` shares the steps of `wide`."""
     forms = []
     for text in (shape.narrow, shape.wide):
         step = _step(shape, text, "smuad" if shape.is_fresh else "smlad")
@@ -184,13 +184,12 @@ def _body(shape: DspMicrokernel, steps: int) -> str:
 
 
 def _signed(bits: Any, size: int) -> Any:
-    """The low `size` bits of each uint32, sign-extended to int64."""
     shifted = np.asarray(bits, np.uint32) << np.uint32(32 - size)
     return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
 
 
 def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
-    """Numpy meaning for w [words N, lanes], x [pixels N, lanes] and the accumulators."""
+    """Return the numpy meaning for w [words N, lanes], x [pixels N, lanes] and accumulators."""
 
     def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
@@ -297,7 +296,7 @@ for (int32_t i = 0; i < {groups}; ++i) {{
 
 
 def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
-    """Widen the bytes to columns and run the paired micro-kernel."""
+    """Widen the bytes to columns and evaluate the paired micro-kernel."""
     words = np.asarray(x, np.uint32)
     halves = [
         (_signed(words >> np.uint32(8 * half), 8) & 0xFFFF)
@@ -340,7 +339,7 @@ EXTRACT_ODD_SUM = Intrinsic(
 
 
 def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
-    """Return the steps per micro-kernel call for columns of `words`: all of them, if few."""
+    """Return the steps per micro-kernel call: all of a column's `words`, if they are few."""
     if words <= limit:
         return words
     repeated = min(limit, repeated)
@@ -348,7 +347,7 @@ def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATE
 
 
 def alternative_unrolls(words: int) -> list[int]:
-    """Return other numbers of steps for a tuning search to try."""
+    """Return the other numbers of steps that a tuning search may try."""
     default = default_unroll(words)
     candidates = {default_unroll(words, limit, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
     return sorted(candidates - {default}, reverse=True)

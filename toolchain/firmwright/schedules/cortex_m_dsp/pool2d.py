@@ -30,7 +30,7 @@ def _average_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
-    """Requires an activation that does not clamp."""
+    """Return no configuration if the activation clamps."""
     if op.input(0).dtype != INT8:
         return ()
     bounds = quantized_activation_range(op.str_attr("activation"), op.output)
@@ -84,7 +84,7 @@ def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
 
 @contextmanager
 def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Loop over groups of four channels: yields the window's input offset and the output offset."""
+    """Loop over groups of four channels; yield the offsets of window and output."""
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
@@ -99,7 +99,7 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
 
 
 def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
-    """Call `take` with the word of every element of the window that begins at `start`."""
+    """Call `take` with each word of the window that begins at `start`."""
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
     unroll = size[1] if size[1] <= _MAX_UNROLLED else 1

@@ -42,8 +42,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _DspWinograd:
-    """Buffers and constants of the kernel."""
-
     b: Kernel
     op: OpCall
     weights: tir.Buffer
@@ -85,7 +83,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _pack(weights: Array) -> Array:
-    """[oc, point, ic] -> uint32 [oc / 2, point, ic / 2, 2], taps in the order of SXTB16."""
+    """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], taps in the order of SXTB16."""
     outputs, points, channels = weights.shape
     order = (4 * np.arange(channels // 4)[:, None] + [0, 2, 1, 3]).reshape(-1)
     lanes = weights[..., order].reshape(outputs // 2, 2, points, channels // 2, 2)
@@ -95,7 +93,7 @@ def _pack(weights: Array) -> Array:
 
 
 def _transform_inputs(work: _DspWinograd) -> None:
-    """u[4 i + j, word, tile] = (B' d B)[i, j], two channels per word."""
+    """Compute u[4 i + j, word, tile] = (B' d B)[i, j], two channels per word."""
     b = work.b
     with b.for_("c", work.channels // 4) as c:
         if work.looped:
@@ -113,7 +111,7 @@ def _transform_half(
     name: str,
     shift: ArithExpr | None = None,
 ) -> None:
-    """Transform two of each four channels, selected by `name` after an optional shift."""
+    """Transform the two of every four channels that `name` selects after an optional shift."""
     b = work.b
     vertical: dict[int, list[ArithExpr]] = {}
     with ExitStack() as stack:
@@ -142,13 +140,12 @@ def _store_tile(
 
 
 def _input_transform(d: Sequence[ArithExpr]) -> list[ArithExpr]:
-    """B' applied to four values."""
     pairs = (("ssub16", 0, 2), ("sadd16", 1, 2), ("ssub16", 2, 1), ("ssub16", 1, 3))
     return [call_intrinsic(name, [d[a], d[b]], UINT32) for name, a, b in pairs]
 
 
 def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
-    """m[point, channel * 4 + tile] of one channel pair."""
+    """Compute m[point, channel * 4 + tile] of one channel pair."""
     b, words = work.b, work.channels // 2
     steps = default_unroll(words)
     with b.for_("point", POINTS) as point:
@@ -170,7 +167,7 @@ def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
 def _finish(
     work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr
 ) -> None:
-    """Y = A' M A of each tile of a channel pair, requantized and stored."""
+    """Compute Y = A' M A of each tile of a channel pair; requantize and store it."""
     b = work.b
     places: Sequence[ArithExpr | int] = (0, 1)
     with ExitStack() as loop:

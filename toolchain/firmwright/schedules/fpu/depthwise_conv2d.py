@@ -46,7 +46,7 @@ class _FloatAxis:
     outputs: int
 
     def valid(self, output: int) -> range:
-        """Taps of `output` that fall inside the input."""
+        """Return the taps of `output` inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
@@ -54,7 +54,7 @@ class _FloatAxis:
         return group_outputs(range(self.outputs), self.valid)
 
     def whole(self) -> range:
-        """Outputs with all taps valid."""
+        """Return the outputs with all taps valid."""
         inside = [o for o in range(self.outputs) if len(self.valid(o)) == self.taps]
         return range(inside[0], inside[-1] + 1) if inside else range(0)
 
@@ -75,7 +75,7 @@ def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """No dilation, a small window, and a valid tap for every output."""
+    """Reject dilation, large windows and outputs without valid taps."""
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
         return ()
     rows, columns = _axes(op)
@@ -87,7 +87,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
-    """Partition of a row: (outputs of a strip, repetitions)."""
+    """Partition a row into strips of outputs, each with its number of repetitions."""
     whole = columns.whole()
     if columns.outputs <= _NARROW or len(whole) < 2 * _STRIP:
         return [(range(columns.outputs), 1)]
@@ -115,7 +115,7 @@ class _FloatOutputRow:
     y: tir.Buffer
 
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
-        """Emit `outputs`, offset by `shift`."""
+        """Emit a strip of `outputs`, moved by `shift`."""
         columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
         with ExitStack() as stack:
             for output in outputs:
@@ -174,7 +174,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
 def _windows(
     op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
 ) -> Iterator[tuple[tir.Buffer, tir.Buffer]]:
-    """View one channel of `count` input rows from `top`, and of output row `oy`."""
+    """Yield one channel of `count` input rows and of an output row, as views."""
     n, top, oy, c = at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape

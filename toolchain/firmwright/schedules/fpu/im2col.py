@@ -1,6 +1,6 @@
 """im2col packing of floats: element k of all pixels of a block is contiguous.
 
-Outside the input, columns hold 0, which changes no sum.
+Values outside the input are packed as 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class FloatIm2colPacker:
         return self.columns.shape[1]
 
     def pack(self, op: OpCall, at: ArithExpr) -> None:
-        """Pack the windows of the output pixels starting at `at`."""
         b, window = self.b, self.window
         if window.pointwise:
             self.points(at)
@@ -46,7 +45,7 @@ class FloatIm2colPacker:
                 self.pixel((n, y0, x0), p)
 
     def points(self, at: ArithExpr) -> None:
-        """Pack windows of one element: the channels of the pixels starting at `at`."""
+        """Pack windows of one element, that is, the channels of the pixels starting at `at`."""
         b, channels = self.b, self.x.shape[3]
         unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
         with (
@@ -87,7 +86,6 @@ class FloatIm2colPacker:
         pixel: ArithExpr,
         inside: ArithExpr,
     ) -> None:
-        """Pack one window row tap by tap."""
         b, window, channels = self.b, self.window, self.x.shape[3]
         n, iy, left = origin
         with b.for_("kx", window.size[1]) as kx, b.let("ix", left + kx * window.dilation[1]) as ix:

@@ -47,7 +47,7 @@ class FpuTile:
         return self.lanes * self.pixels
 
     def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
-        """Return the assembly of one element."""
+        """Return the assembly for one element of each column."""
         w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
         x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
         lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
@@ -121,7 +121,7 @@ for (int32_t i = 0; i < steps; ++i) {{
 
 
 def _meaning(tile: FpuTile, w: Any, x: Any, steps: Any) -> tuple[Any, ...]:
-    """W [steps * lanes, ...] and x [steps * pixels, ...] -> one array per sum."""
+    """Return one sum per register from w [steps * lanes, ...] and x [steps * pixels, ...]."""
     weights = np.asarray(w, np.float32)
     columns = np.asarray(x, np.float32)
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])

@@ -152,7 +152,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    """`total` / `taps`, halves rounded away from zero, clamped to the activation."""
+    """Return `total` / `taps`, halves rounded away from zero, clamped to the activation."""
     low, high = quantized_activation_range(op.str_attr("activation"), op.output)
     half = taps // 2
     mean = select(total > 0, total + half, total - half) / taps

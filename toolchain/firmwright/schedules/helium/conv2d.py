@@ -88,7 +88,7 @@ class TwoPixelGemm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockGemm:
-    """`TwoPixelGemm` with one micro-kernel call per block of four channels.
+    """Computes two pixels with one micro-kernel call per block of four channels.
 
     `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables` have a row
     per block, `settings` are the operands between outputs and `taps`, and pixels are relative to
@@ -152,7 +152,6 @@ class ConvolutionInput:
 def convolve_two_pixels(
     b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]
 ) -> None:
-    """Compute every output pixel of `shape` (NHWC)."""
     if source.window.size == (1, 1) and not source.window.is_padded:
         _direct(b, source, gemm, shape)
     else:
@@ -160,7 +159,7 @@ def convolve_two_pixels(
 
 
 def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
-    """1x1 kernel: an input pixel is a column."""
+    """Convolve with a 1x1 kernel: each input pixel is a column."""
     batch, height, width, _ = shape
     window = source.window
     in_rows, in_cols = window.input_size
@@ -178,7 +177,7 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
 
 
 def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
-    """Rows of even width pair by pair; rows of odd width two at a time, packed as a whole."""
+    """Pack and multiply two pixels at a time, or two whole rows if their width is odd."""
     batch, height, width, _ = shape
     count = batch * height
     rows_per_group = min(1 + width % 2, count)
@@ -214,7 +213,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
 def _source(
     b: Kernel, stack: ExitStack, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
-    """Return a function from output row to its first window's offset, and a packer."""
+    """Return a function from output row to the offset of its first window, and a packer."""
     batch, height, width, _ = shape
     _, in_rows, in_cols, channels = source.x.shape
     window = source.window

@@ -66,7 +66,7 @@ class _ChannelGroupLayer:
         return min(self.channels, self.block)
 
     def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
-        """Row of the bias table; groups share one bias if the input zero point is 0."""
+        """Return the row of the bias table; groups share one bias if the zero point is 0."""
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
 
 
@@ -98,7 +98,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]) -> bool:
-    """Whether the 16-channel micro-kernels support every window."""
+    """Return whether the 16-channel micro-kernels support every window."""
     _, rows, columns, count = op.input(1).shape
     is_supported = (
         rows <= depthwise_microkernels_16ch.MAX_ROWS
@@ -115,7 +115,7 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]])
 
 
 def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
-    """Part of [row, column, channel] that is valid for a group of outputs."""
+    """Return the part of [row, column, channel] that is valid for a group of outputs."""
     down, across = (span.taps for span in group)
     return kernel[down.start : down.stop, across.start : across.stop]
 
@@ -183,7 +183,7 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
 
 
 def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
-    """[row, column, channel] for blocks of eight; [block, tap, sixteen] otherwise."""
+    """Pack weights as [block, tap, sixteen], or only flatten them for blocks of eight."""
     if block == depthwise_microkernels_8ch.CHANNELS:
         return kernel.reshape(-1)
     flat = kernel.reshape(-1, kernel.shape[2])
@@ -191,7 +191,7 @@ def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """[channel] as [block, lane] in table order, the last value repeated."""
+    """Rearrange per-channel values as [block, lane]; lanes past the end repeat the last value."""
     at = np.array(starts)[:, None] + np.array(order)
     result: Array = values[np.minimum(at, len(values) - 1)]
     return result
@@ -205,7 +205,7 @@ def _pixels(
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     pixels: int,
 ) -> None:  # fmt: skip
-    """All channels of `pixels` adjacent pixels starting at `at` (n, y, x)."""
+    """Compute all channels of `pixels` adjacent pixels from `at` (n, y, x)."""
     window, count = layer.window, layer.channels
     down, across = (span.taps for span in spans)
     n, oy, ox = at
@@ -248,7 +248,7 @@ def _form(
     at: tuple[ArithExpr, ArithExpr],
     pixels: int,
 ) -> tuple[str, tir.AccessPtr, list[int]]:
-    """Micro-kernel name, weights pointer and geometry for `taps`."""
+    """Return the micro-kernel's name, the weights pointer and the geometry for `taps`."""
     down, across = taps
     count, width = layer.channels, layer.window.size[1]
     block, channel = at
@@ -266,7 +266,7 @@ def _form(
 
 
 def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
-    """First channel of the block; the last block ends at the last channel."""
+    """Return the block's first channel; the last block ends at the last channel."""
     start = block * layer.block
     if layer.channels % layer.block == 0:
         return start

@@ -33,8 +33,6 @@ _OUTPUTS = 4
 
 @dataclass(frozen=True, slots=True)
 class _PlaneAxis:
-    """One axis of the layer."""
-
     outputs: int
     taps: int
     stride: int
@@ -51,20 +49,23 @@ class _PlaneAxis:
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def window(self, outputs: int) -> list[int]:
-        """Positions read by the first `outputs` outputs."""
+        """Return the positions that the first `outputs` outputs read."""
         return sorted({
             o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)
         })  # fmt: skip
 
     def tap(self, output: int, position: int) -> int | None:
-        """Weight offset of the tap of `output` at `position`, or None."""
+        """Return the weight offset of the tap of `output` at `position`, or None."""
         k, rest = divmod(position - output * self.stride, self.dilation)
         return k * self.tap_step if rest == 0 and 0 <= k < self.taps else None
 
 
 @dataclass(frozen=True, slots=True)
 class _GatherLayout:
-    """Axes, outputs per gather (rows, columns), gathers per block and their axis."""
+    """How gathers cover a channel plane.
+
+    Each gather yields `shape` (rows, columns) outputs; a block has `groups` gathers along one axis.
+    """
 
     outer: _PlaneAxis
     inner: _PlaneAxis
@@ -85,13 +86,13 @@ class _GatherLayout:
 
     @property
     def group(self) -> int:
-        """Distance of adjacent gathers in the plane."""
+        """Return the distance of adjacent gathers in the plane."""
         if self.along_inner:
             return self.shape[1] * self.inner.stride
         return self.shape[0] * self.outer.stride * self.inner.length
 
     def positions(self) -> list[tuple[int, int]]:
-        """Plane positions (row, column) read by a gather."""
+        """Return the plane positions (row, column) that a gather reads."""
         rows, columns = self.shape
         return [(r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)]
 
@@ -120,7 +121,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:
-    """The cheapest layout that fits, or None."""
+    """Return the cheapest layout that fits, or None."""
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
     away = vector_requantize.rounding_mode(requantization_of(op))
@@ -216,7 +217,7 @@ def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: Ari
 
 
 def _geometry(layout: _GatherLayout) -> list[int]:
-    """Immediate operands that describe the positions of outputs and windows."""
+    """Return the immediate operands that describe the positions of outputs and windows."""
     outer, inner = layout.outer, layout.inner
     steps = (outer.stride * inner.length, inner.stride, outer.y_step, inner.y_step)
     group = [layout.group] if layout.groups > 1 else []
@@ -224,7 +225,7 @@ def _geometry(layout: _GatherLayout) -> list[int]:
 
 
 def _lane_table(layout: _GatherLayout, taps: int) -> Array:
-    """Plane offsets of a gather's lanes, then the weight offsets of each output."""
+    """Return the plane offsets of a gather's lanes, then each output's weight offsets."""
     spots = layout.positions()
     rows, columns = layout.shape
     table = np.full(
@@ -242,7 +243,7 @@ def _lane_table(layout: _GatherLayout, taps: int) -> Array:
 
 
 def _places(layout: _GatherLayout) -> Array:
-    """Element offsets of a block's outputs from the first one."""
+    """Return the element offsets of a block's outputs from the first one."""
     rows, columns = layout.shape
     down, right = layout.outer.y_step, layout.inner.y_step
     group = columns * right if layout.along_inner else rows * down
@@ -256,7 +257,7 @@ def _places(layout: _GatherLayout) -> Array:
 
 
 def _parameters(op: OpCall, flat: Array) -> Array:
-    """[filter, 3]: bias with the zero point folded in, multiplier, shift."""
+    """Return [filter, 3]: bias with the zero point folded in, multiplier, shift."""
     params = requantization_of(op)
     bias = fold_zero_point_into_bias(op, flat)
     columns = (bias, np.array(params.multipliers), np.array(params.shifts))

@@ -139,7 +139,7 @@ class VisibleTaps:
         return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
 
     def assembly(self) -> list[str]:
-        """Return the assembly of the sums; the last load of a row skips unused weights."""
+        """Return the assembly of the sums; each row ends by skipping its unused weights."""
         lines: list[str] = []
         for tap in range(self.count):
             ends_row = (tap + 1) % self.columns == 0
@@ -154,7 +154,7 @@ class VisibleTaps:
 
 
 def pair_sums_fit_int16(taps: Array) -> bool:
-    """Return whether the products of any two adjacent taps sum up within int16."""
+    """Return whether the products of any two adjacent taps have a sum within int16."""
     reach = np.abs(taps.astype(np.int64))
     even = reach[: len(reach) // 2 * 2]
     return int((even[0::2] + even[1::2]).max(initial=0)) <= _PAIR_LIMIT

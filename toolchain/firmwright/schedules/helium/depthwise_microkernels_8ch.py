@@ -98,12 +98,11 @@ if (lanes == 8) {{
 
 
 def microkernel_name(pixels: int, columns: int, dtype: DType = INT8) -> str:
-    """Return the name of the micro-kernel for `pixels` and window `columns` of int8 or int16."""
     return f"mve_depthwise_{'' if dtype == INT8 else 'int16_'}8ch_{pixels}x{columns}"
 
 
 def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
-    """Return the instructions that gcc's code executes, argument setup included.
+    """Return the instructions that gcc's code executes, including the argument setup.
 
     Windows of several columns exceed the registers, so each row spills some values.
     """
@@ -117,7 +116,7 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
-    """C text of base + factor * step..."""
+    """Return a C expression of `base` plus multiples of the steps."""
     steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
     return " + ".join([base, *steps])
 
@@ -170,7 +169,7 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
 
 
 def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
-    """Epilogue on sums with bias; int8 settings begin with a zero point."""
+    """Return the requantized sums (bias included); int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_int16_sums(sums, multiplier, shift, settings)
     zero_point, low, high, _ = settings

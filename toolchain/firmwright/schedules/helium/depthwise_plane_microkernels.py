@@ -1,4 +1,4 @@
-"""Depthwise micro-kernels on the plane of one channel: a gather is a window, VMLADAV an output."""
+"""Depthwise micro-kernels on the plane of one channel: gather per window, VMLADAV per output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GEOMETRY = ("outer", "inner", "b_out", "b_in", "p_out", "p_in", "y_out", "y_in"
 
 
 def plane_copy_instructions(rows: int, columns: int) -> int:
-    """Return the number of executed instructions of a plane copy."""
+    """Return the number of executed instructions of `mve_copy_plane`."""
     return 12 + rows * (6 + columns // 8 * 5 + (4 if columns % 8 else 0))
 
 

@@ -33,7 +33,7 @@ _ADVANCING = "], #16"
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """Element format of a column in a vector: suffixes of loads and products."""
+    """The element format of a column in a vector, and the suffixes of its loads and products."""
 
     size_bytes: int
     load: str
@@ -41,7 +41,7 @@ class LaneFormat:
 
     @property
     def base(self) -> str:
-        """Register constraint of the weights' pointer; widening loads require r0 to r7."""
+        """Return the asm constraint of the weight pointer; widening loads require r0 to r7."""
         return "r" if self.size_bytes == 1 else "l"
 
     def loading(self, *, cut: bool = False) -> str:
@@ -58,7 +58,7 @@ INT16_LANES = LaneFormat(2, "h.16", "s16")
 
 @dataclass(frozen=True, slots=True)
 class DotProductLoop:
-    """Structure of one loop; see the module docstring."""
+    """The structure of one loop; see the comment at the top of this module."""
 
     head: int
     deep: bool
@@ -96,11 +96,11 @@ class DotProductLoop:
 
     @property
     def _advances(self) -> bool:
-        """Whether columns need advancing pointers: a load offset reaches 127 bytes."""
+        """Return whether columns need advancing pointers because an offset reaches 127 bytes."""
         return self.deep or self.head + self.tail > STEPS_PER_ITERATION
 
     def _place(self, index: int) -> str:
-        """Address suffix of the load of unrolled step `index`."""
+        """Return the end of the address operand in the load of unrolled step `index`."""
         return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
 
     def frame(
@@ -160,7 +160,7 @@ def choose_loop(taps: int) -> DotProductLoop:
 
 
 def pad_tap_count(taps: int) -> int:
-    """Return the values per channel in the weights, rounded up to whole steps."""
+    """Return the weights per channel, rounded up to whole steps."""
     return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP
 
 
@@ -169,7 +169,7 @@ def pack_weight_rows(
 ) -> Array:
     """Pack [row, tap] int8 as [block, step, row of block, `width` taps], zero-padded.
 
-    A block has `rows` rows from its entry in `starts`.
+    Each block has `rows` rows, beginning at its entry in `starts`.
     """
     count, taps = matrix.shape
     padded = np.zeros((max(count, rows), -(-taps // width) * width), np.int8)

@@ -1,6 +1,6 @@
 """fully_connected on Helium: eight outputs at a time, directly from the input.
 
-The last block of rows overlaps its predecessor if the rows do not divide evenly.
+If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _settings(op: OpCall) -> list[int] | None:
-    """Immediate operands of the micro-kernel; None if the folded epilogue is not exact."""
+    """Return the micro-kernel's immediate operands, or None if the epilogue is not exact."""
     matrix = weights_of(op)
     low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)

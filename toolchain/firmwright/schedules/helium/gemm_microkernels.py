@@ -40,7 +40,6 @@ STEP
 
 
 def multiply_step(multiply: str, load: str, place: str) -> list[str]:
-    """Return the assembly of one step."""
     lines = [f"{load} q0, [%[x0]{place}", f"{load} q1, [%[x1]{place}"]
     for channel in range(vector_requantize.CHANNELS):
         vector = 2 + channel % 2

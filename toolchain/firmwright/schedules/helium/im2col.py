@@ -37,7 +37,7 @@ class VectorIm2colPacker:
 
     @property
     def taps(self) -> int:
-        """Values per column; gathered columns are padded to a whole step at no cost."""
+        """Return the values per column; gathered columns are padded to a whole step."""
         exact = self.window.size[0] * self.window.size[1] * self.channels
         return exact if self.offsets is None else pad_tap_count(exact)
 
@@ -62,7 +62,7 @@ class VectorIm2colPacker:
 
 
 def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Array:
-    """Offset of each value of a window from its first value."""
+    """Return the offset of each value of a window from its first value."""
     ky = np.arange(window.size[0])[:, None, None] * row_step * pitch
     kx = np.arange(window.size[1])[:, None] * window.dilation[1] * channels
     offsets: Array = (ky + kx + np.arange(channels)).reshape(-1)
@@ -72,7 +72,7 @@ def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Arra
 def make_im2col_packer(
     b: Kernel, window: ConvWindow, channels: int, source: tir.Buffer, pitch: int, row_step: int
 ) -> VectorIm2colPacker:
-    """Build a packer; it gathers if rows are short and offsets fit 16 bits."""
+    """Build a packer that gathers if rows are short and offsets fit 16 bits, and else copies."""
     width = window.size[1] if window.dilation[1] == 1 else 1
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
@@ -84,7 +84,7 @@ def make_im2col_packer(
 
 @dataclass(frozen=True, slots=True)
 class RowBand:
-    """Copy of the input rows for one output row, `pitch` elements each."""
+    """A copy of the input rows for one output row, `pitch` elements each."""
 
     window: ConvWindow
     source: tir.Buffer
@@ -97,7 +97,7 @@ class RowBand:
         return sum(self.columns) * self.channels
 
     def fill(self, b: Kernel, n: ArithExpr, oy: ArithExpr, zero_point: ArithExpr | int) -> None:
-        """Copy the rows for output row `oy`; the margins are unchanged."""
+        """Copy the rows for output row `oy`; leave the margins unchanged."""
         before, inside, _ = self.columns
         rows, cols = self.window.input_size
         top = oy * self.window.stride[0] - self.window.padding[0]

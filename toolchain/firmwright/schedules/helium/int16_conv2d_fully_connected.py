@@ -74,7 +74,7 @@ def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Int16RowGemm:
-    """Eight weight rows at a time with a scalar epilogue; `taps` counts bytes.
+    """Computes eight weight rows at a time with a scalar epilogue; `taps` counts bytes.
 
     Sums of 64 bits are accumulated in chunks of `chunk` steps.
     """
@@ -99,7 +99,7 @@ class _Int16RowGemm:
             self.pixel(b, source, column, pixel)
 
     def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
-        """Compute all outputs of a pixel from the column at offset `column`."""
+        """Compute all outputs of a pixel from its column at offset `column`."""
         blocks, steps = self.packed.shape[:2]
         count = min(self.outputs, int16_dot.ROWS)
         with (
@@ -164,7 +164,7 @@ class _Int16RowGemm:
         column: ArithExpr,
         at: tuple[ArithExpr, int],
     ) -> None:
-        """Multiply a chunk: (first weight step, bytes of the column)."""
+        """Multiply the chunk at `at` (first weight step, bytes of the column)."""
         first, taps = at
         step = int16_dot.ROWS * int16_dot.WIDTH
         w = b.pointer(self.packed, first * step, -(-taps // BYTES_PER_STEP) * step)

@@ -1,8 +1,7 @@
 """Dot products of int16 columns with int8 weights, eight values at a time.
 
-Columns are bytes in memory (`taps` counts bytes), so the int8 packers serve here too. A step
-(dot_product_loop.py) reads sixteen bytes of a column and eight weights per channel, widened by
-VLDRB.
+Columns are bytes in memory (`taps` counts bytes), so the int8 packers apply. A step
+(dot_product_loop.py) reads sixteen bytes of a column and eight weights per channel.
 """
 
 from __future__ import annotations
@@ -133,13 +132,13 @@ def _product_text(loop: DotProductLoop) -> str:
 
 
 def unpack_int16_column(column: Any) -> Any:
-    """Return the int16 values of bytes [2 n, lanes...] as int64."""
+    """Convert bytes [2 n, lanes...] to their int16 values, as int64."""
     raw = np.asarray(column, np.int64)
     return (raw[0::2] & 0xFF) | (raw[1::2] << 8)
 
 
 def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
-    """[row, lanes...] of weights [step, row, eight] times a column of `taps` bytes."""
+    """Return sums [row, lanes...] of weights [step, row, eight] times a column of `taps` bytes."""
     weights = np.asarray(w, np.int64)
     lanes = weights.shape[1:]
     by_row = weights.reshape(-1, rows, WIDTH, *lanes).swapaxes(0, 1).reshape(rows, -1, *lanes)
@@ -247,13 +246,12 @@ INT16_DOT_INTRINSICS: Mapping[str, Intrinsic] = {
 
 
 def supports_requantize(params: Requantization) -> bool:
-    """Return whether the epilogue is exact for these parameters."""
     max_shift = max(params.shifts)
     return max_shift <= -2 if params.rounding is Rounding.ONCE else max_shift <= 0
 
 
 def adjust_round_once_shifts(params: Requantization) -> Requantization:
-    """Return micro-kernel parameters; a single rounding includes one bit of the shift."""
+    """Return the parameters for the micro-kernel, which performs one bit of a single rounding."""
     if params.rounding is not Rounding.ONCE:
         return params
     return replace(params, shifts=tuple(shift + 1 for shift in params.shifts))

@@ -87,7 +87,6 @@ def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
 
 
 def matvec_microkernel_name(taps: int) -> str:
-    """Return the name of the micro-kernel for columns of `taps` values."""
     return f"mve_matvec_int8_{choose_loop(taps).suffix}"
 
 

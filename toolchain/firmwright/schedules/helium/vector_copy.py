@@ -1,6 +1,6 @@
 """Copies, fills and gathers of int8 runs by vectors, the last one predicated.
 
-`mve_copy_N` copies 16 (N - 1) + `last` elements; `mve_fill_N` fills as many with an immediate and
+`mve_copy_N` copies 16 (N - 1) + `last` elements; `mve_fill_N` fills that many with an immediate and
 `mve_fill_by_N` with a run-time value; `mve_gather_N` gathers 8 (N - 1) + `last` elements through a
 table of offsets.
 """
@@ -33,7 +33,6 @@ def copy_bytes(
     start: ArithExpr,
     count: int,
 ) -> None:
-    """Copy `count` elements from `source` at `start` to `target` at `at`."""
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
@@ -43,7 +42,6 @@ def copy_bytes(
 def fill_bytes(
     b: Kernel, target: tir.Buffer, at: ArithExpr | int, value: ArithExpr | int, count: int
 ) -> None:
-    """Fill `count` elements of `target` at `at` with `value`."""
     name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
     for first, vectors, last in _pieces(count):
         y = b.pointer(target, at + first, VECTOR_BYTES * (vectors - 1) + last, "w")
@@ -51,7 +49,6 @@ def fill_bytes(
 
 
 def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
-    """Fill the first `count` elements of `target` with `value`, in a loop if there are many."""
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     whole = count // max_bytes
     if whole:
@@ -87,7 +84,7 @@ def gather_bytes(
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
-    """(first element, vectors, elements of the last vector) of each intrinsic call."""
+    """Return (first element, vectors, elements of the last vector) of each intrinsic call."""
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     return [
         (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
@@ -97,7 +94,7 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
 
 
 def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str) -> list[str]:
-    """C text that executes `lines` of assembly `count` times with advancing pointers.
+    """Return C that executes the assembly `lines` `count` times with advancing pointers.
 
     The pointers are in r0-r7: narrowing stores encode no other base.
     """
@@ -112,7 +109,7 @@ def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str)
 
 
 def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
-    """C text of the last vector, of which `last` elements are used."""
+    """Return C for the last vector, of which `last` elements are used."""
     return [
         f"if (last == {full}) {{",
         f"    {whole};",

@@ -68,17 +68,16 @@ if ({lanes} >= 4) {{
 
 
 def requantize_assembly(vector: str, target: str) -> str:
-    """Return C text that converts the sums in `vector` to elements at `target`."""
+    """Return C that converts the sums in `vector` to elements at `target`."""
     return _SCALED.format(v=vector) + "\n" + store_assembly(vector, target, "lanes")
 
 
 def store_assembly(vector: str, target: str, lanes: str) -> str:
-    """Return C text that clamps `vector` and stores `lanes` of its elements."""
+    """Return C that clamps `vector` and stores `lanes` of its elements."""
     return _STORED.format(v=vector, y=target, lanes=lanes)
 
 
 def supports_requantize(params: Requantization) -> bool:
-    """Return whether this form is exact for the parameters."""
     return params.rounding is Rounding.TWICE and max(params.shifts) <= 0
 
 
@@ -94,7 +93,7 @@ def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
 
 
 def rounding_mode(params: Requantization) -> int:
-    """Return the rounding of halves: 0 any, 1 away from zero, 2 away where shifted."""
+    """Return how halves are rounded: 0 any way, 1 away from zero, 2 away if shifted."""
     if params.clamp_min >= params.zero_point:
         return 0
     return 1 if max(params.shifts) < 0 else 2
@@ -113,7 +112,7 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
 
 
 def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
-    """Numpy meaning: requantize `sums` [4, lanes] without bias."""
+    """Requantize `sums` [4, lanes] without bias, in numpy."""
     zero_point, low, high, _, lanes = settings
     q64 = np.asarray(q, np.int64)
     scaled = multiply_by_quantized_multiplier(

@@ -40,7 +40,7 @@ def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
 
 
 def _fused(total: Any, x: Any, w: Any) -> Any:
-    """X * w + total, rounded once.
+    """Return x * w + total, rounded once.
 
     The product is exact in double precision. The sum is rounded to odd, using its error term, so
     that rounding it again to single precision is exact.
@@ -68,12 +68,10 @@ def apply_activation(value: Any, activation: int) -> Any:
 
 
 def portable_activation(name: str) -> str:
-    """Return C text that clamps the float `name` to the immediate operand `activation`."""
     return CLAMP_ASSEMBLY.format(v=name, low=_LOW, high=_HIGH)
 
 
 def vector_activation(name: str) -> str:
-    """Return C text that clamps the vector `name` to the immediate operand `activation`."""
     return "\n".join([
         "if (activation > 0) {",
         f"    {name} = vmaxnmq_f32({name}, vdupq_n_f32({_LOW}));",
@@ -85,12 +83,11 @@ def vector_activation(name: str) -> str:
 
 
 def activation_instructions(activation: int) -> int:
-    """Return the number of executed instructions per vector."""
     return min(activation, 2)
 
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """Return C text that stores vector `name` from `first` up to operand `lanes`."""
+    """Return C that stores vector `name` from `first` up to operand `lanes`."""
     place = f"{target} + {first}" if first else target
     rest = f"lanes - {first}" if first else "lanes"
     cut = f"vstrwq_p_f32({place}, {name}, vctp32q((uint32_t)({rest})));"

@@ -69,8 +69,6 @@ class FloatVectorIm2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _FloatVectorGemm:
-    """Constants of a layer of `outputs` x `depth` and its tile."""
-
     style: AccumulateStyle
     tile: VectorTile
     outputs: int
@@ -117,7 +115,7 @@ def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) ->
 
 
 def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
-    """[..., channel] as [group, ..., lane], zero-padded."""
+    """Pack [..., channel] as [group, ..., lane], zero-padded."""
     missing = max(lanes - values.shape[-1], 0)
     padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
     return np.stack([padded[..., start : start + lanes] for start in starts])
@@ -126,7 +124,7 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
 def _tile_configs(
     style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
 ) -> list[dict[str, int]]:
-    """Configurations of the cheapest tile and of the cheapest one-pixel tile."""
+    """Return the configurations of the cheapest tile and of the cheapest one-pixel tile."""
     fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
 
     def cost(tile: VectorTile) -> tuple[int, int]:

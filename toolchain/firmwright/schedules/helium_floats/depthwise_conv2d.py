@@ -48,7 +48,7 @@ class _StripRun:
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    """Partition of an output row; empty if a strip is not supported."""
+    """Partition an output row; return no runs if a strip is not supported."""
     max_per_strip = (
         depthwise_strip_microkernels.max_outputs(style, window.size[1])
         if window.stride[1] in depthwise_strip_microkernels.STRIDES
@@ -110,7 +110,7 @@ class _FloatDepthwiseLayer:
         rows: ValidTapRun,
         at: tuple[ArithExpr, ArithExpr, ArithExpr],
     ) -> None:
-        """Compute the strip of all channels that begins at output `at` (n, oy, ox)."""
+        """Compute a strip of all channels from output `at` (n, oy, ox)."""
         window, strip = self.window, run.strip
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape
@@ -167,7 +167,7 @@ def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> Non
 
 
 def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
-    """Loop over the strips of a run; yields the first output of each."""
+    """Loop over the strips of a run and yield the first output of each."""
     with b.for_("strip", run.times) as strip:
         yield strip * run.strip.outputs + run.first
 

@@ -48,7 +48,7 @@ class Strip:
 
     @property
     def reach(self) -> range:
-        """Positions inside the input."""
+        """Return the positions inside the input."""
         length = (self.outputs - 1) * self.stride + self.columns
         return range(self.before, length - self.after)
 
@@ -80,7 +80,7 @@ class Strip:
         return lines
 
     def _registers(self) -> tuple[str, int]:
-        """Register of the values, number of the first weight register."""
+        """Return the register of the input values and the number of the first weight register."""
         spare = 2 if self.style == "separate" else 1
         return "q7", _REGISTERS - spare - self.columns
 
@@ -88,13 +88,12 @@ class Strip:
         return [f"q{number}" for number in range(self._registers()[1], _REGISTERS)]
 
     def instructions(self, rows: int, activation: int) -> int:
-        """Return the number of executed instructions, call overhead included."""
         ending = self.outputs * (3 + accumulate_f32.activation_instructions(activation))
         return 9 + 2 * self.outputs + rows * (len(self.row()) + 1) + ending
 
 
 def max_outputs(style: AccumulateStyle, columns: int) -> int:
-    """Return the outputs per strip that leave registers for the weights of a row."""
+    """Return the most outputs per strip that leave enough registers for one row of weights."""
     return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
 
 

@@ -115,7 +115,7 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """C text of a pool: initial value, tap and final step, as scalar and vector code."""
+    """C text of a pool's initial value, tap and final step, for scalars and vectors."""
 
     op: str
     start: str

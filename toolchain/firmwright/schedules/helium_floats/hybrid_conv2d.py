@@ -149,7 +149,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
-    """[block, scale or bias, channel]; a common weight scale is part of the batch scale."""
+    """Return [block, scale or bias, channel]; a common weight scale is part of the batch scale."""
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
     weight_scales = scales if len(scales) > 1 else np.ones(op.output.shape[3], np.float32)
     tables = [_by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))]
@@ -157,7 +157,7 @@ def _factors(op: OpCall, starts: Sequence[int]) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int]) -> Array:
-    """[channel] as [block, channel of four], the last value repeated."""
+    """Rearrange per-channel values as [block, channel of four]; padding repeats the last value."""
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
     return np.asarray(values[index])
 

@@ -45,7 +45,7 @@ class VectorTile:
         return VECTOR_LANES * self.vectors
 
     def step(self, style: AccumulateStyle) -> list[str]:
-        """Return the assembly of one element."""
+        """Return the assembly for one element of each column."""
         values = _VALUES[: self.pixels]
         load = "ldr r4, [%[x]], #4" if self.pixels == 1 else f"ldm %[x]!, {{{', '.join(values)}}}"
         lines = [load]
@@ -88,7 +88,6 @@ def microkernel_name(style: AccumulateStyle, tile: VectorTile) -> str:
 def microkernel_instructions(
     style: AccumulateStyle, tile: VectorTile, steps: int, activation: int
 ) -> int:
-    """Return the number of executed instructions, call overhead included."""
     step = len(tile.step(style))
     rounds, rest = divmod(steps, _ROUND)
     product = 2 + tile.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)

@@ -50,7 +50,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other tiles; the best one depends on the compiler's register allocation."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     pixels = op.output.elements // op.output.shape[3]
@@ -87,7 +86,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 @contextmanager
 def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
-    """Loop over pixel blocks: yields the first pixel; the last block ends at the last pixel."""
+    """Loop over pixel blocks and yield the first pixel; the last block ends at the last pixel."""
     with b.for_("block", -(-pixels // block)) as index:
         start = index * block
         if pixels % block:
@@ -105,7 +104,7 @@ def pack_columns(
     at: ArithExpr,
     shape: tuple[int, int],
 ) -> Iterator[tir.Buffer]:
-    """Yield the windows of the output pixels starting at `at`, one per row."""
+    """Yield the windows of the output pixels from `at`, packed one per row."""
     if window.pointwise:
         with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns
@@ -157,7 +156,7 @@ def _pack(
 
 
 def _alignment(columns: tir.Buffer, run: int) -> int:
-    """Word alignment of window rows in `columns`, if they have it."""
+    """Return the alignment of window rows in `columns`, in elements: 4 or 1."""
     whole_words = run % 4 == 0 and columns.shape[1] % 4 == 0
     return 4 if whole_words or columns.dtype != INT8 else 1
 
@@ -188,7 +187,7 @@ def _copy(
     source: tuple[ArithExpr, ArithExpr, ArithExpr],
     count: int,
 ) -> None:
-    """Copy `count` elements from input `source` (n, y, x), by words if everything is aligned."""
+    """Copy `count` elements from `source` (n, y, x), by words if everything is aligned."""
     x = b.input(0)
     _, rows, cols, channels = x.shape
     offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
@@ -207,7 +206,7 @@ def _copy(
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
-    """The cheapest number of pixels per block, and smaller ones that save memory."""
+    """Return the cheapest number of pixels per block, then smaller ones that save memory."""
     if op.input(0).dtype != INT8:
         return ()
     outputs, *taps = op.input(1).shape
@@ -224,7 +223,6 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
-    """Supported numbers of pixels per block."""
     outputs, *taps = op.input(1).shape
     max_pixels, depth = op.output.elements // outputs, math.prod(taps)
     return [

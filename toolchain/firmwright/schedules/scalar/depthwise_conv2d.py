@@ -44,7 +44,7 @@ _MAX_UNROLLED_TAPS = 120
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Layers with a moderate number of unrolled taps."""
+    """Accept layers with a moderate number of unrolled taps."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
@@ -58,7 +58,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarChannel:
-    """Registers of one channel: weights by tap and the initial sum."""
+    """The registers of one channel: weights by tap and the initial sum."""
 
     window: ConvWindow
     layer: ScalarLayerPlan
@@ -67,7 +67,7 @@ class _ScalarChannel:
     finish: FinishElement
 
     def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
-        """`total` plus the contribution of `taps` (ky, kx) outside the input."""
+        """Return `total` plus the contribution of `taps` (ky, kx) outside the input."""
         if self.layer.zero_point:
             for ky, kx in taps:
                 total = total + self.weights[ky][kx] * self.layer.zero_point
@@ -119,7 +119,7 @@ def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarOutputRow:
-    """One output row: valid tap rows, views of input and output, and the initial sum."""
+    """One output row: its valid tap rows, views of input and output, and the initial sum."""
 
     channel: _ScalarChannel
     rows: range
@@ -143,7 +143,7 @@ def _row(
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     rows: range,
 ) -> None:
-    """One output row of one channel; `rows` are the valid tap rows."""
+    """Compute one output row of one channel; `rows` are the valid tap rows."""
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
@@ -169,7 +169,7 @@ def _row(
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Emit output by output, with all taps of each."""
+    """Emit one output after the other, each with all its taps."""
     channel, window = row.channel, row.channel.window
     for run in split_by_valid_taps(window, 1, out_width):
         outside = [
@@ -188,7 +188,7 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
 
 
 def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Emit column by column; acc[j] is the output that is complete in j columns."""
+    """Emit one input column after the other; acc[j] is complete after j more columns."""
     window = row.channel.window
     reach, left = window.size[1], window.padding[2]
     acc = b.reg("acc", INT32, reach)
@@ -210,7 +210,7 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
 
 
 def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int) -> ArithExpr:
-    """`total` plus the taps of window column `kx` at input column `ix`."""
+    """Return `total` plus the taps of window column `kx` at input column `ix`."""
     if not 0 <= ix < row.channel.window.input_size[1]:
         return row.channel.plus_outside(total, ((ky, kx) for ky in row.rows))
     for ky in row.rows:
@@ -219,7 +219,7 @@ def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
 
 
 def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
-    """Accumulate input column `ix`; the completed sum is left in the last element of `acc`."""
+    """Accumulate input column `ix`; leave the completed sum in the last element of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
     with ExitStack() as stack:
         values = {

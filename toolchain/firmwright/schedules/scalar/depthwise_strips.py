@@ -1,7 +1,7 @@
 """depthwise_conv2d of large windows on any core, in strips (schedules/depthwise_strips.py).
 
-One channel at a time, one product per tap. int8 values are shifted to zero when loaded, so taps
-outside the input contribute nothing. Serves windows with more taps than registers, and int16.
+One channel at a time, one product per tap. The zero point is subtracted when int8 values are
+loaded. Used for int16 and for windows with more taps than registers.
 """
 
 from __future__ import annotations

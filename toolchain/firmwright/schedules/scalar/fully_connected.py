@@ -36,7 +36,6 @@ def _serves(op: OpCall) -> bool:
 
 
 def _space(op: OpCall) -> Sequence[Config]:
-    """Other tiles; the best one depends on the compiler's register allocation."""
     if not _serves(op):
         return ()
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8))

@@ -35,7 +35,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def pack_int4_weights(weights: Array) -> Array:
-    """Pack two weights of the last axis per byte."""
     halves = (weights.astype(np.int16) + _OFFSET).astype(np.uint8)
     if halves.shape[-1] % 2:
         halves = np.concatenate([halves, np.zeros_like(halves[..., :1])], axis=-1)

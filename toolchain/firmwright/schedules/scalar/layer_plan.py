@@ -31,10 +31,10 @@ SUPPORTED_DTYPES = (INT8, FLOAT32)
 
 
 class SumEpilogue(Protocol):
-    """Converts the sum of an output channel to its element."""
+    """Converts an output channel's sum to the output element."""
 
     def bind_channel(self, b: Kernel, index: ArithExpr) -> AbstractContextManager[FinishElement]:
-        """Bind the parameters of channel `index`."""
+        """Bind the parameters of channel `index`; yield the conversion function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class ScalarLayerPlan:
     factors: Array
 
     def start(self, b: Kernel, index: ArithExpr) -> ArithExpr:
-        """Return the initial sum of channel `index`."""
         if self.bias is None:
             return ArithExpr(as_expr(0.0, FLOAT32))
         return b.load(self.bias, [index])
@@ -67,7 +66,7 @@ def plan_scalar_layer(
     *,
     may_bake: bool = False,
 ) -> ScalarLayerPlan:
-    """Plan `op` with `weights` [output channels, taps]; `params` only for int8.
+    """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
     `channels` selects rows, with `params` for them alone. With `may_bake`, the left shift of
     requantization is folded into int16 weights.

@@ -60,7 +60,7 @@ class ScalarMicrokernel:
 
     @property
     def step(self) -> int:
-        """Elements between two steps of a column."""
+        """Return the distance in elements between two steps of a column."""
         return 1 if self.layout == "bytes" else self.pixels
 
     def place(self, row: int, pixel: int) -> int:
@@ -88,16 +88,15 @@ class MicrokernelFamily:
 
     @property
     def pixel_counts(self) -> list[int]:
-        """Supported numbers of `bytes` columns, greatest first."""
+        """Return the supported numbers of `bytes` columns, greatest first."""
         return sorted({p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True)
 
     def rows(self, outputs: int, pixels: int) -> int:
-        """Return the number of `bytes` rows with the least cost for `outputs` rows."""
+        """Return the `bytes` row count with the least cost for `outputs` rows."""
         counts = [r for layout, r, p in self.shapes if layout == "bytes" and p == pixels]
         return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
 
     def unrolled(self, steps: int) -> int:
-        """Return the unroll factor for columns of `steps`."""
         return max(n for n in range(1, self.most_unrolled + 1) if steps % n == 0)
 
     def block(self, shape: ScalarMicrokernel) -> str:
@@ -105,14 +104,14 @@ class MicrokernelFamily:
         return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
-        """Return the instructions per step of all `outputs` rows in blocks of `rows`."""
+        """Return the instructions per step for all `outputs` rows in blocks of `rows`."""
         return -(-outputs // rows) * self.step_instructions(
             ScalarMicrokernel("bytes", rows, pixels, 1)
         )
 
 
 def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
-    """Numpy meaning; operands are elements first, then lanes. Initial sums are ignored."""
+    """Return the numpy meaning; operands are [element, lane], and initial sums are ignored."""
 
     def run(w: Any, x: Any, start: Any, pixel: int, steps: int, *_: Any) -> tuple[Any, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]
@@ -142,7 +141,6 @@ def _portable(shape: ScalarMicrokernel) -> str:
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
-    """Build the intrinsic."""
     return Intrinsic(
         name=family.block(shape),
         operands=(
@@ -171,7 +169,6 @@ def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -
 
 
 def make_microkernels(family: MicrokernelFamily) -> Mapping[str, Intrinsic]:
-    """Build every shape with every unroll factor."""
     intrinsics = (
         make_microkernel(family, ScalarMicrokernel(layout, rows, pixels, unroll))
         for layout, rows, pixels in family.shapes

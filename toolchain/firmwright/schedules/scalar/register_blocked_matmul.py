@@ -26,7 +26,7 @@ StoreOutput = Callable[[ArithExpr, int, ArithExpr], None]
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """Weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
+    """The weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
 
     layer: ScalarLayerPlan
     rows: int
@@ -39,7 +39,6 @@ class PackedMatrix:
 def pack_matrix(
     b: Kernel, layer: ScalarLayerPlan, weights: Array, lanes: int, unroll: int = DEFAULT_UNROLL
 ) -> PackedMatrix:
-    """Pack `weights` [rows, depth]; `unroll` is the number of unrolled steps."""
     rows, depth = weights.shape
     groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
     packed = b.constant("weights", np.concatenate(groups), layer.dtype)
@@ -91,7 +90,7 @@ def _multiply_group(
 
 
 def _step(b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr) -> None:
-    """Element `k` of every column and every row of the group."""
+    """Multiply element `k` of every column by every row of the group."""
     count, lanes = columns.shape[0], w.shape[1]
     with ExitStack() as stack:
         inputs = [

@@ -42,7 +42,7 @@ def _size(shape: ScalarMicrokernel) -> int:
 
 
 def _step(shape: ScalarMicrokernel) -> list[str]:
-    """Assembly of one step; X and W are its byte offsets."""
+    """Return the assembly of one step along the depth; X and W are its byte offsets."""
     load = "lb" if shape.layout == "bytes" else "lh"
     lines = []
     for pixel in range(shape.pixels):

@@ -43,8 +43,6 @@ _UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class _Thumb1Gemm:
-    """Constants of one layer."""
-
     outputs: int
     depth: int
     weights: tir.Buffer
@@ -82,7 +80,7 @@ class _Thumb1Gemm:
 
 @contextmanager
 def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
-    """Yield the excess of a column's sums."""
+    """Yield 128 times the column's sum, the excess of its products."""
     depth = column.shape[1]
     unroll = next(n for n in (_UNROLL, 2, 1) if depth % n == 0)
     total = b.reg("total", INT32)
@@ -94,7 +92,6 @@ def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
 
 
 def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> _Thumb1Gemm:
-    """Plan `weights` [outputs, depth]."""
     wide = weights.astype(np.int64)
     bias = fold_zero_point_into_bias(op, wide)
     low, high = accumulator_bounds(bias, wide)

@@ -101,12 +101,10 @@ def _meaning(w: Any, x: Any, start: Any, _: Any, steps: int) -> Any:
 
 
 def unroll_factor(steps: int) -> int:
-    """Return the unroll factor for columns of `steps`."""
     return max(n for n in range(1, MAX_UNROLL + 1) if steps % n == 0)
 
 
 def microkernel_name(steps: int) -> str:
-    """Return the intrinsic's name for columns of `steps` elements."""
     return f"thumb1_8x1_{unroll_factor(steps)}"
 
 

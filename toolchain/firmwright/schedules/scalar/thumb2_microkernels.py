@@ -62,7 +62,7 @@ def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
 
 
 def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
-    """Load element `pixel` of the step; pixel 0 comes last and advances to the next step."""
+    """Load element `pixel` of the step; load pixel 0 last and advance to the next step."""
     load, size = _loads(shape)
     if pixel == 0:
         return f"{load} {register}, [%[x]], #{size * shape.step}"
@@ -82,7 +82,7 @@ def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
 
 
 def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
-    """Assembly of one step; with `is_narrow`, one-column shapes take one register less."""
+    """Return the assembly of one step; if `is_narrow`, one column uses one register fewer."""
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
     if shape.rows <= 2 and shape.pixels > 2:
@@ -105,7 +105,7 @@ def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
 
 
 def _begin(shape: ScalarMicrokernel) -> list[str]:
-    """Initialize the sums from `start`; register u holds its address."""
+    """Return the assembly that initializes the sums from `start`."""
     lines = []
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"

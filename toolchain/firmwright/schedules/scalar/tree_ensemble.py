@@ -1,7 +1,7 @@
 """Tree ensembles as code: nested branches with thresholds as immediates.
 
-Takes several times the flash of the table form and a third of its time. Feature keys are registers
-of TIR rather than bound variables, so that passes need not derive ranges from 10,000 comparisons.
+The code takes several times the flash of tables and a third of the time. Feature keys are registers
+of TIR, not bound variables, so that passes need not derive ranges from 10,000 comparisons.
 """
 
 from __future__ import annotations
@@ -90,8 +90,6 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
 
 
 class _TreeEmitter:
-    """Emits subtrees as nested branches."""
-
     def __init__(
         self,
         b: Kernel,
@@ -106,7 +104,7 @@ class _TreeEmitter:
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
-        """Emit the subtree of `size` branches with first branch `at` and first leaf `leaf`."""
+        """Emit the subtree of `size` branches from branch `at` and leaf `leaf`."""
         b = self.b
         if size == 0:
             for k, value in enumerate(self.leaves[leaf]):

@@ -37,7 +37,7 @@ from firmwright.schedules.winograd import (
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    """Output channels per block."""
+    """Return the number of output channels per block."""
     return next(r for layout, r, p in family.shapes if layout == "tiles" and p == TILES)
 
 
@@ -47,8 +47,6 @@ def _configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarWinograd:
-    """Buffers and constants of the kernel."""
-
     family: MicrokernelFamily
     shape: ScalarMicrokernel
     weights: tir.Buffer
@@ -95,7 +93,7 @@ def _build(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> 
 
 
 def _packed(weights: Array, rows: int) -> Array:
-    """[oc, point, ic] -> [oc / rows, point, ic, rows]."""
+    """Pack [oc, point, ic] as [oc / rows, point, ic, rows]."""
     outputs, points, channels = weights.shape
     blocks = weights.reshape(outputs // rows, rows, points, channels).transpose(0, 2, 3, 1)
     packed: Array = np.ascontiguousarray(blocks)
@@ -103,7 +101,7 @@ def _packed(weights: Array, rows: int) -> Array:
 
 
 def _transform_inputs(b: Kernel, work: _ScalarWinograd) -> None:
-    """u[4 i + j, channel, tile] = (B' d B)[i, j]."""
+    """Compute u[4 i + j, channel, tile] = (B' d B)[i, j]."""
     columns = COLUMNS + 2
     window = b.view("bytes", work.patch, 0, (4, columns, work.channels), dtype=INT8)
     with window as d, b.for_("c", work.channels) as c, ExitStack() as stack:
@@ -133,12 +131,11 @@ def _store_tile(
 
 
 def _input_transform(d: Sequence[ArithExpr]) -> list[ArithExpr]:
-    """B' applied to four values."""
     return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 
 
 def _multiply(b: Kernel, work: _ScalarWinograd, block: ArithExpr) -> None:
-    """m[point, row * 4 + tile] of one block of output channels."""
+    """Compute m[point, row * 4 + tile] of one block of output channels."""
     shape, channels = work.shape, work.channels
     with b.for_("point", POINTS) as point:
         acc = b.reg("acc", INT32, shape.sums)
@@ -160,7 +157,7 @@ def _finish(
     row: int,
     shared: Mapping[str, ArithExpr] | None,
 ) -> None:
-    """Y = A' M A of each tile of one output channel, requantized."""
+    """Compute Y = A' M A of each tile of one output channel, and requantize it."""
     with ExitStack() as stack:
         finish = stack.enter_context(work.epilogue.bind_channel(b, channel, 0, shared))
         bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
