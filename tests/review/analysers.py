@@ -81,7 +81,7 @@ class Project:
 
     def optimisation(self, file: str) -> str:
         kind = "model" if file in self.models else "runtime"
-        return str(self.facts[f"{kind}_optimisation"])
+        return str(self.facts[f"{kind}_optimization"])
 
     @property
     def cross_gcc(self) -> str:

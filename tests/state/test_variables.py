@@ -209,5 +209,5 @@ def test_state_needs_one_type_and_a_constant_initial_value() -> None:
 
 
 def test_state_assigned_from_another_state_needs_a_copy() -> None:
-    with pytest.raises(ModelError, match="the state b becomes what kept was"):
+    with pytest.raises(ModelError, match="the next value of state b is the state kept"):
         compile_model(_checked(STATEFUL), Options())
