@@ -57,7 +57,7 @@ def _negative(x: ArithExpr) -> ArithExpr:
 
 
 def _negative_narrow(x: ArithExpr) -> ArithExpr:
-    """Negate the raw quantized value like LiteRT; the minimum maps to itself."""
+    """Negate the raw quantized value as LiteRT does; the minimum maps to itself."""
     return (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype)
 
 

@@ -2,8 +2,8 @@
 
 elu is e^x - 1 for x < 0, else x. gelu is x times the normal CDF of x, or with `approximate` its
 tanh approximation. hard_swish is x * clamp((x + 3) / 6, 0, 1). leaky_relu is `alpha` * x for x < 0.
-int8 functions are lookup tables: computed in float32 for elu and gelu, in 16-bit fixed point for
-hard_swish, and by two requantizations (rounding twice, factors in float32) for leaky_relu.
+The int8 functions are lookup tables. Entries are computed in float32 for elu and gelu, in 16-bit
+fixed point for hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
 Semantics: TFLite's and TFLM's reference kernels.
 """
 
@@ -60,7 +60,7 @@ def _lower_gelu(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
 
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
-    """Compute in 16 bits on inputs scaled by 2^7; TFLite's HardSwish explains each step."""
+    """Compute in 16 bits on inputs scaled by 2^7, as TFLite's HardSwish does."""
     quant, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))

@@ -1,10 +1,10 @@
 """arg_min_max and top_k along one axis.
 
-arg_min_max: index of the greatest value (`least`: the smallest); among equal values the first, or
-with `last` the last. top_k: the `k` greatest (`least`: smallest) values in order and their indices,
-lower index first among equals. Indices are int32 or int64. Stored values are compared directly;
-results for NaN are unspecified.
-Semantics: ONNX's ArgMax, ArgMin and TopK; TFLite's ArgMinMax and TopKV2 are cases.
+arg_min_max returns the index of the greatest value (`least`: the smallest); of equal values the
+first counts, or with `last` the last. top_k returns the `k` greatest (`least`: smallest) values in
+order and their indices, lower index first among equals. Indices are int32 or int64. Stored values
+are compared directly; results for NaN are unspecified.
+Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and TopKV2 are special cases.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """For each rank, search the elements that come after the previous rank."""
+    """Emit one search per rank, among the elements that come after the previous rank."""
     x, axis, (values, indices) = b.input(0), call.int_attr("axis"), b.outputs
     before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
     with ExitStack() as stack:

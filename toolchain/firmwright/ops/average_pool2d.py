@@ -1,7 +1,7 @@
 """average_pool2d: y is the mean of the input elements inside the window.
 
-pooling.py describes the attributes. int8: the int32 sum of the raw values is divided by the number
-of taps, rounding half away from zero; the zero point is not needed. Both profiles agree.
+Attributes as in pooling.py. int8: the int32 sum of the raw values is divided by the number of taps,
+rounding half away from zero; the zero point is not needed. Both profiles agree.
 Semantics: TFLite's reference integer pooling.
 """
 
@@ -49,14 +49,13 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def window_sums(x: Array, window: ConvWindow) -> Array:
-    """Return the sum of the window of each output."""
     patches = im2col(x, window)
     total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
     return total
 
 
 def row_access(call: OpCall) -> RowWindow | RowReduction | None:
-    """Return the row window of an unpadded call, or a row reduction for a global pool."""
+    """Return the row window of an unpadded call, or the row reduction of a global pool."""
     window = pool_window(call)
     if any(window.padding[:2]):
         return None
@@ -83,7 +82,6 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
-    """Return the rounded mean of `taps` raw values."""
     count = ArithExpr(as_expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
@@ -92,7 +90,7 @@ def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
 
 
 def tap_count(window: ConvWindow, at: OutputPosition) -> ArithExpr:
-    """Return the number of taps inside the input: constant if no window crosses the border."""
+    """Return the number of taps inside the input, a constant if no window crosses the border."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
     return ArithExpr(as_expr(rows)) * cols

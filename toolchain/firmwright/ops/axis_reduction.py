@@ -1,6 +1,6 @@
 """Shape and loops of operators that reduce a tensor along some axes.
 
-Attributes: `axes` (increasing, counted from 0), `keep_dims` (reduced axes remain with length 1).
+Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain with length 1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) ->
 
 
 def output_index(call: OpCall, index: Mapping[int, ArithExpr | int]) -> list[ArithExpr | int]:
-    """Return the index of the output element for input index `index`."""
     axes, keep_dims = call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
     return [
         0 if axis in axes else index[axis]
@@ -39,7 +38,7 @@ def lower_reduction(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[ArithExpr], ArithExpr],
 ) -> None:
-    """Emit for each output: fold every element into `start`, in its type, by `step`."""
+    """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
     x, axes = call.input(0), call.ints_attr("axes")
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:

@@ -1,8 +1,9 @@
 """batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
 
 Attributes: `adj_x` and `adj_y` transpose the respective matrix. Either input may be constant. int8:
-the int32 sum of products of zero-point-free values is requantized by scale_x * scale_y / y scale.
-int16: the sum has 64 bits and the multiplier is reduced to 16 bits (int16x8.py).
+zero points are subtracted, and the int32 sum of products is requantized by
+scale_x * scale_y / y scale. int16: the sum has 64 bits and the multiplier is reduced to 16 bits
+(int16x8.py).
 Semantics: TFLite's reference BatchMatMul.
 """
 
@@ -62,7 +63,6 @@ def _is_transposed(call: OpCall, index: int) -> bool:
 
 
 def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
-    """Return the rows and columns of an input after transposition."""
     rows, columns = call.input(index).shape[-2:]
     return (columns, rows) if _is_transposed(call, index) else (rows, columns)
 
@@ -132,7 +132,7 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
 def _index_by_batch(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
-    """Index the matrices by the batch loops: inputs by some, the output (2) by all."""
+    """Return a view of input `index` (2: the output) with one axis for each of its batch loops."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"

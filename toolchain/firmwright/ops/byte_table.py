@@ -1,6 +1,6 @@
-"""byte_table: look up each int8 value in a table of 256 results (input 1), starting at value -128.
+"""byte_table: look up each int8 value in a table of 256 results (input 1) for values from -128 on.
 
-Frontends produce it from any chain of real functions between two quantized tensors.
+Frontends create it for any chain of real functions between two quantized tensors.
 """
 
 from __future__ import annotations

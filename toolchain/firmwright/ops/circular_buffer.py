@@ -2,10 +2,10 @@
 
     y = previous y without its first slot, followed by x
 
-Semantics: TFLM's custom operator. It can end a run early until enough slots have arrived; the
-TFLite importer turns that into a branch, requested by attribute `cycles`. Without `cycles` in the
-file, sizes of 5, 13 and 25 slots mean every run and other sizes every second run, as in TFLM. One
-shape that TFLM decides by the number of buffers in the process is rejected.
+Semantics: TFLM's custom operator, which can end a run early until enough slots have arrived. The
+TFLite importer turns that into a branch, requested by attribute `cycles`. If the file has no
+`cycles`, buffers of 5, 13 and 25 slots continue in every run and other sizes in every second run,
+as in TFLM. For one shape TFLM decides by the number of buffers in the process; it is rejected.
 """
 
 from __future__ import annotations

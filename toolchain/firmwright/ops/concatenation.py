@@ -1,7 +1,7 @@
 """concatenation: join the inputs along `axis`.
 
 Raw values are copied, so inputs and output must have the same quantization: LiteRT rejects int8
-tensors that differ, and TFLM's result would have another meaning.
+tensors that differ, and TFLM would change their values.
 Semantics: TFLite's reference Concatenation.
 """
 
@@ -46,12 +46,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def row_window(call: OpCall) -> RowWindow | None:
-    """Return the row window, None if the inputs are joined along the rows."""
+    """Return the row window, or None if the inputs are joined along the rows."""
     return elementwise_row_window(call) if call.int_attr("axis") > 1 else None
 
 
 def subviews(call: OpCall) -> Subviews | None:
-    """Return the subviews if the inputs are joined along the outermost axis."""
+    """Return the subviews if the inputs are joined along the outermost axis, else None."""
     axis = call.int_attr("axis")
     if math.prod(call.output.shape[:axis]) > 1:
         return None

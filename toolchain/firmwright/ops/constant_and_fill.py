@@ -1,8 +1,8 @@
 """constant: values known at import time; fill: one value in every element.
 
 `constant` has the attribute `values`, in C order. `fill` takes its value from input 0, or 0 if it
-has no input. The importer folds most of them; the remaining ones are model outputs or so large that
-a loop is smaller than a table.
+has no input. The importer folds most of these calls. The remaining ones are model outputs, or so
+large that a loop is smaller than a table.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 

@@ -1,13 +1,13 @@
 """Requantization by one compile-time factor with two roundings, in few operations.
 
-Takes 4 v for a value |v| < 2^28. With the multiplier m, e = -shift >= 1 and the zero point z, both
-roundings and the zero point are one shift of the high word of one product:
+The input is 4 v for a value |v| < 2^28. With the multiplier m, e = -shift >= 1 and the zero point
+z, both roundings and the zero point become one shift of the high word of one product:
 
     y = floor((z 2^(e+1) + 2^e + 1 - 2 [v < 0] + floor(4 v m / 2^32)) / 2^(e+1))
 
 The definition (base/quant.py) is h = floor((v m + 2^30) / 2^31), then h / 2^e to nearest, halves
 away from zero: floor((h + 2^(e-1) - [h < 0]) / 2^e). Since h = floor((floor(4 v m / 2^32) + 1) /
-2), nested floors combine into one; testing v < 0 instead of h < 0 matters only for h = 0, where
+2), nested floors combine into one. Testing v < 0 instead of h < 0 matters only for h = 0, where
 both give 0.
 """
 
@@ -31,7 +31,7 @@ def store_requantized(
     dtype: DType,
     store: Callable[[ArithExpr], None],
 ) -> None:
-    """Store the output for `value`; a factor of 1 needs no multiplication."""
+    """Store the requantized `value`; a factor of 1 needs no multiplication."""
     if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
         store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
         return
@@ -40,7 +40,7 @@ def store_requantized(
 
 
 def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DType) -> ArithExpr:
-    """Return the output for `fourfold`, which is used twice and should be a variable."""
+    """Return the output for `fourfold`, 4 v; it should be a variable, because it is used twice."""
     assert params.rounding is Rounding.TWICE
     assert not params.per_channel
     multiplier, right = params.multipliers[0], -params.shifts[0]

@@ -3,9 +3,9 @@
     if: run function `then` or `else`, selected by input 0, on the other inputs.
     while: run `body` on the loop-carried values while `cond` is true.
 
-They call graph functions of the module, so they have neither loops nor a reference here:
-`ir/graph/evaluate.py` executes them and `select/inline.py` inlines them into the AOT main. The
-importer resolves variables to state and decodes constants, so neither becomes a call.
+Both call graph functions of the module: `ir/graph/evaluate.py` executes them and
+`select/inline.py` inlines them into the AOT main. The importer resolves variables to state and
+decodes constants, so neither becomes a call.
 Semantics: TFLite's and TFLM's operators of these names.
 """
 

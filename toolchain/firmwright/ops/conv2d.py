@@ -60,7 +60,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the per-channel requantization by double(x scale) * w scale / y scale."""
+    """Return the per-channel requantization by x scale * w scale / y scale, computed in double."""
     x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
@@ -79,7 +79,6 @@ def bias_of(call: OpCall, dtype: str) -> Array:
 
 
 def weights_of(call: OpCall) -> Array:
-    """Return the weights; `infer` checks that they are constant."""
     weights = call.constant(1)
     assert weights is not None
     return np.asarray(weights.array())
@@ -115,8 +114,8 @@ def lower_convolution(
 ) -> None:
     """Emit direct loops, one output at a time; taps outside the input are skipped.
 
-    `output_channels` loops over the output channels, which are `channel_axis` of the weights. It
-    yields the channel and its input channel, or None to sum over all input channels.
+    `output_channels` opens the loop over the output channels, which are axis `channel_axis` of the
+    weights. It yields the output channel and its input channel, or None to sum over all of them.
     """
     is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
     dtype = FLOAT32 if is_float else accumulator_dtype(call, channel_axis)

@@ -2,7 +2,7 @@
 
     conv_nd: y[n, m, o...] = bias[m] + the sum of
         x[n, c, o * stride + k * dilation - before] * w[m, c, k...]
-        over taps inside of the input and the channels c of the group of m.
+        over taps inside the input and the channels c of the group of m.
     conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of
         x[n, c, i...] * w[c, m, k...] over i * stride + k * dilation - before = o.
 

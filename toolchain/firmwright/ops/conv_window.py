@@ -1,7 +1,7 @@
 """Sliding windows of convolutions and pools: shapes, padding and tap loops.
 
-SAME and VALID padding of the source formats becomes explicit on import. By TFLite's rule the
-smaller half of the total padding goes first.
+The import converts SAME and VALID padding to explicit padding. By TFLite's rule the smaller half of
+the total padding is placed first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 
 @dataclass(frozen=True, slots=True)
 class OutputPosition:
-    """Loop variables of one output position."""
+    """The loop variables of one output position."""
 
     n: ArithExpr
     oy: ArithExpr
@@ -31,7 +31,10 @@ class OutputPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConvWindow:
-    """Size, stride and dilation (vertical, horizontal), padding (top, bottom, left, right)."""
+    """A 2-D window; size, stride and dilation are (vertical, horizontal).
+
+    `padding` is (top, bottom, left, right).
+    """
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -40,7 +43,6 @@ class ConvWindow:
     input_size: tuple[int, int]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the rows and columns of the output for an input of `height` x `width`."""
         top, bottom, left, right = self.padding
         return (
             self._positions(height + top + bottom, 0),
@@ -72,7 +74,7 @@ class ConvWindow:
     def outputs(
         self, b: Builder, x_shape: Sequence[int], y_shape: Sequence[int]
     ) -> Iterator[OutputPosition]:
-        """Loop over batch, output rows and output columns."""
+        """Open loops over batch, output rows and output columns."""
         with (
             b.for_("n", y_shape[0]) as n,
             b.for_("oy", y_shape[1]) as oy,
@@ -84,7 +86,7 @@ class ConvWindow:
     def taps(
         self, b: Builder, at: OutputPosition
     ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-        """Loop over the taps inside the input and yield (ky, kx, iy, ix)."""
+        """Open loops over the taps inside the input; yield (ky, kx, iy, ix)."""
         with ExitStack() as stack:
             ky, iy = self._tap(b, stack, 0, at.oy)
             kx, ix = self._tap(b, stack, 1, at.ox)
@@ -103,7 +105,6 @@ class ConvWindow:
 
 
 def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
-    """Return the window of a call with a kernel of `size` (rows, columns)."""
     height, width = call.input(0).shape[1:3]
     stride, dilation = call.ints_attr("stride"), call.ints_attr("dilation")
     padding = call.ints_attr("padding")
@@ -117,7 +118,7 @@ def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
 
 
 def check_window(window: ConvWindow) -> None:
-    """Raise NotSupportedError unless the window has at least one output position."""
+    """Raise NotSupportedError if the window has no output position."""
     if min(*window.stride, *window.dilation, *window.size) < 1 or min(window.padding) < 0:
         raise NotSupportedError("a stride, dilation or kernel size below 1, or negative padding")
     if min(window.output_size(*window.input_size)) < 1:
@@ -132,13 +133,13 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
 
 
 def checked_int_option(option: Attr) -> int:
-    """Return an option that the reader decoded as an integer."""
+    """Return an option that the reader has decoded as an integer."""
     assert isinstance(option, int)
     return option
 
 
 def import_window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
-    """Return the attributes stride, dilation and padding for TFLite options."""
+    """Return the attributes `stride`, `dilation` and `padding` for TFLite options."""
     options, x = context.node.options, context.inputs[0]
     if x is None or len(x.shape) != 4:
         raise NotSupportedError("an input without four dimensions")

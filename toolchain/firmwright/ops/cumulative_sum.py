@@ -1,10 +1,10 @@
 """cumulative: running sum or product along one axis; add_n: sum of any number of tensors.
 
 Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (omit the element itself) and
-`reverse` (start at the end). Quantized int8, defined only by TFLM: each zero-point-free
-value is scaled to half of itself with 20 more bits, and the wrapping 32-bit sum is requantized to
-the output; both steps round twice. TFLM starts such sums with a raw 0, even if the zero point is
-not 0, and so does this operator. Other types are added directly, floats in order.
+`reverse` (start at the end). Quantized int8, defined only by TFLM: the zero point is subtracted,
+each value is scaled to half of itself with 20 more bits, and the wrapping 32-bit sum is
+requantized to the output; both steps round twice. As in TFLM, such sums start with a raw 0 even if
+the zero point is not 0. Other types are added directly, floats in order.
 Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 

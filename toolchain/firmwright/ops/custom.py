@@ -2,8 +2,7 @@
 
 Attributes: `domain` and `name` from the file, and `data`, the operator's options in hexadecimal
 (the option bytes for TFLite, the attributes as JSON for ONNX). A call is imported if a backend
-pattern or a `CustomOp` accepts the name; it has no default loops. Output types come from the file
-or from the type rule of the `CustomOp`.
+pattern or a `CustomOp` accepts the name; it has no default loops.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from firmwright.ir.graph.opdef import OpCall, OpDef
 
 
 def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:
-    """Return the output types that the model file declares."""
     return call.outputs
 
 
@@ -31,8 +29,8 @@ def no_int_args(call: OpCall) -> Sequence[int]:
 class CustomOp:
     """A user-supplied operator: a C function, its type rule and its numpy reference.
 
-    The C function takes pointers to the inputs in order (including constants), to the outputs, to
-    `workspace_bytes(call)` bytes if that is not 0, and then the int32 values of `int_args(call)`.
+    The C function takes pointers to the inputs in order (including constants), to the outputs and
+    (unless it is 0) to `workspace_bytes(call)` bytes, followed by the int32 values of `int_args(call)`.
     `sources` maps C file names to their text.
     """
 
@@ -79,7 +77,6 @@ def custom_options_of(call: OpCall) -> bytes:
 
 
 def import_custom(context: ImportContext) -> ImportedCall:
-    """Import a TFLite custom operator with all of its inputs."""
     node = context.node
     name = node.op.removeprefix("custom:")
     attrs = {"domain": "", "name": name, "data": node.custom_options.hex()}

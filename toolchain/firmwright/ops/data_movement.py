@@ -1,8 +1,7 @@
 """Operators that only reorder, select or repeat elements, as strided copies.
 
-transpose, strided_slice, split, pack, unpack, gather, tile, broadcast_to, reverse_v2. Constant
-inputs in TFLite (permutations, begins, multiples...) are attributes here, with axes counted from 0.
-SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
+Constant inputs in TFLite (permutations, begins, multiples...) are attributes here, with axes
+counted from 0. SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -240,7 +239,7 @@ def _unpack_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _gather_import(context: ImportContext) -> ImportedCall:
-    """Import constant indices as attributes; variable indices and batches become dynamic_gather."""
+    """Import constant indices as attributes; other gathers become dynamic_gather."""
     require_inputs(context, 2)
     x, indices = context.inputs[:2]
     assert x is not None  # by require_inputs

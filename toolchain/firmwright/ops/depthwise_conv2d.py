@@ -2,8 +2,8 @@
 
 y[n, oy, ox, ic * multiplier + m] = sum over taps of x[.., ic] * w[ky, kx, ic * multiplier + m],
 plus bias, activated. Layouts as in TFLite: x NHWC, w 1HWO, bias O (int32 for int8, int64 for
-int16). Attributes `stride`, `dilation`, `padding` and `activation`, padding and rounding are those
-of conv2d. Semantics: TFLite's reference depthwise convolution and quantization specification.
+int16). Attributes `stride`, `dilation`, `padding` and `activation`, padding and rounding as in
+conv2d. Semantics: TFLite's reference depthwise convolution and quantization specification.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ __all__ = ["OPDEF", "bias_of", "channel_multiplier_of", "requantization_of"]
 
 
 def channel_multiplier_of(call: OpCall) -> int:
-    """Return the number of output channels per input channel."""
     return call.input(1).shape[3] // call.input(0).shape[3]
 
 
@@ -83,7 +82,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 @contextmanager
 def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Loop over the channels and yield (output channel, input channel)."""
+    """Open loops over the channels; yield (output channel, input channel)."""
     count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
         if count == 1:

@@ -1,6 +1,6 @@
 """dequantize: y = scale * (x - zero point) in float32, per tensor.
 
-Semantics: TFLite's Dequantize; the product of the two float32 values is rounded once.
+Semantics: TFLite's Dequantize; the float32 product is rounded once.
 """
 
 from __future__ import annotations

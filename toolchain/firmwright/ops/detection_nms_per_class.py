@@ -1,12 +1,12 @@
 """detections_by_class: single-shot detector post-processing with suppression per class.
 
-Inputs, outputs and attributes are those of `detections`, plus `detections_per_class`. In each class
-the box with the highest score, if not below the threshold, is selected (the first of equals) and
-all boxes that overlap it by more than the threshold are removed, up to `detections_per_class`
-times. The best selections of all classes remain; among equals the lower class, then the earlier
-selection. A box may appear in several classes.
-Semantics: TFLite's detection post-processing with regular suppression. Its order of equal scores
-depends on a partial sort.
+Inputs, outputs and attributes as in `detections`, plus `detections_per_class`. For each class, the
+box with the highest score, if not below the threshold, is selected (the first of equals) and all
+boxes that overlap it by more than the threshold are removed; this repeats up to
+`detections_per_class` times. Of all classes the best selections are kept; among equals the lower
+class, then the earlier selection. A box may appear in several classes.
+Semantics: TFLite's detection post-processing with regular suppression, where the order of equal
+scores depends on a partial sort.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _lower_classes(
 def _lower_insertion(
     b: Kernel, boxes: tir.Buffer, detection: tuple[ArithExpr, ArithExpr, ArithExpr], limit: int
 ) -> None:
-    """Insert a detection that is better than the last one after its equals."""
+    """Insert `detection`, which must beat the last one, after those with an equal score."""
     _, kinds, scores, _ = b.outputs
     value, kind, at = detection
     place = b.reg("place", INT32)

@@ -74,7 +74,6 @@ def decode_corners(call: OpCall, boxes: Array, anchors: Array) -> Array:
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
-    """Return the intersection over union; 0 for boxes without area."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
     area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
@@ -170,7 +169,7 @@ def lower_best_box(
     chosen: tir.Buffer,
     count: int,
 ) -> None:
-    """Emit the search for the open box with the highest score; -1 if no box is open."""
+    """Emit the search for the best box that is not suppressed; -1 if there is none."""
     highest = b.reg("highest", FLOAT32)
     b.store(highest, [0], 0.0)
     b.store(chosen, [0], -1)
@@ -184,7 +183,7 @@ def lower_best_box(
 def lower_suppression(
     call: OpCall, b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr
 ) -> None:
-    """Emit the removal of box `at` and of every box that overlaps it too much."""
+    """Emit the removal of box `at` and of every box that overlaps it by more than the threshold."""
     b.store(is_open, [at], 0)
     with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
         areas: list[ArithExpr] = []

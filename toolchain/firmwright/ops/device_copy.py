@@ -1,7 +1,6 @@
 """device_copy: copy a tensor to the memory of another device.
 
-The pass that plans devices inserts it where the consumer cannot access the producer's memory. Model
-files do not contain it.
+The pass that plans devices inserts it where the consumer cannot access the producer's memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """div: y = x_0 / x_1 with broadcasting and a fused `activation`.
 
-int32 quotients truncate toward zero. int8 and int16: the reciprocal of the divisor in 32-bit fixed
-point (with its sign moved to the dividend) times the left-aligned dividend is requantized by
-scale_0 / (scale_1 * y scale), rounding twice; LiteRT computes that factor in float32, TFLM in
-double. Where the reference would shift by more than 31 bits, which is undefined in C, the quotient
-is 0. Only LiteRT has int16. Division by 0 gives an unspecified value but no invalid access.
+int32 quotients truncate toward zero. int8 and int16: the left-aligned dividend is multiplied by the
+reciprocal of the divisor in 32-bit fixed point (with its sign moved to the dividend), and the
+product is requantized by scale_0 / (scale_1 * y scale), rounding twice. LiteRT computes that factor
+in float32, TFLM in double. Where the reference would shift by more than 31 bits, which is undefined
+in C, the quotient is 0. Only LiteRT has int16. Division by 0 gives an unspecified value but no
+invalid access.
 Semantics: TFLite's reference Div.
 """
 

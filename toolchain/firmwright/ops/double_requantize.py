@@ -6,8 +6,8 @@ of the factor are not enough.
 
 Both functions are monotonic in the sum, so only the least sum of each output value matters. The
 conditions that this sum reaches its value, and that the previous sum does not, are linear
-inequalities in the multiplier and bound it to an interval. The usual multiplier is kept if it is in
-the interval, otherwise the nearest one is used; for ties that is usually one unit more.
+inequalities that bound the multiplier to an interval. The usual multiplier is kept if it is in the
+interval; otherwise the nearest one in it is used.
 Semantics: measured on LiteRT's fully connected kernel.
 """
 
@@ -38,10 +38,9 @@ def requantize_in_double(acc: Array, factors: Array) -> Array:
 def find_exact_multipliers(
     params: Requantization, factors: Sequence[float], low: Array, high: Array
 ) -> Requantization | None:
-    """Return `params` with multipliers that are exact for sums in [low[c], high[c]].
+    """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or None.
 
-    The result is None if no multiplier is exact. `params` were made from `factors`, which hold one
-    value or one per channel.
+    `params` were made from `factors`, which hold one value or one per channel.
     """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
@@ -62,9 +61,9 @@ def find_exact_multipliers(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Per channel and output value, a sum that must reach the value and one that must not.
+    """Pairs of sums, per channel and output value: one must reach the value, the other must not.
 
-    The flags indicate if such a sum exists within the bounds.
+    The flags indicate whether such a sum exists within the bounds.
     """
 
     values: Array
@@ -93,7 +92,7 @@ class _Bounds:
         return is_exact
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
-        """Return the minimum and maximum exact multiplier; min > max if there is none."""
+        """Return the least and greatest exact multiplier; least > greatest if none is exact."""
         least, most = 0, INT32.max
         half = 1 << (right - 1)
         for total, bound in self._products(channel, right):
@@ -107,7 +106,7 @@ class _Bounds:
     def _products(self, channel: int, right: int) -> Iterator[tuple[int, int]]:
         """Yield (total, bound) such that total * multiplier + half must be at least `bound`.
 
-        Sums that must not reach a value are negated, and so is their half.
+        Sums that must not reach a value are negated, as is their half.
         """
         values = self.values.tolist()
         for place in np.flatnonzero(self.is_reached[channel]).tolist():

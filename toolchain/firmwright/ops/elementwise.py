@@ -30,7 +30,6 @@ DTYPES = ("int8", "int16", "int32", "float32")
 
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an elementwise result."""
     rank = max(len(a), len(b))
     shape: list[int] = []
     for left, right in zip(_aligned(a, rank), _aligned(b, rank), strict=True):
@@ -64,7 +63,7 @@ def infer_binary(call: OpCall) -> tuple[TensorType, ...]:
 def broadcast_loops(
     shapes: Sequence[Sequence[int]], y_shape: Sequence[int]
 ) -> list[tuple[int, set[int]]]:
-    """Return the loops as (extent, indices of the inputs that advance in it)."""
+    """Return each loop's extent and the numbers of the inputs that advance in it."""
     loops: list[tuple[int, set[int]]] = []
     rank = len(y_shape)
     aligned = [_aligned(shape, rank) for shape in shapes]
@@ -91,7 +90,7 @@ def lower_elementwise(
 def loop_over_elements(
     call: OpCall, b: Kernel
 ) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
-    """Loop over all elements; yield the input values and a function that stores the result."""
+    """Open loops over all elements; yield the input values and a function that stores results."""
     sources = [b.input(index) for index in range(len(call.inputs))]
     loops = broadcast_loops([source.shape for source in sources], call.output.shape)
 

@@ -1,7 +1,7 @@
 """add, sub and mul with broadcasting and a fused `activation`.
 
-Quantized sums and differences are defined in rescaled_sum.py. Quantized products of
-zero-point-free values are requantized by scale_0 * scale_1 / y scale, which LiteRT computes in
+rescaled_sum.py defines quantized sums and differences. Quantized products are taken after
+subtracting the zero points and requantized by scale_0 * scale_1 / y scale, which LiteRT computes in
 float32 and TFLM in double. All requantizations round twice.
 Semantics: TFLite's reference addition, subtraction and multiplication.
 """
@@ -41,7 +41,6 @@ class _QuantizedImplementation:
 
 
 def product_requantization(call: OpCall) -> Requantization:
-    """Return the requantization from a product to the output of a mul."""
     a, b, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     if call.numerics == "litert":
         with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor

@@ -1,13 +1,13 @@
 """Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu and others.
 
-int8 and int16: maximum and minimum copy, so all tensors must have the same quantization.
+int8 and int16: maximum and minimum copy values, so all tensors must have the same quantization.
 Comparisons requantize both values, shifted left by 8 bits, by their scales. squared_difference
 scales both inputs by twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times
 alpha if x is negative. All round twice in both profiles. int32 values are not quantized.
 
-LiteRT has no int16 squared_difference, and it is the only int16 operator of TFLM, so both profiles
-accept all of them. LiteRT compares raw int16 values, which is right for equal scales only. Its
-int16 prelu overflows and is not supported.
+Deviations: squared_difference is the only int16 operator of TFLM, and LiteRT lacks it; here both
+profiles have all of them. LiteRT compares raw int16 values, which is right for equal scales only.
+Its int16 prelu overflows and is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -41,7 +41,7 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 @dataclass(frozen=True, slots=True)
 class BinaryImplementation:
-    """Reference, TIR value and checks of one element type."""
+    """The numpy reference, TIR value and checks for one element type."""
 
     reference: Callable[[OpCall, Array, Array], Array]
     value: Callable[[OpCall, ArithExpr, ArithExpr], ArithExpr]
@@ -246,7 +246,7 @@ _SQUARED = {
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:
-    """Return the factors for x >= 0 and for x < 0."""
+    """Return the quantized multipliers for x >= 0 and for x < 0."""
     x, alpha, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     return x / y, x * alpha / y
 

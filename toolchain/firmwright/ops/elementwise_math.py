@@ -44,7 +44,7 @@ from firmwright.ops.requantize import (
 
 
 def _log(call: OpCall, x: Array) -> Array:
-    """Return the log, with inputs <= 0 mapped to the smallest representable output."""
+    """Return the log; inputs <= 0 map to the smallest representable output."""
     quant = tensor_quant(call.output)
     least = (call.output.dtype.min - quant.zero_point) * np.float32(quant.scale)
     return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)
@@ -54,7 +54,7 @@ _EXTRA_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
-    """Return the requantization from 2^20 times the inverse root of a raw value to the output."""
+    """Return the requantization to the output of 2^20 / sqrt(raw input value)."""
     x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))

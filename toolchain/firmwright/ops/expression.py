@@ -1,9 +1,9 @@
 """expression: an elementwise formula over inputs that broadcast.
 
 Attribute `formula` is in the language of expression_language.py; optional `perms` holds the axis
-permutation of each input (permuted_inputs.py). Elements are not quantized. Each step rounds to its
-element type, so kernel and reference agree bit for bit, except for libm functions. Frontends use it
-for operators without a definition here; fuse_expressions.py merges adjacent expressions.
+permutation of each input (permuted_inputs.py). Elements are not quantized. Each operation rounds to
+its element type, so kernel and reference agree bit for bit, except for libm functions. Frontends
+use it for operators without a definition in this package.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def row_window(call: OpCall) -> RowWindow | None:
-    """Return the row window, None if an input is permuted."""
+    """Return the row window, or None if an input is permuted."""
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 

@@ -60,7 +60,7 @@ _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
 
 
 class ExpressionAlgebra(Protocol):
-    """Operations on the values of a formula; operands are Python literals or algebra values."""
+    """The operations of a formula; operands are Python literals or values of the algebra."""
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
         """Return `a op b`, also for min and max."""
@@ -102,7 +102,7 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
 
 
 def evaluate(text: str, inputs: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
-    """Return the value of the formula for `inputs`."""
+    """Return the value of the formula for `inputs`, computed by `algebra`."""
     assigned, result = parse(text)
     scope: dict[str, Any] = dict(zip(INPUT_NAMES, inputs, strict=False))
     for name, value in assigned:
@@ -210,7 +210,7 @@ class TirAlgebra:
 
 @contextmanager
 def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iterator[ArithExpr]:
-    """Emit the lets of the formula and yield its value."""
+    """Emit variables for the assignments of the formula and yield its value."""
     with ExitStack() as stack:
 
         def let(name: str, value: ArithExpr) -> ArithExpr:
@@ -222,7 +222,6 @@ def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Iter
 
 
 def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
-    """Return the element type of the result."""
     result = evaluate(text, inputs, TirAlgebra())
     return result.expr.dtype if isinstance(result, ArithExpr) else FLOAT32
 
@@ -231,7 +230,7 @@ def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
 
 
 class NumpyAlgebra:
-    """Evaluates on arrays; each step rounds to its element type, as the generated C does."""
+    """Evaluates on arrays; each operation rounds to its element type, as the generated C does."""
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
         a, b = _to_common_dtype(a, b)
@@ -283,7 +282,7 @@ def _truncating_quotient(a: Array, b: Array) -> Array:
 
 
 def _to_common_dtype(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert both operands to arrays of one element type; a literal takes the other's."""
+    """Convert both operands to arrays of one element type; a literal takes that of the other."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
             kind: Any = np.float32 if isinstance(a, float) or isinstance(b, float) else np.int64
@@ -330,11 +329,11 @@ def compose_expressions(
     second_names: Mapping[str, str],
     place: str,
 ) -> str:
-    """Substitute the value of the first formula for input `place` of the second."""
+    """Return the second formula with the first one substituted for its input `place`."""
     assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
 
     def fresh(text: str, reserved: set[str]) -> dict[str, str]:
-        """Return unused names for the assignments of a formula."""
+        """Map the variables of a formula to unused names, and reserve those."""
         names: dict[str, str] = {}
         for name, _ in parse(text)[0]:
             candidate, count = name, 0

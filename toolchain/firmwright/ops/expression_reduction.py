@@ -1,9 +1,9 @@
 """reduction: an expression over broadcast inputs, reduced along some axes.
 
 Attributes: `formula` (expression_language.py), `step` (add, mul, min, max; for bools `and`, `or`),
-`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as of expression. The formula
-`a * b` with `add` is a matrix product: inputs [m, k, 1] and [1, k, n], axes [1]. Elements are not
-quantized. Float sums run in axis order from the neutral element.
+`axes` (of the broadcast shape, increasing), `keep_dims`; `perms` as in expression. For example,
+the formula `a * b` with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product.
+Elements are not quantized. Float sums run in axis order from the neutral element.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Reduce floats in double."""
+    """Return the reduced values; floats are computed in double."""
     unreduced, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
     values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), unreduced.shape)
     if unreduced.dtype.is_float:
@@ -97,7 +97,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def macs(call: OpCall) -> int:
-    """Count summed products; other reductions count as 0."""
+    """Return the number of summed products; 0 for other reductions."""
     if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
         return 0
     return _unreduced_type(call).elements

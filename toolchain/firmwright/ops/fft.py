@@ -5,12 +5,12 @@ Integer types scale by 1 / fft_length in steps that round, and large sums wrap; 
 divides once at the end. Products round to nearest in 15 or 31 fraction bits:
 
 1. Pairs of samples are n = fft_length / 2 complex numbers, transformed by decimation in time with
-   radix 4, then radix 2. A radix-p step multiplies its p inputs by (2^bits - 1) // p, all but the
+   radix 4, then radix 2. A radix-p stage multiplies its p inputs by (2^bits - 1) // p, all but the
    first by twiddle factors, and adds.
 2. Bins k and n - k are halved. Their sum s and their difference times a twiddle factor, t, give
    (s + t) / 2 and conj(s - t) / 2, rounded down.
 
-irfft does step 2 without the halves, then step 1 with conjugated twiddle factors.
+irfft performs step 2 without halving, then step 1 with conjugated twiddle factors.
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
 """
 

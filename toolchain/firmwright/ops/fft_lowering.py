@@ -64,7 +64,7 @@ class FftBuilder:
                 self.b.store(numbers, [position, part], self.b.load(source, [index, part]))
 
     def transform(self, numbers: tir.Buffer) -> None:
-        """Emit all radix steps in place."""
+        """Emit all radix stages in place."""
         table = twiddle_factors(self.count, self.bits, reverse=self.reverse)
         circle = self.b.constant("turns", table, self.dtype, 4)
         for stage in radix_stages(self.count):
@@ -108,7 +108,7 @@ class FftBuilder:
                 self._store(joined, [(k * -1) + (count - 1)], sums)
 
     def normalize_floats(self, numbers: tir.Buffer) -> None:
-        """Divide floats by the length; integers were scaled in every step."""
+        """Divide floats by the length; integers were scaled in every stage."""
         if self.bits:
             return
         with self.b.for_("k", self.count) as k, self.b.for_("part", 2) as part:
@@ -173,7 +173,7 @@ class FftBuilder:
     def _sum_and_difference(
         self, near: Complex, far: Complex, circle: tir.Buffer, k: ArithExpr
     ) -> Iterator[tuple[Complex, Complex]]:
-        """Half of near + conj(far), and half of their difference times a twiddle factor."""
+        """Yield half of near + conj(far), and half of near - conj(far) times a twiddle factor."""
         with ExitStack() as names:
 
             def named(name: str, number: Complex) -> Complex:
@@ -200,7 +200,7 @@ class FftBuilder:
 
     @contextmanager
     def _digit_reversed(self) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Loop over (position in the transform, index of the number loaded there)."""
+        """Open loops; yield a transform position and the index of the number to load there."""
         with ExitStack() as loops:
             position, source = ArithExpr(as_expr(0, INDEX)), ArithExpr(as_expr(0, INDEX))
             stride = 1
@@ -219,7 +219,7 @@ class FftBuilder:
             yield real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
-        """Load number `where[0]` of frame `where[1]`, if any."""
+        """Load the number at index `where[0]`, of frame `where[1]` if given."""
         index = [*where[1:], where[0]]
         real, imaginary = (self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1))
         return real, imaginary

@@ -1,4 +1,4 @@
-"""Radix steps, digit-reversed order and twiddle factors of a power-of-two FFT.
+"""Radix stages, digit-reversed order and twiddle factors of a power-of-two FFT.
 
 Twiddle factors are fractions of `bits` bits, or floats if `bits` is 0.
 """
@@ -20,7 +20,7 @@ def fraction_bits(dtype: DType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FftStage:
-    """A radix step: `blocks` transforms, each of `radix` parts of `size` numbers."""
+    """A radix stage: `blocks` transforms, each of `radix` parts of `size` numbers."""
 
     radix: int
     size: int
@@ -29,7 +29,7 @@ class FftStage:
 
 @cache
 def radix_stages(count: int) -> tuple[FftStage, ...]:
-    """Return the steps of a transform of `count` complex numbers, adjacent numbers first."""
+    """Return the stages of a transform of `count` complex numbers in order of execution."""
     steps: list[FftStage] = []
     blocks, remaining = 1, count
     while remaining > 1:
@@ -42,7 +42,7 @@ def radix_stages(count: int) -> tuple[FftStage, ...]:
 
 @cache
 def digit_reversal(count: int) -> tuple[int, ...]:
-    """Return the input index of each position of the transform."""
+    """Return, for each position of the transform, the index of the number to load there."""
     order = np.zeros(1, np.int64)
     stride = 1
     for stage in reversed(radix_stages(count)):

@@ -1,7 +1,7 @@
 """Exponential, logistic and tanh in 32-bit fixed point, as defined by gemmlowp.
 
-Arguments are int64 arrays of int32 values with `integer_bits` integer bits. Results have none, so 1
-is the maximum int32. The functions are exact and generate lookup tables.
+Arguments are int64 arrays of int32 values with `integer_bits` integer bits. Results have no integer
+bits, so 1 is represented by the maximum int32. The functions are bit-exact and generate tables.
 """
 
 from __future__ import annotations
@@ -52,21 +52,19 @@ def _exp_in_quarter(a: Array) -> Array:
 
 
 def logistic(a: Array, integer_bits: int) -> Array:
-    """Return 1 / (1 + e^-a)."""
     power = exp_on_negative_values(-np.abs(a), integer_bits)
     positive = np.minimum(two_over_one_plus(power) << 1, INT32_MAX)
     return np.where(a == 0, 1 << 30, np.where(a > 0, positive, INT32_MAX - positive))
 
 
 def tanh(a: Array, integer_bits: int) -> Array:
-    """Return (1 - e^-2a) / (1 + e^-2a)."""
     power = exp_on_negative_values(-np.abs(a), integer_bits + 1)
     positive = np.clip((two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
 
 
 def two_over_one_plus(x: Array) -> Array:
-    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], by Newton's method."""
+    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], computed by Newton's method."""
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1
     y = 1515870810 + high_mul(half, -1010580540)

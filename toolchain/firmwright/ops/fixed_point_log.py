@@ -1,9 +1,9 @@
 """Natural logarithm of a sum in 32-bit fixed point, as an intrinsic.
 
 The argument is at least 1 and has 12 integer bits; the result has 5. The argument is written as
-r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used so that r is near
+r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which is near
 s = (1/2)^(1/4). Then ln(value) = p ln 2 + ln r, with p in quarters and ln r a rational function of
-q = 2 (r - s). Products are the rounded high word of a doubled product.
+q = 2 (r - s). Products are rounded high words of doubled products.
 Semantics: TFLite's log_x_for_x_greater_than_or_equal_to_1.
 """
 

@@ -1,9 +1,9 @@
 """Inverse square root of an integer in 32-bit fixed point, as intrinsics.
 
-1 / sqrt(x) ~ multiplier * 2^(shift - 31). An even shift normalizes x to [2^27, 2^29), read as a in
-[1/4, 1) with 3 integer bits. Five Newton steps y = (3/2) y - (a / 2) y^3 from y = 1 give
-1 / sqrt(a); the multiplier is sqrt(1/2) times that. 0 is treated as 1. Products are the rounded
-high words of doubled products, as in requantization.
+1 / sqrt(x) ~ multiplier * 2^(shift - 31). An even shift normalizes x to [2^27, 2^29), interpreted
+as a in [1/4, 1) with 3 integer bits. Five Newton steps y = (3/2) y - (a / 2) y^3 from y = 1 give
+1 / sqrt(a); the multiplier is sqrt(1/2) times that. 0 is treated as 1. Products are rounded high
+words of doubled products, as in requantization.
 Semantics: TFLite's GetInvSqrtQuantizedMultiplierExp.
 """
 
@@ -28,7 +28,7 @@ _X = Operand("x", "in", INT32)
 
 
 def _normalize(x: Any) -> tuple[Any, Any]:
-    """Return x normalized to [2^27, 2^29) and the right shift of the result, for x >= 2."""
+    """Return x >= 2 normalized to [2^27, 2^29), and the right shift of the result."""
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29
     value = np.where(large, value >> 2, value)

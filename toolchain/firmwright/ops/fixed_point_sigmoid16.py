@@ -58,7 +58,7 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
 
 
 def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
-    """Return the logistic of x, or its tanh."""
+    """Return the logistic of x, or its tanh with `is_tanh`."""
     value, bits, tanh = np.asarray(x, np.int64), int(np.max(integer_bits)), bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE + 1) >> 1

@@ -4,7 +4,7 @@ x is read as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (
 int64 or int32 for int16). `keep_dims` keeps the leading dimensions of x instead of flattening them.
 int8: LiteRT scales the sum in double and rounds halves away from zero; kernels round once with a
 multiplier proven equivalent (double_requantize.py). TFLM rounds twice. int16: LiteRT scales in
-double too, TFLM as in int16x8.py.
+double too; int16x8.py describes TFLM.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
@@ -67,7 +67,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the int8 requantization of a layer for which `has_int32_multiplier` holds."""
+    """Return the int8 requantization; the layer must satisfy `has_int32_multiplier`."""
     step = int8_requantization(call)
     if not isinstance(step, Requantization):
         raise InternalError("a fully connected layer has no exact 31-bit multiplier")
@@ -75,12 +75,12 @@ def requantization_of(call: OpCall) -> Requantization:
 
 
 def has_int32_multiplier(call: OpCall) -> bool:
-    """Whether a 31-bit multiplier is exact; otherwise only the default lowering applies."""
+    """Whether a 31-bit multiplier is exact; if not, only the default lowering applies."""
     return isinstance(int8_requantization(call), Requantization)
 
 
 def int8_requantization(call: OpCall) -> Requantization | ExactScale:
-    """Return how int8 sums become outputs."""
+    """Return the conversion of int8 layers' sums to outputs."""
     activation, factors = call.str_attr("activation"), _scale_factors(call)
     if call.numerics != "litert":
         return make_requantization(factors, Rounding.TWICE, call.output, activation)
@@ -95,7 +95,7 @@ def _scale_factors(call: OpCall) -> list[float]:
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
-    """Return (least, greatest) possible sums by output."""
+    """Return the least and the greatest possible sum of each output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
     zero_point = tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
@@ -103,7 +103,7 @@ def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
 
 
 def int16_requantization(call: OpCall) -> Requantization | ExactScale:
-    """Return how int16 sums become outputs."""
+    """Return the conversion of int16 layers' sums to outputs."""
     factors, activation = _scale_factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return exact_scale(factors, call.output, activation)
@@ -141,7 +141,7 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one dot product for each output, with the input offset folded into the bias."""
+    """Emit one dot product per output; the bias includes the terms of the input's zero point."""
     rows = call.input(0).elements // call.input(1).shape[1]
     if call.input(0).dtype == FLOAT32:
         _lower_float(call, b, rows)

@@ -1,14 +1,14 @@
 """dynamic_gather and dynamic_scatter: reads and writes at indices known only at run time.
 
 The attribute `mode` is one of
-    along: slices along `axis`.
-    elements: one index for each result, along `axis`.
+    along: each index selects a slice along `axis`.
+    elements: each index selects one element along `axis`.
     slices: the last axis of the indices holds coordinates of the leading axes.
 The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end;
-indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores, or combines
-by `step` (add, mul, min, max), updates in the order of the indices.
+indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores updates in
+the order of the indices, or combines them by `step` (add, mul, min, max).
 Semantics: ONNX's Gather* and Scatter*; TFLite's Gather, EmbeddingLookup and GatherNd are special
-cases. For indices out of range the original runtimes fail.
+cases. The original runtimes fail for indices out of range.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _clamp_indices(raw: Array, size: int) -> Array:
 
 
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
-    """Return the coordinates in x of all results, one array for each axis."""
+    """Return the coordinates in x of all results, one array per axis."""
     shape, x = _read_shape(call), call.input(0).shape
     at = np.indices(shape)
     match call.str_attr("mode"):
@@ -212,7 +212,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
 
 
 def embedding_lookup(context: ImportContext) -> ImportedCall:
-    """Import rows of input 1 selected by input 0."""
+    """Import EmbeddingLookup, which selects rows of input 1 by the indices in input 0."""
     require_inputs(context, 2)
     return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
 

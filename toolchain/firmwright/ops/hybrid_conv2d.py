@@ -1,9 +1,9 @@
 """hybrid_conv2d: convolution of float activations with int8 weights (dynamic-range quantization).
 
 Each input batch is quantized at run time, convolved in integers, scaled back to float, biased and
-activated: symmetric with scale max|x| / 127 if the weights have one scale, asymmetric over [min,
-max] including 0 if per-channel. Layouts and attributes as in conv2d.
-Semantics: TFLite's hybrid convolutions and portable quantizers, in their float width.
+activated. Quantization is symmetric with scale max|x| / 127 if the weights have one scale, and
+asymmetric over [min, max] including 0 if they have one per channel. Layouts and attributes as in
+conv2d. Semantics: TFLite's hybrid convolutions and portable quantizers, in their float width.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedBatch:
-    """Registers with the quantization of a batch.
+    """The registers that hold the quantization of a batch.
 
     Without `offset` the batch is symmetric and `scale` includes the weight scale; otherwise
     `offset` is the zero point.
@@ -114,9 +114,9 @@ class QuantizedBatch:
 
 @dataclass(frozen=True, slots=True)
 class QuantizePasses:
-    """The passes over a batch; each takes the builder and the batch index.
+    """Emitters of the passes over a batch; each takes the builder and the batch index.
 
-    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in registers,
+    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in registers;
     `quantize_values` stores round(value * inverse), plus an offset if present.
     """
 
@@ -148,9 +148,9 @@ def quantize_batch(
 
 @contextmanager
 def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
-    """Loop over the bit patterns of the values of batch `n`.
+    """Open a loop over the values of batch `n` and yield their bit patterns as integers.
 
-    As integers they have the order of floats of one sign, and every core compares integers in one
+    For floats of one sign, integers have the same order, and every core compares integers in one
     instruction.
     """
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
@@ -172,7 +172,7 @@ def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -
 
 
 def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
-    """Store minimum and maximum of batch `n` including 0, which may be -0."""
+    """Store minimum and maximum of batch `n`, both including 0 or -0."""
     min_bits, max_bits = b.reg("min_bits", UINT32), b.reg("max_bits", INT32)
     b.store(min_bits, [0], _NEGATIVE_ZERO)
     b.store(max_bits, [0], 0)
