@@ -21,7 +21,7 @@ UNADDRESSABLE_SCOPES = ("port", "async")
 
 @dataclass(frozen=True, slots=True)
 class PoolImage:
-    """The bytes of a read-only pool and the offset of each constant in them."""
+    """The bytes of a read-only pool and the byte offset of each constant."""
 
     pool: PoolInfo
     data: bytes
@@ -61,7 +61,6 @@ def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
 
 
 def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:
-    """Build the images of all non-empty pools that are not part of the program image."""
     images = (
         build_pool_image(module, p) for p in constant_pools(module) if p.scope in UNLINKED_SCOPES
     )

@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A code generator and its validated attributes, e.g. `cortex-m -mcpu=cortex-m4`.
+    """A code generator and its validated attributes, for example `cortex-m -mcpu=cortex-m4`.
 
     `attrs` is sorted by name so that equal targets compare and print equal.
     """
@@ -96,7 +96,7 @@ POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_laten
 class Constant:
     """An immutable tensor of the program: little-endian bytes in C order.
 
-    `pool` names the read-only pool that holds it; "" means the program's own memory.
+    `pool` names the read-only pool that holds it; "" selects the program image.
     """
 
     name: str

@@ -21,7 +21,7 @@ AnyFunction: TypeAlias = Function | tir.PrimFunc
 class IoTensor:
     """An input or output of the model: its tensor name, its buffer in the AOT main and its type.
 
-    `buffer` is a C identifier and also the field name in `struct NAME_inputs` or `NAME_outputs`.
+    `buffer` is a C identifier and also the name of the field in `NAME_inputs` or `NAME_outputs`.
     """
 
     name: str
@@ -38,12 +38,12 @@ class StateTensor(IoTensor):
 
 @dataclass(frozen=True, slots=True)
 class IoBinding:
-    """Ownership of the model's inputs and outputs.
+    """Where the model's inputs and outputs are stored.
 
-    `workspace`: inputs and outputs are planned in the pools and may share memory, so a run
-    overwrites its input unless `keep_input` is set. `caller`: the caller provides the buffers. With
-    `input_rows` the caller feeds the single input row by row and no pool holds it. State is always
-    in the pools.
+    In mode `arena` they are planned in the pools and may share memory, so a run overwrites its
+    input unless `preserve_input` is set. In mode `caller` the caller provides the buffers. With
+    `stream_input_rows` the caller feeds the single input row by row, and no pool holds it. State is
+    always in the pools.
     """
 
     mode: Literal["arena", "caller"] = "arena"
@@ -91,7 +91,7 @@ class IRModule:
         return self.functions.get(op[1:]) if op.startswith("@") else None
 
     def with_function(self, function: AnyFunction) -> IRModule:
-        """Return this module with `function` added, replacing one of the same name."""
+        """Return this module with `function` added; it replaces a function of the same name."""
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:

@@ -98,7 +98,7 @@ def _decode_data(digest: str, text: str, file: str) -> bytes:
 
 
 class _ModuleParser(SyntaxParser):
-    """Parser of sections, which may come in any order."""
+    """Parser of the sections of a module, which may occur in any order."""
 
     __slots__ = ("_data", "_graphs", "_prims", "_structure_only")
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class PassEntry:
-    """A pass and the form of the module after it.
+    """A pass and a description of the module after it.
 
-    `selectable` passes work function by function at that level, and a target kind may skip them
-    for its functions.
+    `selectable` gives the level of a pass that works function by function; a target kind may
+    exclude its functions from such a pass.
     """
 
     name: str
@@ -107,6 +107,5 @@ SELECTABLE_PASSES = SELECTABLE_GRAPH_PASSES | SELECTABLE_TIR_PASSES
 
 
 def format_stage_table() -> str:
-    """Return the stage table of docs/architecture.md."""
     rows = [f"| `{entry.name}` | {entry.form} |" for entry in PASSES]
     return "\n".join(["| after | form |", "|---|---|", *rows])

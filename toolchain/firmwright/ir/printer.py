@@ -7,7 +7,7 @@
     attrs {...}
     target @NAME = "KIND" {...}
     pool @NAME {...}
-    io workspace keep_input input_rows { input %BUFFER = "TENSOR": TYPE ...
+    io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
     const @NAME = i8[3,3] sha256.HEX        (or, short and by hand: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX

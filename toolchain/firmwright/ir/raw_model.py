@@ -21,9 +21,9 @@ class RawTensor:
     """A tensor of a subgraph.
 
     `dtype` may be unknown to `base/dtypes.py`. `buffer` holds the little-endian bytes of a
-    constant. `shape_signature` is empty or has -1 for sizes known only at run time, for which
-    `shape` holds the sizes assumed by the exporter. A dimension of `shape` is -1 only if the
-    exporter did not know it.
+    constant. `shape_signature` is empty, or has -1 for sizes known only at run time; `shape` then
+    has the sizes assumed by the exporter. A dimension of `shape` is -1 only if the exporter did not
+    know it.
     """
 
     index: int
@@ -52,7 +52,8 @@ class RawNode:
     """An operator call; `op` is the name in the source format (`CONV_2D`, `custom:NAME`).
 
     Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options` holds every
-    option, with the format's default for those absent from the file; enumerations are names.
+    option, with the format's default for those absent from the file; enumerations are represented
+    by names.
     """
 
     op: str
@@ -78,7 +79,7 @@ class RawSubgraph:
 
 @dataclass(frozen=True, slots=True)
 class RawSignature:
-    """A named entry point: (name, tensor index) pairs for the inputs and outputs of a subgraph."""
+    """A named entry point of a subgraph: (name, tensor index) pairs for its inputs and outputs."""
 
     key: str
     subgraph: int

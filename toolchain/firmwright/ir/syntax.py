@@ -1,8 +1,8 @@
 """Text syntax shared by both IR levels: names, attributes, types, spans and line breaking.
 
-Each `format_*` function is the inverse of the `SyntaxParser` method of the same noun. A newline in
-a formatted string marks a permitted line break; `IRWriter.put` prints it as a space unless the line
-is too long. Quoted strings never contain newlines.
+Each `format_X` function is the inverse of the `SyntaxParser` method `X`. A newline in a formatted
+string marks a permitted line break; `IRWriter.put` prints it as a space unless the line is too
+long. Quoted strings never contain newlines.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ def format_attr(value: Attr) -> str:
 
 
 def format_attrs(attrs: Attrs) -> str:
-    """Format attributes as `{name=value, ...}`."""
     return "{" + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items()) + "}"
 
 
@@ -85,7 +84,10 @@ def format_span(span: Span) -> str:
 
 
 def format_quantization(quantization: Quantization) -> str:
-    """Format as `quant(SCALES, ZEROS)`: per-channel lists; equal zero points are written once."""
+    """Format as `quant(SCALES, ZEROS)`.
+
+    Per-channel values are lists, but zero points that are all equal are written as one number.
+    """
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:
         return f"quant({format_float(scales[0])}, {zeros[0]})"
@@ -120,7 +122,7 @@ class SyntaxParser:
         self._nesting = 0
 
     def deeper(self) -> None:
-        """Enter a bracket; pair every call with `shallower`."""
+        """Enter a bracket; every call must be paired with `shallower`."""
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise self.tokens.error(f"the text is nested deeper than {NESTING_MAX} levels.")
@@ -142,7 +144,7 @@ class SyntaxParser:
         return parsed
 
     def expected(self, what: str) -> ModelError:
-        """Return the error that `what` was expected at this position."""
+        """Return an error that `what` was expected at this position."""
         token = self.tokens.peek
         shown = "the end of the text" if token.kind is TokenKind.END else repr(token.text[:40])
         return self.tokens.error(f"found {shown}, expected {what}.")
@@ -154,7 +156,6 @@ class SyntaxParser:
         return name
 
     def word(self) -> str:
-        """Parse an identifier or a string."""
         if self.tokens.peek.kind is TokenKind.STRING:
             return self.tokens.string()
         return self.tokens.ident()
@@ -194,7 +195,6 @@ class SyntaxParser:
         return attrs
 
     def maybe_attrs(self) -> dict[str, Attr]:
-        """Parse an optional `attrs {...}`."""
         return self.attrs() if self.tokens.accept("attrs") else {}
 
     def span(self) -> Span:

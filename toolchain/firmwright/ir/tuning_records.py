@@ -1,8 +1,8 @@
 """Tuning records: measurements of kernels, and the digests that identify layers and kernels.
 
 A layer is identified by its structure (`layer_digest`), a kernel by its code without data values
-(`kernel_digest`). Neither depends on names, so records of a retrained network still apply while its
-kernels have the same form. This module does not access files.
+(`kernel_digest`). Neither depends on names, so records remain valid for a retrained network as long
+as its kernels have the same form. This module does not access files.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MeasurementKey: TypeAlias = "tuple[str, str, ConfiguredSchedule, MeasurementCont
 
 
 def configured_schedule(rule: str, config: Config) -> ConfiguredSchedule:
-    """Return a hashable key for a schedule and its configuration."""
+    """Return a schedule and its configuration as a hashable key."""
     return rule, tuple(sorted(config.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """The conditions that affect a count. `method` is `exact` or `timer`."""
+    """The conditions that affect a measured count. `method` is `exact` or `timer`."""
 
     board: str
     method: str
@@ -58,8 +58,9 @@ class MeasurementContext:
 class Measurement:
     """One measurement of a kernel: one line of the tuning log.
 
-    `wrong` marks a kernel that differs from the reference, `failed` one that did not build, fit or
-    terminate; `count` is 0 for both. `what` describes the layer for the reader of the log.
+    `status` `wrong` marks a kernel that differs from the reference, `failed` one that did not
+    build, fit or terminate; `count` is 0 for both. `what` describes the layer for people who read
+    the log.
     """
 
     layer: str
@@ -73,11 +74,11 @@ class Measurement:
 
     @property
     def key(self) -> MeasurementKey:
-        """The key under which the measurement need not be repeated."""
+        """The key that identifies repeated measurements."""
         return self.layer, self.kernel, self.choice, self.at
 
     def line(self) -> str:
-        """Return the record as JSON, identical on every machine."""
+        """Return the record as one line of JSON, identical on every machine."""
         rule, config = self.choice
         data = {
             "schema": SCHEMA,
@@ -95,7 +96,7 @@ class Measurement:
 
 
 def parse_measurement(text: str) -> Measurement | None:
-    """Parse a line of a log; return None if this version does not understand it."""
+    """Parse a line of a log; return None if this version does not support its format."""
     try:
         data = parse_json(text)
     except ValueError:
@@ -132,8 +133,8 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
 def layer_digest(call: OpCall, target: Target) -> str:
     """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
 
-    Quantization enters only by granularity: its values, like those of weights, show in the kernel
-    code.
+    Only the granularity of the quantization is included: its values, like those of weights, are
+    part of the kernel code.
     """
     data = {
         "op": call.op,
@@ -206,7 +207,8 @@ class TuningRecords:
     def measurements_for_layer(self, layer: str, board: str) -> tuple[Measurement, ...]:
         """Return the measurements of a layer that share one unit and context.
 
-        Prefers the context of `board`, then cycles, then the context with the most measurements.
+        Measurements on `board` are preferred, then cycles, then the context with the most
+        measurements.
         """
         groups: dict[tuple[str, MeasurementContext], list[Measurement]] = {}
         for item in self.layers.get(layer, ()):

@@ -1,7 +1,7 @@
 """Application of tuning measurements to the candidates of one layer.
 
-Measured counts replace predicted costs. A measurement applies only to a kernel of the same form, so
-one of an earlier version of a schedule is stale rather than wrong.
+Measured counts replace predicted costs. A measurement applies only to a kernel of the same form;
+one of an earlier version of a schedule is ignored as stale.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LayerMeasurements:
         return LayerMeasurements(by_choice)
 
     def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
-        """Return the schedule's own configurations and the best one measured."""
+        """Return the schedule's own configurations and the fastest one measured."""
         own = tuple(schedule.configs(call))
         counts = [
             (min(item.count for item in items if item.status == "ok"), choice)
@@ -56,10 +56,10 @@ class LayerMeasurements:
     def with_measured_costs(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
         """Return the candidates with measured costs, without those measured as wrong or failed.
 
-        Unmeasured candidates keep their prediction, corrected by the prediction error of the best
-        measured one. Counts in other units are scaled so that the best kernel costs its prediction,
-        which keeps the costs of all layers comparable. Nearly equal costs become equal, so that the
-        original order decides.
+        Candidates without a measurement keep their prediction, scaled by the prediction error of
+        the best measured one. Counts in other units are scaled so that the cost of the best kernel
+        equals its prediction, which keeps the costs of all layers comparable. Nearly equal costs
+        become equal, so that the original order decides.
         """
         measured = [(item, self._measurement_of(item)) for item in offered]
         usable = [
@@ -88,7 +88,7 @@ class LayerMeasurements:
     def count_stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
-        """Count the measurements of kernels that are not built any more."""
+        """Count the measurements of kernels that no schedule builds any more."""
         built = {configured_schedule(item.rule, item.config): item for item in offered}
         possible = {
             configured_schedule(schedule.name, c)
@@ -114,7 +114,7 @@ class LayerMeasurements:
 
 
 def _equalize_similar(prices: Sequence[float]) -> list[float]:
-    """Lower each price to the lowest price that is nearly equal to it."""
+    """Replace each cost by the lowest cost that is nearly equal to it."""
     levels: dict[float, float] = {}
     least = -1.0
     for price in sorted(prices):

@@ -59,7 +59,6 @@ def lower_module(
     features: Callable[[Target], frozenset[str]],
     weights: Callable[[Target | None], CostWeights] = lambda target: GENERIC_WEIGHTS,
 ) -> tuple[LoweredCall, ...]:
-    """Return the candidates of every call of the entry function; see `Lowering`."""
     return Lowering(module, ops, rules, intrinsics, features, weights=weights).calls()
 
 
@@ -109,7 +108,6 @@ class Lowering:
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[tuple[str, Config], ...]:
-        """Return every schedule and configuration for call `index`, under any goal."""
         described = make_op_call(self.entry.body[index], self.module)
         schedules = self._available(self.entry.body[index])
         space = [
@@ -131,11 +129,10 @@ class Lowering:
         return self._scheduled(name, call, described, schedule, config, call)
 
     def candidates_per_call(self) -> list[tuple[Call, tuple[LoweringCandidate, ...]]]:
-        """Return the result of `calls` as pairs."""
         return [(item.call, item.candidates) for item in self.calls()]
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
-        """Return kernels that compute call `index` in bands of rows, or None."""
+        """Return kernels that compute call `index` in bands of rows, or None if impossible."""
         call = self.entry.body[index]
         if call.op.startswith("@"):
             return None
@@ -163,7 +160,7 @@ class Lowering:
         return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
-        """Return the candidates for `call`, a part of `whole`, best predicted first."""
+        """Return the candidates for `call` (`whole` or a part of it), best predicted first."""
         described, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
             self._scheduled(name, call, described, schedule, config, whole)
@@ -194,7 +191,7 @@ class Lowering:
         return tuned.count_stale(item.candidates, schedules, make_op_call(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
-        """Build the kernel that accumulates a band of rows, by a schedule or the default loops."""
+        """Build a kernel that accumulates a band of rows, by a schedule or the default loops."""
         described = make_op_call(call, self.module)
         rules = (
             schedule
@@ -224,7 +221,7 @@ class Lowering:
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
-        """Return the schedules permitted by target and float rounding, for any goal."""
+        """Return the schedules that target and float rounding permit, for any goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [
@@ -300,7 +297,7 @@ class Lowering:
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
-    """Return `call` for a band of output rows, reading exactly the rows it needs."""
+    """Return `call` for a band of output rows, reading only the rows that it needs."""
 
     def with_rows(value: Value | None, count: int) -> Value | None:
         if value is None or value.constant is not None:

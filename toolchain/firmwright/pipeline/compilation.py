@@ -88,7 +88,7 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Several compilations for one board in one firmware, with equal constants shared."""
+    """Several compilations for one board in one firmware, which share equal constants."""
 
     parts: tuple[Compilation, ...]
     tree: SourceTree
@@ -100,7 +100,6 @@ class Bundle:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The summary as plain values, with the keys of `compile --json`."""
         return self.summary.to_json()
 
     @property
@@ -123,7 +122,7 @@ def compile_model(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
-    """Compile `model` for a board; `watch` receives the module after every pass."""
+    """Compile `model` for a board; `watch` is called with the module after every pass."""
     raise_recursion_limit()
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
@@ -162,7 +161,6 @@ def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree
 
 
 def _emit_options(board: Board, options: Options) -> EmitOptions:
-    """Return the code generation options, including compiler notes and the C style."""
     return EmitOptions(
         tool_version=VERSION,
         inline_asm=options.inline_asm,
@@ -176,10 +174,10 @@ def _emit_options(board: Board, options: Options) -> EmitOptions:
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     """Combine the models of `parts` in one firmware.
 
-    The models run one after another and share their pools, sized for the largest model plus the
-    data kept for others. With `concurrent` each model has its own memory. On the link, tensors are
-    named MODEL/TENSOR. Raises UsageError if the parts cannot be combined, DoesNotFitError if memory
-    is short.
+    The models run one after another and share their pools, which have room for the largest model
+    plus the data kept for others. With `concurrent` each model has its own memory. On the link,
+    tensors are named MODEL/TENSOR. Raises UsageError if the parts cannot be combined,
+    DoesNotFitError if memory is short.
     """
     boards = sorted({part.board.name for part in parts})
     if len(boards) > 1:
@@ -218,14 +216,14 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
 
 
 def _with_module(part: Compilation, module: IRModule) -> Compilation:
-    """Return `part` regenerated for `module`, which has other buffer placements."""
+    """Regenerate `part` for `module`, which has other buffer placements."""
     return _emit_compilation(module, part.imported, part.board, part.options, part.source)
 
 
 def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
     """Return the trade-offs of `model`, from most to least memory.
 
-    Compiling with `Options(ram_bytes=...)` of an entry gives that result or a better one; no entry
+    Compiling with `Options(ram_bytes=...)` of an entry gives that result or a better one. No entry
     is better than another in both memory and instructions.
     """
     module = configure_module(model, load_board(options.board, options.board_dirs), options)

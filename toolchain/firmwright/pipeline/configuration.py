@@ -20,7 +20,7 @@ from firmwright.usmp.pool_options import resolve_pools, with_program_memory_spee
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
     """Return `model` with the board's pools, the target and the options set.
 
-    A module that has already been through a pass keeps its configuration.
+    A module that any pass has changed already keeps its configuration.
     """
     if "stage" in model.attrs:
         return model

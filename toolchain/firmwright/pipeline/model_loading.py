@@ -23,7 +23,6 @@ from firmwright.schedules.registry import INTRINSICS
 def load_module(
     path: str | Path, *, name: str = "", given: ModelOverrides = ModelOverrides()
 ) -> IRModule:
-    """Load a model file (.tflite, .onnx) or module text (.fwir)."""
     file = Path(path)
     try:
         data = file.read_bytes()
@@ -65,5 +64,4 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
 
 
 def source_digest(data: bytes) -> str:
-    """Return the hash by which a module identifies its model file."""
     return hashlib.sha256(data).hexdigest()

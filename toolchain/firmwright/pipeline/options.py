@@ -17,7 +17,7 @@ C_APIS = ("own", "tvm")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All user options of a compilation; the defaults are part of the public interface."""
+    """All user options of a compilation. Their defaults are part of the public interface."""
 
     board: str = "host"
     target: str = ""

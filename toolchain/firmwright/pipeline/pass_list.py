@@ -36,7 +36,7 @@ from firmwright.usmp.memory_planning import plan_memory
 
 
 def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, ...]:
-    """Return all passes in order; `watch` records the time each takes per target."""
+    """Return all passes in order; `watch` records the time per pass and target."""
     timer = watch or PassTimer()
     passes = {**BY_NAME, **_built_passes(options, timer)}
     if options.link_params:
@@ -46,7 +46,7 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
 
 
 def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
-    """Return the passes that need more than the module, by name."""
+    """Return the passes that need more input than the module, by name."""
     table, kinds = op_table(), target_kind_of
     steps: dict[str, Callable[[IRModule], IRModule]] = {
         "partition": lambda module: partition_module(module, timer),
@@ -76,7 +76,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
 def remaining_passes(
     module: IRModule, options: Options, watch: PassTimer | None = None
 ) -> tuple[Pass, ...]:
-    """Return the passes that `module` has not been through."""
+    """Return the passes that `module` has yet to go through."""
     steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]

@@ -31,7 +31,6 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 def estimate_kernel_cost(
     module: IRModule, kernel: tir.PrimFunc, arguments: Mapping[str, int]
 ) -> Cost:
-    """Predict the cost of `kernel` for the given values of its scalar parameters."""
     target = module.targets.get(str(kernel.attrs.get("target", "")))
     return estimate_cost(
         kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target), arguments
@@ -75,7 +74,7 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
 
 
 def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
-    """Map the memory needs per time to the operator that runs at that time."""
+    """Return the memory needs, given per time, per operator that runs at that time."""
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
     calls = [call.op for call in prim_calls(main.body)]

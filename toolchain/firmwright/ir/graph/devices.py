@@ -28,7 +28,7 @@ _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
 def parse_device(name: str) -> VirtualDevice:
-    """Return the device called `name`; raise UsageError if the name is malformed."""
+    """Return the device named `name`; raise UsageError if the name is malformed."""
     match = _NAME.match(name)
     if match is None:
         raise UsageError(
@@ -38,7 +38,7 @@ def parse_device(name: str) -> VirtualDevice:
 
 
 def device_name(device: VirtualDevice) -> str:
-    """Return the name of a device, or "" if it is unconstrained."""
+    """Return the device's name, or "" for an unconstrained device."""
     if not device.device_type or device.device_id == UNCONSTRAINED.device_id:
         return ""
     return f"{device.device_type}{device.device_id}"
@@ -64,7 +64,7 @@ def executing_device(call: Call) -> str:
 
 
 def module_devices(module: IRModule) -> tuple[str, ...]:
-    """Return the devices available to `module`; empty if there is only the main core."""
+    """Return the devices available to `module`; empty if the main core is the only one."""
     devices = module.attrs.get(DEVICES_ATTR, ())
     return tuple(map(str, devices)) if isinstance(devices, tuple) else ()
 

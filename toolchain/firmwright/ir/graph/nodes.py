@@ -1,4 +1,4 @@
-"""Frozen nodes of the graph level; passes rebuild what they change and share the rest.
+"""Frozen nodes of the graph level.
 
 Invariants, checked by `graph/verify.py`: shapes are static; every value is defined once, by a
 parameter, state, constant or call, before its use; names are unique in a function; a call's

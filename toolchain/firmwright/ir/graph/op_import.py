@@ -22,7 +22,7 @@ def accept_no_custom_op(domain: str, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """Input of an importer: the raw node and the types and constants of its tensors."""
+    """The raw node to import, and the types and constants of its tensors."""
 
     node: RawNode
     inputs: tuple[TensorType | None, ...]
@@ -32,10 +32,10 @@ class ImportContext:
 
 @dataclass(frozen=True, slots=True)
 class ImplicitState:
-    """A state tensor that a call carries from one run to the next and the file does not declare.
+    """A state tensor that a call needs but the model file does not declare.
 
     Every element is `fill` before the first run. `next_output` is the output of the node that
-    becomes the next value; None if the call computes it as an additional output.
+    becomes the next value; None if the call computes the next value as an additional output.
     """
 
     name: str
@@ -49,8 +49,8 @@ class ImportedCall:
     """The result of an importer: operator, attributes and the positions of the inputs to keep.
 
     `updated_inputs` are positions of variable tensors that the call updates; their new values
-    follow the node's outputs. Each `implicit_state` adds one input after the others, and one output
-    unless an existing output becomes its next value.
+    follow the node's outputs. Each `implicit_state` adds one input after the others and, unless an
+    existing output becomes its next value, one output.
     """
 
     op: str

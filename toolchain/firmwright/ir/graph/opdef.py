@@ -1,7 +1,7 @@
 """Operator definitions: the record of each operator kind and the view of one call to it.
 
-Frontends, the verifier, the interpreter, lowering and the documentation read the same records. The
-records themselves are defined in `ops`, one module per operator.
+Frontends, the verifier, the interpreter, lowering and the documentation use the same records, which
+are defined in `ops`, one module per operator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OpCall:
     """One call: input types (None if absent), output types, attributes, constants and profile.
 
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
-    the outputs; an empty string leaves the choice to the planner, () means nothing is fixed.
+    the outputs; "" leaves the choice to the planner, and () does so for all of them.
     """
 
     op: str
@@ -97,11 +97,11 @@ def both_profiles(
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """The input rows (axis 1 of four) that one output row depends on, the same for every input.
+    """The input rows (axis 1 of 4) on which one output row depends, the same for every input.
 
     Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
-    input read as `pad_value`; None if the operator never reads them or treats them differently.
-    Inputs listed in `whole_inputs`, such as per-channel factors, are read completely.
+    input read as `pad_value`, which is None if the operator never reads them or treats them
+    differently. Inputs listed in `whole_inputs`, such as per-channel factors, are read completely.
     """
 
     window_height: int = 1
@@ -157,9 +157,9 @@ class OpDef:
 
     `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
     operator names to importers. `numerics` has an entry for each profile that defines the operator.
-    `is_view` means the output has the bytes of the input; `subviews` describes a call that needs no
-    copy. `row_access` describes row-by-row computation, None if impossible. `restrictions` lists
-    the unsupported uses for the user documentation.
+    `is_view` is set if the output has the bytes of the input; `subviews` describes a call that
+    needs no copy. `row_access` describes row-by-row computation; None if impossible. `restrictions`
+    lists the unsupported uses for the user documentation.
     """
 
     name: str

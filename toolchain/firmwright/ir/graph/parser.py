@@ -62,7 +62,7 @@ class GraphParser(SyntaxParser):
         return definition
 
     def _line(self) -> Call | None:
-        """Parse a call; return None for a line that introduces a constant."""
+        """Parse one line: return a call, or None for a `const` line."""
         if self.tokens.peek.kind is not TokenKind.LOCAL:
             return self._call(())
         name = self.tokens.local()
@@ -115,7 +115,7 @@ class GraphParser(SyntaxParser):
         return value
 
     def _make(self, name: str | None = None) -> Value:
-        """Parse a full value and register it if it is not an output of the current call."""
+        """Parse a full value; without `name`, parse its name too and register it."""
         is_param = name is None
         name = self.tokens.local() if name is None else name
         value = self._full(name)

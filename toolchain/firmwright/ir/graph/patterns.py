@@ -1,4 +1,4 @@
-"""Patterns over graph functions, by which a backend declares the calls it supports.
+"""Patterns over graph functions with which a backend declares the calls that it supports.
 
     x = wildcard()
     conv = op("conv2d", x, constant(), constant(), stride=(1, 1))
@@ -6,7 +6,7 @@
     swish = op("mul", x, op("sigmoid", x))      # one pattern object is one value
 
 A pattern is matched from its last call upwards. Only outputs of that last call may be used outside
-the match, so that a match can be replaced by one call in its place.
+the match, so that one call can replace the match.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def op(name: str, /, *inputs: Pattern, **attrs: AttrConstraint) -> Pattern:
 
 
 def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
-    """Match a call of a custom operator; see `ops/custom.py`."""
+    """Match a call of a custom operator."""
     return OpPattern("custom", inputs or None, {"name": name, "domain": domain})
 
 
@@ -146,7 +146,7 @@ class Match:
     """The calls covered by a pattern, as passed to predicates.
 
     `calls` are in function order; the last one ends the pattern. `target` is the target instance
-    that would take them, `version` the version of its backend.
+    that would execute them, `version` the version of its backend.
     """
 
     calls: tuple[Call, ...]

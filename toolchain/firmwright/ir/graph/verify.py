@@ -25,14 +25,13 @@ from firmwright.ir.syntax import format_shape
 
 
 def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
-    """Raise ModelError with every diagnostic for `function`."""
+    """Raise ModelError with all diagnostics for `function`."""
     diagnostics = diagnose_graph(function, module, ops)
     if diagnostics:
         raise ModelError("\n".join(diagnostics), where=module.name)
 
 
 def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[str]:
-    """Return one diagnostic per violation in `function`."""
     checker = _GraphVerifier(function, module, ops)
     checker.verify()
     return [f"@{function.name}: {message}" for message in checker.diagnostics]
@@ -169,7 +168,7 @@ class _GraphVerifier:
         self._outputs(call, inferred, location)
 
     def _make_op_call(self, call: Call) -> OpCall:
-        """Return the call as the operator's shape rule expects it."""
+        """Return `call` as an OpCall, with unknown constants as None."""
         constants = tuple(
             self.module.constants.get(v.constant) if v is not None and v.constant else None
             for v in call.inputs

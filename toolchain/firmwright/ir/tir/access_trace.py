@@ -36,7 +36,7 @@ class UnknownAccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Arrays of accesses: time, first byte, end byte (exclusive), whether the output is written."""
+    """Arrays of accesses: time, first byte, end byte (exclusive), whether to the output."""
 
     time: Ints
     start: Ints
@@ -49,7 +49,7 @@ class AccessLog:
 
 @dataclass(frozen=True, slots=True)
 class _ProgramPoint:
-    """A program point: for each lane its time and the values of the variables.
+    """The time and the values of the variables in each lane.
 
     `places` holds the byte offset of each view of the two parameters.
     """
@@ -111,7 +111,7 @@ class AccessTracer:
         return AccessLog(time, first, end, np.concatenate(writes))
 
     def max_events(self) -> int:
-        """Return an upper bound of the accesses that `run` enumerates without shortening loops."""
+        """Return an upper bound of the accesses that `run` enumerates if no loop is shortened."""
         return self._max_events(self.body, Bounds())
 
     # ---- what is known before the walk -------------------------------------------------------
@@ -175,7 +175,6 @@ class AccessTracer:
                 return len(self._own_kinds(node)) + parts
 
     def _duration(self, node: tir.Stmt, bounds: Bounds) -> int:
-        """Return an upper bound of the time slots of `node`, cached per statement."""
         match node:
             case _ if not self._kinds_below(node):
                 total = 2

@@ -45,8 +45,8 @@ class Affine:
 def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
     """Return `expr` as an affine form of its Vars, or None if it is not affine.
 
-    With `opaque`, non-affine parts (a division, a load) become atoms and the result is never None.
-    Widening casts are transparent.
+    With `opaque`, non-affine subexpressions (a division, a load) become atoms and the result is
+    never None. Widening casts are ignored.
     """
     terms: _Terms = {}
     constant = _collect(expr, 1, terms)
@@ -59,7 +59,7 @@ def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
 def interval(expr: tir.Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     """Return the inclusive range of an integer `expr`, or None for other types.
 
-    `ranges` gives the range of Vars by name; others have the range of their dtype.
+    `ranges` gives the range of Vars by name; all other Vars have the range of their dtype.
     """
     return Bounds(ranges=ranges).interval_of(expr)
 
@@ -93,7 +93,7 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
 
 
 def _join_div_mod(terms: _Terms) -> int:
-    """Combine c*d*(a / d) + c*(a % d) into c*a, since separate halves lose their correlation.
+    """Combine c*d*(a / d) + c*(a % d) into c*a, because separate halves lose their correlation.
 
     Returns the constant part of the combined terms.
     """
@@ -119,11 +119,11 @@ def is_widening(source: DType, target: DType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Facts known at a program point; refined copies are made for nested statements.
+    """Known bounds at a program point; refined copies are made for nested statements.
 
-    `ranges` bounds Vars by name. `facts` bounds linear forms: each is a form without constant and
-    the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead` marks
-    contradictory assumptions: the point is unreachable, so everything holds.
+    `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form without its
+    constant and the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead`
+    marks contradictory assumptions: the point is unreachable, so every bound holds.
     """
 
     ranges: Mapping[str, Interval] = field(default_factory=dict)
@@ -134,7 +134,6 @@ class Bounds:
     # ---- questions ---------------------------------------------------------------------------
 
     def interval_of(self, expr: tir.Expr) -> Interval | None:
-        """Return the range of `expr` by interval arithmetic on its linear form."""
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
@@ -226,14 +225,14 @@ class Bounds:
         return self._at_most(b, a, 0)
 
     def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr, end: tir.Expr) -> Bounds:
-        """Add var < start + extent, where the extent may be a min() of several."""
+        """Assume var < start + extent, where the extent may be a min() of several bounds."""
         if isinstance(extent, tir.Binary) and extent.op == "min":
             one = self._below(var, start, extent.a, tir.Binary("add", start, extent.a))
             return one._below(var, start, extent.b, tir.Binary("add", start, extent.b))
         return self._at_most(var, end, -1)
 
     def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
-        """Add a <= b + slack; a min on the right or a max on the left gives two facts."""
+        """Assume a <= b + slack; a min on the right or a max on the left gives two facts."""
         if isinstance(b, tir.Binary) and b.op == "min":
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
@@ -247,7 +246,6 @@ class Bounds:
         return result if expanded is form else result._with_fact(expanded, slack)
 
     def _with_fact(self, form: Affine, slack: int) -> Bounds:
-        """Add form <= slack."""
         limit = slack - form.constant
         if not form.terms:
             return self if limit >= 0 else replace(self, dead=True)
@@ -262,7 +260,7 @@ class Bounds:
         return replace(self, facts=facts, dead=self.dead or low > high)
 
     def _with_atom(self, atom: tir.Expr, coefficient: int, limit: int) -> Bounds:
-        """Add coefficient * atom <= limit."""
+        """Assume coefficient * atom <= limit."""
         limits = self._atom(atom)
         if limits is None:
             return self
@@ -305,7 +303,6 @@ class Bounds:
         return best
 
     def expand(self, form: Affine) -> Affine:
-        """Replace Let-bound Vars by their definitions."""
         for atom in list(form.terms):
             if isinstance(atom, tir.Var) and atom.name in self.lets:
                 value = self.lets[atom.name]

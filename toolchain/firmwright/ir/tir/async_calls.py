@@ -2,8 +2,8 @@
 
 A device executes its calls in the order of their starts. Invariants:
 
-* On every path each start has exactly one later wait that differs only in the phase, and each wait
-  an earlier start; a wait without a start would never end.
+* On every path, each start has exactly one later wait, which differs only in the phase. Each wait
+  has an earlier start; otherwise it would never end.
 * Both branches of an `If`, and each iteration of a loop, leave the same calls in flight.
 * While a call is in flight, other devices neither write memory that it accesses nor read memory
   that it writes. Calls on the same device may, since they run in order.
@@ -24,7 +24,6 @@ CallsInFlight = tuple[tir.PrimFuncCall, ...]
 
 
 def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> list[str]:
-    """Return one diagnostic per violation by the starts and waits of `main`."""
     if all(call.phase == "call" for call in prim_calls(main.body)):
         return []
     verifier = _AsyncCallVerifier(MemoryEffectAnalysis(main, functions))
@@ -34,7 +33,7 @@ def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction
 
 
 def without_phase(call: tir.PrimFuncCall) -> tir.PrimFuncCall:
-    """Return `call` as an unsplit call, which a start and its wait have in common."""
+    """Return `call` without a phase, which is equal for a start and its wait."""
     return replace(call, phase="call")
 
 

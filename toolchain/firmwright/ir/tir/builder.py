@@ -101,7 +101,7 @@ def immediate(value: float, dtype: DType) -> tir.Expr:
 
 
 def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
-    """Return the node of `value`; a Python number becomes an immediate of dtype `like`."""
+    """Convert `value` to a node; a Python number becomes an immediate of dtype `like`."""
     if isinstance(value, ArithExpr):
         return value.expr
     if isinstance(value, int | float):
@@ -119,7 +119,7 @@ def _dtype_of(a: ExprLike, b: ExprLike) -> DType:
 
 
 def binary_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
-    """Build `a op b`, folding two immediates, x+0, x*1 and x*0."""
+    """Build `a op b`, folding operations on two immediates, x+0, x*1 and x*0."""
     dtype = _dtype_of(a, b)
     left, right = as_expr(a, dtype), as_expr(b, dtype)
     if left.dtype != right.dtype:
@@ -176,7 +176,7 @@ def call_intrinsic(
 
 
 class Builder:
-    """Builder of one function; see the module docstring for an example."""
+    """Builder of one function; the module docstring has an example."""
 
     def __init__(self, name: str, span: Span = Span("")) -> None:
         self.name = name
@@ -277,7 +277,7 @@ class Builder:
 
     @contextmanager
     def else_(self) -> Iterator[None]:
-        """Open the else branch of the `if_` that was just closed."""
+        """Open the else branch of the `if_` that was closed last."""
         before = self._block[-1]
         if not isinstance(before, tir.If):
             raise InternalError("else_ must follow if_")
@@ -344,7 +344,7 @@ class Builder:
         self._block.append(cast(tir.Stmt, wrap(body)))
 
     def _seq(self) -> tir.Stmt:
-        """Return the current block; statements after a `reg` become the body of its Allocate."""
+        """Return the current block, in which the statements after a `reg` form its scope."""
         stmts: list[tir.Stmt] = []
         for stmt in reversed(self._block):
             if isinstance(stmt, tir.Allocate) and stmt.kind == "reg":

@@ -22,9 +22,10 @@ _CODE_BYTES = 4.0
 class CostWeights:
     """The cost of one unit of each operation kind counted by `count_operations`.
 
-    A kind without an instruction weight counts as one. `cycles` is empty if the core has no timing
-    table. Intrinsics count as given in their table, times `intrinsic`, unless priced here by name,
-    or by `NAME.fixed` if every argument after the first is a constant.
+    A kind without an instruction weight costs one instruction. `cycles` is empty if the core has no
+    timing table. An intrinsic costs the instructions in its table times `intrinsic`, unless it has
+    its own weight, under its name or under `NAME.fixed` if all arguments after the first are
+    constant.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Cost:
 
     @property
     def time(self) -> int:
-        """The figure to compare: cycles if known, else instructions."""
+        """Cycles if known, else instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 

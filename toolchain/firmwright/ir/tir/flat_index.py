@@ -1,4 +1,4 @@
-"""Construction of row-major element indices with constants folded."""
+"""Row-major element indices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
 
 
 def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
-    """Build `a + b` or `a * b` with constants combined at the end and products expanded."""
+    """Build `a + b` or `a * b`, with products expanded and constants combined at the end."""
     if isinstance(a, tir.IntImm):
         a, b = b, a
     if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):

@@ -1,8 +1,8 @@
 """In-place analysis: the offset differences at which a kernel's output must not overlap its input.
 
-A write before a read excludes the differences at which the two touch the same byte, from read.start
-- write.end to read.end - write.start. The constraint is the hull of all such pairs, computed from
-the access trace: at any other difference no input byte is overwritten before its last read.
+A write before a read excludes the differences at which the two access the same byte: from
+read.start - write.end to read.end - write.start. The constraint is the hull of all such pairs in
+the access trace: at any other difference, no input byte is overwritten before its last read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ _CLOSE_FRACTION = 4
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return the constraints between two parameters, or None if they must be disjoint.
-
-    They apply to offset(`result`) - offset(`source`).
-    """
+    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint."""
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
     # The C compiler may reorder accesses of different types, unless one is a byte type.
@@ -55,8 +52,8 @@ def _per_channel_constraints(
 ) -> tuple[OffsetConstraint[str], ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
-    At differences of whole pixels only bytes of the same channel meet, which may allow a closer
-    placement. Returns None if that does not help.
+    If the difference is a whole number of pixels, only bytes of the same channel can coincide,
+    which may allow a closer placement. Returns None if that does not help.
     """
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:

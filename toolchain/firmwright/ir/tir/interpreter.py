@@ -72,9 +72,9 @@ def interpret(
 class Interpreter:
     """Interpreter of the functions of one module, compiled once for many runs.
 
-    `lanes_max` 1 runs all loops sequentially, which checks the choice of parallel loops. Work of
-    other devices runs at the start of a call or, with `deferred`, at its wait; both must give the
-    same result.
+    `lanes_max` 1 runs all loops sequentially, which checks the choice of parallel loops. Calls on
+    other devices run when started or, with `deferred`, when waited for; both must give the same
+    result.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
 
 
 def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
-    """Return root and offset of each buffer parameter; overlapping arguments share a root."""
+    """Return the root and offset of each buffer parameter; overlapping arguments share a root."""
     spans = sorted(
         (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
     )

@@ -31,8 +31,8 @@ from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 class ActivationFrame:
     """One activation of a function.
 
-    `shape` lists the extents of the lanes, innermost loop first. A parallel loop prepends an axis,
-    so existing values broadcast unchanged.
+    `shape` lists the extents of the lanes, innermost loop first. A parallel loop adds an axis at
+    the front, so existing values broadcast unchanged.
     """
 
     __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")
@@ -150,7 +150,7 @@ class ExprCompiler:
         return run
 
     def _wide(self, node: tir.Binary, x: Value, y: Value, mask: Mask) -> Value:
-        """Check 64-bit lanes for overflow by comparison with the float result."""
+        """Check 64-bit lanes for overflow by comparison with the result in float."""
         op = SCALAR_FUNCTIONS[node.op]
         result = op(x, y)
         estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
@@ -252,7 +252,7 @@ class ExprCompiler:
     # ---- memory ------------------------------------------------------------------------------
 
     def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
-        """Compile the flat element position, with each index checked against its dimension."""
+        """Compile the flat element position and the check of each index against its dimension."""
         if len(indices) != len(buffer.shape):
             raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
         terms: list[tuple[Eval, int]] = []
@@ -369,9 +369,9 @@ class ExprCompiler:
         return run
 
     def operand(self, kind: str, dtype: DType, value: Eval) -> Eval:
-        """Convert an operand for the numpy meaning.
+        """Convert an operand to the argument of the numpy meaning.
 
-        Immediates become ints, pointers arrays with the elements first.
+        Immediates become ints; pointers become arrays whose first axis is the elements.
         """
         if kind == "imm":
             return value

@@ -77,7 +77,7 @@ class CompiledLoop:
     def run_in_lanes(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...] = ()
     ) -> Run:
-        """Run all iterations at once, in chunks, with a copy of `private` buffers per lane.
+        """Run all iterations at once, in chunks, with a copy of the `private` buffers per lane.
 
         `own_bytes` is the memory that one iteration allocates.
         """
@@ -109,7 +109,7 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """Run in lanes with copies of `private`, or serially after that has failed once."""
+        """Run in lanes with copies of `private`; run serially if that has failed once."""
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False
 
@@ -134,7 +134,7 @@ class CompiledLoop:
 def _run_with_private_copies(
     frame: ActivationFrame, private: tuple[tir.Buffer, ...], body: Callable[[], None]
 ) -> None:
-    """Run `body` with private copies, then store the last lane's result in the shared memory."""
+    """Run `body` with private copies, then copy the last lane's result to the shared memory."""
     if not private:
         body()
         return

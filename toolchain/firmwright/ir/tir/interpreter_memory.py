@@ -50,7 +50,7 @@ class Pointer:
 
 
 class View:
-    """A buffer at run time."""
+    """A typed view of a buffer at run time."""
 
     __slots__ = ("base", "buffer", "misaligned", "scale", "shadow", "storage", "typed", "writable")
 
@@ -111,7 +111,7 @@ class UndefinedReadError(Exception):
 
 
 class TrackedView(View):
-    """A view that records written bytes in its shadow and rejects reads of others."""
+    """A view that marks written bytes in its shadow and rejects reads of others."""
 
     __slots__ = ("_marks", "_pattern")
 
@@ -143,7 +143,6 @@ def make_view(buffer: tir.Buffer, pointer: Pointer) -> View:
 
 
 def to_scalar(scalar: Any) -> Value:
-    """Convert a numpy scalar: ints and bools to Python, floats stay numpy."""
     return scalar if isinstance(scalar, np.floating) else scalar.item()
 
 
@@ -169,7 +168,7 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
 
 
 class PointerElements:
-    """The typed elements of a pointer: one row per element, lanes last."""
+    """The typed elements of a pointer: one row per element; the last axes are lanes."""
 
     __slots__ = ("_indices", "_view")
 
@@ -185,7 +184,7 @@ class PointerElements:
 
 
 def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
-    """Return the elements of `pointer` read as `dtype`, for lanes of `depth` axes."""
+    """Return the elements of `pointer` as `dtype`, to be indexed over `depth` lane axes."""
     count = pointer.extent_bytes // dtype.size_bytes
     view = make_view(tir.Buffer("", dtype, (count,)), pointer)
     return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))

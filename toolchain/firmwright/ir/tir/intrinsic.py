@@ -41,10 +41,10 @@ class Intrinsic:
 
     `portable` and `text` are C statements over the operand names, ending in `return` if there is a
     result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `definitions` are
-    preprocessor macros that `text` uses, printed once per file. `instructions` and
-    `cycles` (per core, issue cost) feed the cost model; `count` computes the instructions from
-    immediate arguments (0 for non-immediates). With `symbol` it is an external C function without a
-    generated body, declared in `header` ("" if its operands' header declares it).
+    preprocessor macros that `text` uses, printed once per file. `instructions` and `cycles` (issue
+    cost, per core) feed the cost model; `count` computes the instructions from immediate arguments
+    (0 for other arguments). An intrinsic with a `symbol` is an external C function without a
+    generated body, declared in `header` ("" if the header of its operands declares it).
     """
 
     name: str

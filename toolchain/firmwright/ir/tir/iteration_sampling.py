@@ -17,14 +17,14 @@ SAMPLE_COUNT = 128
 
 
 def sample_range(depth: int) -> Samples:
-    """Return points in [0, 1); the sequences of several depths jointly fill the unit cube."""
+    """Return points in [0, 1); those of different depths jointly cover the unit cube."""
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
     samples: Samples = ((np.arange(SAMPLE_COUNT) + 0.5) * step) % 1.0
     return samples
 
 
 def apply_binary(op: str, a: Samples, b: Samples) -> Samples | None:
-    """Apply the operator at each point; return None if it is unknown or undefined there."""
+    """Apply the operator at each point; return None if it is unknown, or undefined at a point."""
     if op in ARRAY_FUNCTIONS:
         result: Samples = ARRAY_FUNCTIONS[op](a, b)
         return result

@@ -19,7 +19,7 @@ from firmwright.ir.tir.traversal import bound_vars, free_vars, statements, walk
 
 @dataclass(frozen=True, slots=True)
 class LoopScope:
-    """Facts known at a program point.
+    """The memories, registers and variables known at a program point.
 
     `places` maps each buffer in memory to its root and byte offset; `registers` names the `reg`
     buffers.
@@ -36,7 +36,6 @@ class LoopScope:
         return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
 
     def with_view(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
-        """Return the scope in which `buffer` is a view of another buffer."""
         root, offset = self.places[source.buffer.name]
         size = source.buffer.dtype.size_bytes
         place = (root, _add_scaled(offset, self.linear(source.offset), size))
@@ -84,7 +83,7 @@ class _OffsetRange:
 
 
 class _SerialError(Exception):
-    """Internal signal that a loop must be serial regardless of its writes."""
+    """Internal signal: a loop must be serial, whatever it writes."""
 
 
 def is_parallel(
@@ -218,7 +217,7 @@ def _are_disjoint(
 def _split_offset(
     access: MemoryAccess, loop: tir.For, inner_names: frozenset[str]
 ) -> tuple[int, frozenset[tuple[tir.Expr, int]], _OffsetRange | None]:
-    """Split an offset into the loop coefficient, invariant terms and the remaining range."""
+    """Split an offset into the loop coefficient, the invariant terms and the remaining range."""
     step = 0
     invariant: set[tuple[tir.Expr, int]] = set()
     inner: list[tuple[int, Interval]] = []
@@ -237,7 +236,10 @@ def _split_offset(
 
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
-    """Return 0 (no modulus), then strides that could be whole rows beyond the loop's reach."""
+    """Return candidate moduli for comparing offsets.
+
+    These are 0 (none), then each stride at least as long as the range that the loop covers.
+    """
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}
     rows = sorted(stride for stride in strides if stride >= reach > 0)

@@ -19,7 +19,7 @@ _WRITTEN_ROLES = frozenset({"out", "inout", "scratch"})
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffect:
-    """An access to bytes `[first, end)` of the memory `root`, `written` or only read."""
+    """An access to bytes `[first, end)` of the memory `root`: a write if `written`, else a read."""
 
     root: str
     first: int
@@ -57,14 +57,12 @@ class MemoryEffectAnalysis:
                 self._places[node.buffer.name] = (region.root, region.first, region.end)
 
     def effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
-        """Return the effects of `stmt`, nested statements included."""
         effects: list[MemoryEffect] = []
         for node in statements(stmt):
             effects += self._own_accesses(node)
         return tuple(dict.fromkeys(effects))
 
     def own_effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
-        """Return the effects of `stmt` without nested statements."""
         return tuple(dict.fromkeys(self._own_accesses(stmt)))
 
     def _declare(self, buffer: tir.Buffer) -> None:

@@ -40,7 +40,7 @@ CallPhase: TypeAlias = Literal["call", "start", "wait"]
 class Buffer:
     """A typed view of memory. `strides` are in elements; None means compact row-major.
 
-    `alignment` is that of the first element's address, in bytes.
+    `alignment` is the alignment of the first element's address in bytes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Buffer:
 
     @property
     def span_elements(self) -> int:
-        """The number of elements from the first to the last, gaps between strides included."""
+        """The number of elements from the first to the last, including gaps between strides."""
         if 0 in self.shape:
             return 0
         steps = zip(self.shape, self.element_strides, strict=True)
@@ -94,7 +94,7 @@ class FloatImm:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A scalar bound by a `For`, a `Let` or a scalar parameter; names are unique in a PrimFunc."""
+    """A scalar bound by a `For`, `Let` or scalar parameter; its name is unique in the PrimFunc."""
 
     name: str
     dtype: DType
@@ -126,7 +126,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A value conversion; to a narrower integer it keeps the low bits, from float it truncates."""
+    """A value conversion. To a narrower integer it keeps the low bits; from float it truncates."""
 
     dtype: DType
     value: Expr
@@ -159,7 +159,7 @@ class BufferLoad:
 
 @dataclass(frozen=True, slots=True)
 class AccessPtr:
-    """Pointer to element `offset` (flat, in elements) of `buffer`, valid for `extent` elements."""
+    """A pointer to element `offset` (flat) of `buffer`, valid for `extent` elements."""
 
     buffer: Buffer
     offset: Expr
@@ -189,7 +189,7 @@ Expr: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in start .. start + extent`."""
+    """A loop `for var in start .. start + extent`."""
 
     var: Var
     start: Expr
@@ -242,7 +242,7 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory for `buffer` during `body`, initially undefined; `kind` as in the plan."""
+    """Memory for `buffer` during `body`, initially undefined; `kind` is as in the plan."""
 
     buffer: Buffer
     body: Stmt
@@ -251,7 +251,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class AllocateConst:
-    """Binds `buffer` to the named constant of the module's table during `body`."""
+    """Links `buffer` to the named constant of the module's table during `body`."""
 
     buffer: Buffer
     constant: str
@@ -279,9 +279,9 @@ class PrimFuncCall:
     """A call of a PrimFunc of the module, with one argument per parameter.
 
     `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere). `device`
-    executes the call; "" is the core that runs the main. A call on another device may be split:
-    `start` queues it on that device and `wait` completes it. Both are equal except for the phase,
-    and the memory that the call accesses is reserved in between (`async_calls.py`).
+    executes the call ("": the main core). A call on another device may be split: `start` queues it
+    on that device and `wait` completes it. Both are equal except for the phase, and the memory that
+    the call accesses is reserved in between (`async_calls.py`).
     """
 
     callee: str
@@ -323,8 +323,8 @@ class Param:
 class PrimFunc:
     """A kernel or, with attribute `aot_main`, the program that calls the kernels.
 
-    Known attributes: `op` (operator name), `schedule` (that built it), `comment` (for the C
-    source), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
+    Known attributes: `op` (operator name), `schedule` (the schedule that built it), `comment` (for
+    the C source), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
     `schedule.py`), `aot_main`, `code` (C function that implements it; see
     `passes/tir/outline_common_kernels.py`).
     """

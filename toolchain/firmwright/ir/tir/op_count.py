@@ -40,7 +40,7 @@ _ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply"
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Units of each kind: executed in one call (`done`) and occurring in the code (`written`)."""
+    """Operations by kind: executed in one call (`done`) and occurring in the code (`written`)."""
 
     done: Mapping[str, float]
     written: Mapping[str, float]
@@ -55,9 +55,9 @@ def count_operations(
 ) -> OperationCounts:
     """Count the operations of `func`, without callees.
 
-    `arguments` gives the values of scalar parameters, `priced` the intrinsics that count under
-    their own name (`NAME.fixed` if every argument after the first is a constant). Loops that keep
-    more values than `registers` spill the rest.
+    `arguments` gives the values of scalar parameters. The intrinsics in `priced` count under their
+    own name (`NAME.fixed` if every argument after the first is a constant). Loops that keep more
+    values than `registers` spill the rest.
     """
     counter = _OperationCounter(intrinsics, priced or {}, registers)
     counter.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
@@ -69,7 +69,7 @@ def count_operations(
 
 @dataclass(slots=True)
 class _OpenLoop:
-    """An enclosing loop: executions and copies of its body, arithmetic already charged."""
+    """An enclosing loop: executions and copies of its body, and the arithmetic already charged."""
 
     runs: float
     copies: float
@@ -103,7 +103,7 @@ class _OperationCounter:
 
     @contextmanager
     def scale(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
-        """Scale following charges by `factor` executions and `copies` occurrences."""
+        """Multiply the following charges by `factor` executions and `copies` occurrences."""
         before = self.weight, self.runs, self.copies
         self.weight = self.weight * factor
         self.runs = float(self.weight.mean())
@@ -159,7 +159,7 @@ class _OperationCounter:
                 self.charge("alu", len(args) + 1)
 
     def count_store(self, node: tir.BufferStore) -> None:
-        """Charge a store; storing to a register costs a move only if the value already exists."""
+        """Charge a store; a store to a register costs a move only if the value already exists."""
         self.count_expr(node.value)
         self.charge_address_arguments(node.indices)
         if node.buffer.scope != "reg":
@@ -192,7 +192,7 @@ class _OperationCounter:
     def live_values(self, loop: tir.For) -> int:
         """Return how many values and addresses an innermost loop keeps across iterations.
 
-        Inline assembly is ignored here, since it is priced as a block.
+        Inline assembly is ignored because it has its own cost weight.
         """
         values: set[str] = set()
         places: dict[str, int] = {}
@@ -223,7 +223,6 @@ class _OperationCounter:
             self.charge_once(source, "window", self.loop_level(source.offset))
 
     def charge_view_rows(self, window: tir.Buffer) -> None:
-        """Charge one address per row of a view with non-contiguous rows."""
         strides = window.strides or ()
         if len(strides) > 1 and strides[0] > strides[-1]:
             self.charge("row", window.shape[0])
@@ -278,7 +277,7 @@ class _OperationCounter:
                 self.charge_address_arguments(children(index))  # type: ignore[arg-type]  # of expressions: such
 
     def charge_argument_product(self, node: tir.Expr) -> bool:
-        """Charge an index times a scalar parameter, and return whether `node` is one."""
+        """If `node` is an index times a scalar parameter, charge it and return True."""
         match node:
             case tir.Binary("mul", a, tir.Var(name=name)) if (
                 name in self.arguments and self.loop_level(a)
@@ -312,7 +311,10 @@ class _OperationCounter:
         self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
-        """Charge pure arithmetic; on indices once, outside the loops that do not change it."""
+        """Charge pure arithmetic.
+
+        Index arithmetic is charged once, outside the loops that do not change it.
+        """
         if self.is_data(node):
             self.charge(kind, 1)
         else:
@@ -419,12 +421,11 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
 
 
 def _is_power_range(low: int, high: int) -> bool:
-    """Return whether the limits are those of a signed or unsigned n-bit saturation."""
+    """Return whether the limits are those of a signed or unsigned n-bit integer."""
     return high > 0 and not high & (high + 1) and low in (0, -high - 1)
 
 
 def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
-    """Return whether the two conditions form a range check 0 <= x < n."""
     while isinstance(first, tir.Binary) and first.op == "and":
         first = first.b
     return (

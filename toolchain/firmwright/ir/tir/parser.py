@@ -211,7 +211,7 @@ class PrimFuncParser(ExprParser):
         )  # fmt: skip
 
     def _if(self) -> tir.If:
-        """Parse an `if`; an `else if` chain is read in a loop and folded from its end."""
+        """Parse an `if`; an `else if` chain is read in a loop, without recursion."""
         arms = [(self._expr(BOOL), self._block())]
         orelse: tir.Stmt | None = None
         while self.tokens.accept("else"):

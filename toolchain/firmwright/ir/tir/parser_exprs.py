@@ -24,7 +24,7 @@ _UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of an unresolved literal
 
 
 class _ParsedExpr(NamedTuple):
-    """An expression, its dtype as far as the text determines it, and its depth."""
+    """An expression, its depth, and its dtype as far as the text determines it."""
 
     expr: tir.Expr
     dtype: DType | None
@@ -43,7 +43,6 @@ class ExprParser(SyntaxParser):
         self._vars: dict[str, tir.Var] = {}
 
     def _new_name(self) -> str:
-        """Parse a declared name: bare or with a leading %."""
         if self.tokens.peek.kind is TokenKind.LOCAL:
             return self.tokens.local()
         return self.tokens.ident()
@@ -231,7 +230,7 @@ class ExprParser(SyntaxParser):
 
 
 def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
-    """Return the expression with unresolved literals of dtype `want` (None: i32 or f32)."""
+    """Return the expression with unresolved literals given dtype `want` (None: i32 or f32)."""
     return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
 
 

@@ -1,8 +1,8 @@
 """Input and output of memory planners: buffers, offset constraints and the plan.
 
-Times are positions in the structured order of the AOT main, as half-open ranges. Offsets and sizes
-are bytes. Two buffers that are live at the same time are related by `OffsetConstraint`s on the
-difference d = offset(b) - offset(a). Forbidden differences (x) and allowed ones (o):
+Times are positions in the structured order of the AOT main. Offsets and sizes are bytes. Two
+buffers that are live at the same time are related by `OffsetConstraint`s on the difference
+d = offset(b) - offset(a). Forbidden differences (x) and allowed ones (o):
 
     d =        -size(b)         0         size(a)
                    |            |            |
@@ -79,18 +79,17 @@ class OffsetConstraint(Generic[BufferKey]):
         return self.modulus > 1 and difference % self.modulus == self.residue
 
     def between(self, a: BufferKey, b: BufferKey) -> OffsetConstraint[BufferKey]:
-        """Return the same constraint for two other buffers."""
         return replace(self, a=a, b=b)
 
     def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
-        """Return the constraint with `buffer` as b: on its offset minus the other offset."""
+        """Return the constraint with `buffer` as b: bounds on its offset minus the other."""
         if buffer == self.b:
             return self
         residue = -self.residue % self.modulus if self.modulus > 1 else 0
         return OffsetConstraint(self.b, self.a, -self.hi, -self.lo, self.modulus, residue)
 
     def least_allowed(self, difference: int) -> int:
-        """Return the least allowed difference that is at least `difference`."""
+        """Return the smallest allowed difference that is at least `difference`."""
         if not self.lo < difference < self.hi:
             return difference
         if self.modulus < 2:
@@ -98,7 +97,7 @@ class OffsetConstraint(Generic[BufferKey]):
         return min(self.hi, difference + (self.residue - difference) % self.modulus)
 
     def greatest_allowed(self, difference: int) -> int:
-        """Return the greatest allowed difference that is at most `difference`."""
+        """Return the largest allowed difference that is at most `difference`."""
         if not self.lo < difference < self.hi:
             return difference
         if self.modulus < 2:
@@ -116,7 +115,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement for every buffer. `lower_bound_bytes` is a proven minimum of the workspace."""
+    """A placement for every buffer.
+
+    `lower_bound_bytes` is a proven minimum of the workspace size.
+    """
 
     planner: str
     placements: Mapping[str, Placement]
@@ -131,7 +133,7 @@ class Plan:
 
     @property
     def optimality_gap_bytes(self) -> int:
-        """How far the plan is from what no plan can go below."""
+        """Workspace bytes above the proven minimum."""
         return self.workspace_bytes - self.lower_bound_bytes
 
 

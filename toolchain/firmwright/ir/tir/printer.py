@@ -78,7 +78,7 @@ def format_name(name: str) -> str:
 
 
 def index_dtype(func: tir.PrimFunc) -> DType:
-    """Return the dtype, i64 or i32, of most loop variables and literal indices of `func`."""
+    """Return the dtype (i64 or i32) of most loop variables and literal indices of `func`."""
     votes = {INT64: 0, INT32: 0}
     for node in walk(func.body):
         places: tuple[tir.Expr, ...] = ()
@@ -96,7 +96,7 @@ def index_dtype(func: tir.PrimFunc) -> DType:
 
 
 def evident_dtype(expr: tir.Expr) -> DType | None:
-    """Return the dtype of `expr` that is evident without its literals, or None."""
+    """Return the dtype that `expr` has whatever the dtype of its literals, or None."""
     match expr:
         case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None
@@ -121,7 +121,7 @@ class TIRPrinter:
     # ---- expressions -------------------------------------------------------------------------
 
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
-        """Format `expr`; literals default to `want`, and `above` is the surrounding precedence."""
+        """Format `expr`; literals default to `want`; `above` is the parent's precedence."""
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 return _format_literal(expr, want)
@@ -164,7 +164,6 @@ class TIRPrinter:
         return ", ".join(self.expr(index, self.index) for index in indices)
 
     def call(self, call: tir.IntrinsicCall) -> str:
-        """Format an intrinsic call without its result dtype."""
         bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
         return f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
 
@@ -182,7 +181,6 @@ class TIRPrinter:
     # ---- statements --------------------------------------------------------------------------
 
     def body(self, stmt: tir.Stmt, page: IRWriter) -> None:
-        """Write the statements of a block without its braces."""
         with page.indent():
             while True:
                 many = isinstance(stmt, tir.Seq) and len(stmt.stmts) != 1

@@ -1,7 +1,7 @@
 """Bottom-up rewriting of TIR trees.
 
-A rule `rule(node) -> node | None` sees a node after its children were rewritten; None keeps it.
-Unchanged trees are returned as the identical object. To drop a statement, replace it by
+A rule `rule(node) -> node | None` receives a node whose children are already rewritten; None keeps
+the node. Unchanged trees are returned as the identical object. To drop a statement, replace it by
 `EMPTY_STMT`, which enclosing `Seq`s omit.
 """
 
@@ -55,7 +55,7 @@ def with_body(func: tir.PrimFunc, body: tir.Stmt) -> tir.PrimFunc:
 
 
 def make_sequence(stmts: list[tir.Stmt]) -> tir.Stmt:
-    """Return the statements in sequence, with nested sequences flattened."""
+    """Return a `Seq` of the statements, with nested sequences flattened."""
     flat: list[tir.Stmt] = []
     for stmt in stmts:
         flat.extend(stmt.stmts if isinstance(stmt, tir.Seq) else (stmt,))

@@ -1,9 +1,4 @@
-"""Schedules and the lowering candidates that they build.
-
-A schedule builds one kernel for a call in one configuration. `lower` collects the candidates of
-every call and `select` picks one of them. Schedules are defined in `schedules/`; the operator's
-default loops are always the last candidate.
-"""
+"""Schedules and the lowering candidates that they build."""
 
 from __future__ import annotations
 
@@ -22,11 +17,11 @@ Config: TypeAlias = Mapping[str, int | str]
 class Schedule:
     """A way to lower `op` on targets that have all features in `requires`.
 
-    `configs` returns the configurations to try for a call, best guess first, or none if the
-    schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may be a
-    few rows of a layer: one row, no padding above and below. All schedules give identical results
-    except those with `fuses`, which round float sums less often than the default loops; they are
-    offered only if no operator of the model is sensitive to the last bit.
+    `configs` returns the configurations to try for a call, most promising first, or none if the
+    schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may
+    compute a few rows of a layer: one row, without padding above and below. All schedules give
+    identical results except those with `fuses`, which round float sums less often than the default
+    loops; they are offered only if no operator of the model is sensitive to the last bit.
 
     `disable_scheduling` marks kernels that order loads for register pressure: gcc's first
     scheduling pass would hoist them and spill. A schedule with a `goal` is offered only under
@@ -80,7 +75,6 @@ class LoweringCandidate:
     cycles: int | None = None
 
     def with_instructions(self, instructions: int) -> LoweringCandidate:
-        """Return the candidate with another instruction count and cycles scaled in proportion."""
         if self.cycles is None:
             return replace(self, instructions=instructions)
         cycles = self.cycles * instructions // max(self.instructions, 1)
@@ -93,7 +87,7 @@ class LoweringCandidate:
 
     @property
     def time(self) -> int:
-        """The figure to compare: cycles if known, else instructions."""
+        """Cycles if known, else instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 

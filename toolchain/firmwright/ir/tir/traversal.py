@@ -90,7 +90,6 @@ _REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = MappingProxyTy
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return the direct children of `node` in execution order."""
     return _CHILDREN[type(node)](node)
 
 
@@ -120,7 +119,6 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
-    """Yield `node` and all nested statements in pre-order, without expressions."""
     stack = [node]
     while stack:
         top = stack.pop()
@@ -139,7 +137,6 @@ def used_buffers(node: Node) -> dict[str, tir.Buffer]:
 
 
 def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
-    """Return the buffers declared by Allocate, AllocateConst and DeclBuffer, by name."""
     return {
         part.buffer.name: part.buffer
         for part in statements(node)

@@ -48,12 +48,12 @@ _READ_ONLY_ROLES = ("in", "const")
 
 
 def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with every diagnostic for `func`."""
+    """Raise ModelError with all diagnostics for `func`."""
     raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)
 
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with every diagnostic for `module`."""
+    """Raise ModelError with all diagnostics for `module`."""
     diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
@@ -66,7 +66,6 @@ def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) ->
 
 
 def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
-    """Raise one error for all diagnostics, if there are any."""
     if not diagnostics:
         return
     lines = list(diagnostics[:DIAGNOSTICS_SHOWN_MAX])
@@ -78,7 +77,6 @@ def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
 def diagnose_prim_func(
     func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
 ) -> list[str]:
-    """Return one diagnostic per violation in `func`."""
     checker = _PrimFuncVerifier(func, module, intrinsics)
     checker.function()
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
@@ -105,7 +103,7 @@ class _PrimFuncVerifier(ExprVerifier):
             self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
 
     def _settled_body(self) -> tir.Stmt:
-        """Return the body with constant scalar parameters replaced by their value."""
+        """Return the body with scalar parameters replaced by the value that all calls pass."""
         scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
         main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
         if not scalars or not isinstance(main, tir.PrimFunc):
@@ -160,7 +158,7 @@ class _PrimFuncVerifier(ExprVerifier):
     # ---- statements --------------------------------------------------------------------------
 
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
-        """Verify one statement; nested scopes are followed in a loop, not by recursion."""
+        """Verify one statement; nested scopes are verified in a loop, without recursion."""
         declared: list[str] = []
         while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
             declared.append(stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name)
@@ -259,7 +257,7 @@ class _PrimFuncVerifier(ExprVerifier):
         self.vars.pop(name, None)
 
     def _guarded(self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds) -> Bounds:
-        """Return the bounds in a branch, ignoring conditions on memory that it writes."""
+        """Return the bounds in a branch, ignoring conditions on memory that the branch writes."""
         if isinstance(cond, tir.Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
             return self._guarded(cond.b, True, body, self._guarded(cond.a, True, body, bounds))
         if has_load(cond) and self._read_roots(cond) & self._written_roots(body):
@@ -270,7 +268,7 @@ class _PrimFuncVerifier(ExprVerifier):
         return {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
-        """Return the buffers that `body` may write; views in it count by their pointers."""
+        """Return the buffers that `body` may write; a view counts if a pointer refers to it."""
         roots: set[str] = set()
         for node in walk(body):
             match node:

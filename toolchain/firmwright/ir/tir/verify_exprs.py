@@ -1,7 +1,4 @@
-"""Verification of TIR expressions: types, names and access bounds.
-
-Diagnostics are collected in `diagnostics`. `tir/verify.py` lists the invariants.
-"""
+"""Verification of TIR expressions: types, names and access bounds (see `tir/verify.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _DEPTH_MAX = 100  # of an expression with checked bounds
 
 @dataclass(frozen=True, slots=True)
 class VisibleBuffer:
-    """A buffer in scope: the reason why it is read-only ("" if writable) and its root buffer."""
+    """A buffer in scope: its root buffer, and the reason why it is read-only ("" if writable)."""
 
     buffer: tir.Buffer
     read_only: str
@@ -262,7 +259,7 @@ def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:
 
 
 def depth_exceeds(expr: tir.Expr, limit: int) -> bool:
-    """Return whether `expr` is nested deeper than `limit`; iterative, so safe on any tree."""
+    """Return whether `expr` is nested deeper than `limit`, without recursion."""
     level = [expr]
     for _ in range(limit):
         level = [child for node in level for child in children(node)]  # type: ignore[misc]

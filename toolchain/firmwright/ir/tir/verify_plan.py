@@ -1,7 +1,7 @@
 """Verification of the memory plan stored in a module, which may come from text.
 
-Checks placements, sizes, conflicts and the views in the AOT main. `usmp/validate.py` also checks a
-planner's result against the problem that it solves.
+These checks cover placements, sizes, constraints and the views in the AOT main.
+`usmp/plan_validator.py` also checks a planner's result against the problem that it solves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from firmwright.ir.tir.traversal import statements
 
 
 def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
-    """Return one diagnostic per violation in the plan."""
     diagnostics = [
         *_diagnose_pools(plan, module),
         *_diagnose_placements(plan),
@@ -81,7 +80,7 @@ def _diagnose_conflicts(plan: Plan) -> list[str]:
 
 
 def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
-    """Report buffers that overlap in time and memory without a conflict that permits it."""
+    """Report buffers that overlap in time and memory without a constraint that permits it."""
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
     placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
     placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
@@ -103,7 +102,7 @@ def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
 def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
     """Report views in the AOT main that disagree with the plan.
 
-    Scratch buffers are named differently there, so they are matched by placement.
+    Views of scratch buffers have other names there, so they are matched by placement.
     """
     main = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(main, tir.PrimFunc) or not plan.buffers:

@@ -1,7 +1,7 @@
 """Assignment of tensors to memory pools as requested by the user.
 
-Every use of the tensor gets the pool as memory scope, which memory planning obeys. Module text can
-express the same: `%a: i8[16] on(scope="dtcm") = relu(%x)`.
+Every use of the tensor gets the pool as memory scope. Module text can express the same: `%a: i8[16]
+on(scope="dtcm") = relu(%x)`.
 """
 
 from __future__ import annotations

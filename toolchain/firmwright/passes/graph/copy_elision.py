@@ -2,8 +2,8 @@
 
 Runs last before lowering. Marked calls need no code; they get the attributes `windows_of` ("input":
 the outputs are views of the first input; "output": the inputs are views of the output) and
-`offsets` (per part, in elements). A part belongs to one whole, is computed by a call, is not
-visible to the caller or kept for the next run, and has the alignment that kernels require.
+`offsets` (per part, in elements). A part belongs to only one whole, is computed by a call, is
+neither visible to the caller nor part of the state, and has the alignment that kernels require.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _CopyElision:
         return all(self._is_made_for(name) for name in names)
 
     def _is_made_for(self, name: str) -> bool:
-        """Return whether the value may be computed in memory that belongs to another value."""
+        """Return whether the value may be computed in a part of another value's memory."""
         maker = self.makers.get(name)
         if maker is None or name in self.placed or name in self.sinks or called_functions(maker):
             return False

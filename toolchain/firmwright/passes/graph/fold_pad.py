@@ -39,7 +39,7 @@ def _folded(call: Call, pads: dict[str, Call]) -> Call:
 
 
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
-    """Return (top, bottom, left, right) of an NHWC zero pad, or None for other pads."""
+    """Return (top, bottom, left, right) of a spatial NHWC zero pad, or None for other pads."""
     x = pad.inputs[0]
     paddings = _flat(pad.attrs.get("paddings", ()))
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
@@ -56,7 +56,6 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
 
 
 def _zero(kind: TensorType) -> int:
-    """Return the stored value that represents zero."""
     if kind.quantization is None or kind.quantization.per_channel:
         return 0
     return kind.quantization.zero_points[0]

@@ -52,7 +52,7 @@ def _folded(function: Function, constants: dict[str, Constant]) -> Function:
 
 
 def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
-    """Return (source, factor, shift) of a formula that scales and shifts, else None."""
+    """Return (source, factor, shift) of a formula that scales and shifts, or None for others."""
     formula = call.attrs.get("formula") if call.op == "expression" else None
     if formula not in (_FORMULA, _SHIFT) or "perms" in call.attrs:
         return None
@@ -84,7 +84,7 @@ def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]
 
 
 def _is_channels(value: Value, source: Value) -> bool:
-    """Return whether a constant has one value per index of the last axis, or a single value."""
+    """Return whether a constant has a single value or one value per index of the last axis."""
     shape, channels = value.type.shape, source.type.shape[-1]
     if value.constant is None or len(shape) > len(source.type.shape):
         return False

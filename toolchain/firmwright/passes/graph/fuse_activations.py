@@ -1,7 +1,7 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
 Applies to convolutions, fully connected layers and pools that only the activation reads. The result
-takes the activation's name. This is exact. Quantized activations requantize and stay.
+takes the activation's name. This is exact. Quantized activations requantize and are not fused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ACTIVATIONS = frozenset({"relu", "relu6"})
 
 
 def count_uses(function: Function) -> Counter[str]:
-    """Return the number of uses of each value, including as a result or next state."""
+    """Return the number of uses of each value; results and next states are uses."""
     counts = Counter(v.name for call in function.body for v in call.inputs if v is not None)
     counts.update(v.name for v in function.sinks)
     return counts

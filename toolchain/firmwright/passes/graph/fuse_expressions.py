@@ -49,7 +49,7 @@ def fuse_expressions(function: Function) -> Function:
 
 
 def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[int, Call] | None:
-    """Return (input, its defining call) that can be fused into `call`, or None."""
+    """Return an input that can be fused into `call` and the call that defines it, or None."""
     if _formula(call) is None:
         return None
     for index, value in enumerate(call.inputs):

@@ -1,7 +1,7 @@
 """Splitting of calls across the cores listed in the module attribute `devices`.
 
-Row-wise calls are split into rows, fully connected layers by output. Results are bit-identical.
-Values that already have a device are not changed.
+Row-wise calls are split by output rows, fully connected layers by output channels. Results are
+bit-identical. Values that already have a device are not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIN_WORK_TO_SPLIT = 4096
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with calls split, or the identical module if there is only one core."""
+    """Return the module with calls split; the identical module if there is only one core."""
     entry, cores = module.entry, module_cores(module)
     if len(cores) < 2 or not isinstance(entry, Function):
         return module
@@ -53,7 +53,7 @@ class _CoreSplitter:
         self.names = UniqueNamer((*names, *self.module.constants))
 
     def parts(self, call: Call) -> list[Call]:
-        """Return the replacement of `call`: itself, or slices, calls and a concatenation."""
+        """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
         if call.op not in self.ops or len(call.outputs) != 1 or call.target:
             return [call]
         y, op = call.outputs[0], self.ops[call.op]
@@ -98,7 +98,7 @@ class _CoreSplitter:
         return [*calls, concatenate_parts(call, results, axis)]
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
-        """Return entries first..end of a constant along its first axis, with their scales."""
+        """Return a constant with the entries first..end of the first axis, and their scales."""
         whole = self.module.constants[value.constant or ""]
         array = whole.array()[first:end]
         name = self.names.unique(f"{whole.name}_part")

@@ -69,7 +69,7 @@ class _Rematerializer:
         return [call for call in self.calls if value in call.inputs]
 
     def _chain(self, x: Value) -> list[Call]:
-        """Return the calls that compute x from the smallest earlier tensor; empty if x is that."""
+        """Return the calls that compute x from the smallest earlier tensor; empty if x is it."""
         chain, best, value = [], 0, x
         smallest = x.type.size_bytes
         while True:
@@ -86,7 +86,6 @@ class _Rematerializer:
         return chain[:best][::-1]
 
     def _row_source(self, call: Call) -> Value | None:
-        """Return the only input that the call reads row by row, or None."""
         if call.op.startswith("@"):
             return None
         rows = self.ops[call.op].row_access(make_op_call(call, self.module))
@@ -96,7 +95,7 @@ class _Rematerializer:
         return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:
-        """Return copies of the chain under new names and the reduction that reads them."""
+        """Return copies of the chain under new names, and the reduction that reads them."""
         renamed: dict[str, Value] = {}
         copies = []
         for call in chain:

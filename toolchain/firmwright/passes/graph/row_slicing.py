@@ -62,7 +62,7 @@ def slice_rows(
 
 
 def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple[int, ...] | None:
-    """Return cut positions 0, ..., count for `parts` parts that are as equal as valid cuts allow.
+    """Return cut positions 0, ..., count for `parts` parts, as equal as valid cuts allow.
 
     Ties go to the earlier cut, because the first core also executes the calls that are not split.
     """
@@ -78,7 +78,6 @@ def choose_cuts(count: int, parts: int, is_good: Callable[[int], bool]) -> tuple
 
 
 def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
-    """Return a value for `count` entries of `y` along `axis`, assigned to `device`."""
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
     part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
     return with_device(part, device)
@@ -91,7 +90,7 @@ def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
-    """Return the rows of `x` needed for the output rows, and the slice call, if any."""
+    """Return the rows of `x` that the output rows need, and the slice call, if any."""
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
     last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)
@@ -113,7 +112,7 @@ def _row_bytes(value: Value) -> int:
 
 
 def _padded(call: Call, rows: RowWindow, first: int, end: int) -> dict[str, Attr]:
-    """Return the attributes for output rows first..end; only the outer parts have padding."""
+    """Return the attributes for output rows first..end; only the outermost parts have padding."""
     attrs = dict(call.attrs)
     if "padding" not in attrs:
         return attrs

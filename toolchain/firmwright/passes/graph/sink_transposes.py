@@ -53,7 +53,7 @@ class TransposedValue:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value as a reshape of a transpose, [n, ...] to [n, k]."""
+    """A value as a reshape of a transpose from [n, ...] to [n, k]."""
 
     moved: TransposedValue
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ class _TransposeSinker:
         return candidate
 
     def plain(self, value: Value, reader: Call | None) -> Value:
-        """Return the value itself, emitting a transpose if it is only known as one."""
+        """Return the value itself, emitting a transpose if it exists only in another layout."""
         if value.name in self.flat and value.name not in self.emitted:
             self._make_flat(value)
         transposed = self.moved.get(value.name)
@@ -203,7 +203,7 @@ class _TransposeSinker:
         return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
 
     def _fully_connected(self, call: Call) -> bool:
-        """Permute the columns of the weights to the order of the source."""
+        """Permute the columns of the weights to match the source's order of elements."""
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
         if x is None or w is None or flat is None or w.constant is None or x.name in self.emitted:
@@ -223,7 +223,7 @@ class _TransposeSinker:
     def sources(
         self, call: Call, rank: int, count: int | None = None
     ) -> tuple[Perm, list[Value]] | None:
-        """Return (perm, inputs) for applying the call to the sources, or None if impossible."""
+        """Return (perm, inputs) for applying the call to the sources; None if impossible."""
         inputs = [v for v in call.inputs[:count] if v is not None]
         transposed = [
             self.moved[v.name] for v in inputs if v.name in self.moved and len(v.type.shape) == rank
@@ -237,7 +237,7 @@ class _TransposeSinker:
         return perm, [v for v in sources if v is not None]
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
-        """Return the input in the layout of the sources if that is free, else None."""
+        """Return the input in the sources' layout if that needs no transpose, else None."""
         transposed = self.moved.get(value.name)
         if transposed is not None and len(transposed.perm) == len(perm) and transposed.perm == perm:
             return transposed.source
@@ -289,7 +289,7 @@ def _elementwise(sinker: _TransposeSinker, call: Call) -> bool:
 
 
 def _of_the_first(sinker: _TransposeSinker, call: Call) -> bool:
-    """Handle calls that are elementwise in the first input only."""
+    """Handle calls that are elementwise in their first input only."""
     operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
     if operands is None:
         return False
@@ -415,7 +415,10 @@ def run(module: IRModule) -> IRModule:
 def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
-    """Return the best layout of the function and its constants; ties go to the first strategy."""
+    """Return function and constants of the strategy that leaves the fewest elements to transpose.
+
+    Ties go to the first strategy.
+    """
     layouts: list[tuple[int, int, Function, dict[str, Constant]]] = []
     for strategy in get_args(ReshapeStrategy):
         names = {v.name for v in function.params} | set(constants)
@@ -428,7 +431,7 @@ def _best(
 
 
 def _moved_elements(function: Function) -> int:
-    """Count the elements still transposed after folding transposes into expressions."""
+    """Count the elements that remain to be transposed after folding transposes into expressions."""
     body = fold_transposes(function).body
     return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 

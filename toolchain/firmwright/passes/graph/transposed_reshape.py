@@ -1,8 +1,8 @@
-"""Analysis of reshapes of transposed tensors: equivalent reshapes of the source.
+"""Reshapes of transposed tensors as reshapes of their source.
 
 Axis i of the value is axis perm[i] of the source. A group is a minimal run of adjacent axes of the
 value with the same elements as a run of adjacent axes of the new shape; axes of extent one may be
-anywhere.
+in any position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ Perm = tuple[int, ...]
 
 
 def group_axes(before: Sequence[int], after: Sequence[int]) -> list[tuple[range, range]]:
-    """Return the matching groups of axes of the two shapes, in order."""
     groups: list[tuple[range, range]] = []
     i = j = 0
     while i < len(before) and j < len(after):
@@ -33,7 +32,7 @@ def group_axes(before: Sequence[int], after: Sequence[int]) -> list[tuple[range,
 def reshape_before_transpose(
     source: Sequence[int], perm: Perm, after: Sequence[int]
 ) -> tuple[tuple[int, ...], Perm] | None:
-    """Return (shape, perm): a reshape of the source and the permutation to the reshaped value.
+    """Return (shape, perm): a reshape of the source and the permutation that yields the result.
 
     Returns None if the axes of a group are not adjacent and in order in the source.
     """
@@ -60,5 +59,5 @@ def grouping_permutation(source: Sequence[int], perm: Perm, after: Sequence[int]
 
 
 def _places(shape: Sequence[int]) -> dict[int, int]:
-    """Return the positions of axes with more than one element."""
+    """Return the positions of the axes with more than one element."""
     return {axis: k for k, axis in enumerate(a for a, n in enumerate(shape) if n > 1)}

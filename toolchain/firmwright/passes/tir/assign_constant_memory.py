@@ -34,7 +34,6 @@ def run(module: IRModule) -> IRModule:
 
 
 def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
-    """Return the constants that `entry` and its kernels link, in order of the calls."""
     kernels = (module.functions.get(name) for name in callees(entry.body))
     constants = [
         name for k in kernels if isinstance(k, tir.PrimFunc) for name in used_constants(k.body)
@@ -63,7 +62,6 @@ def _first_with_room(
 def constants_do_not_fit(
     pool: PoolInfo, need_bytes: int, pools: Sequence[PoolInfo]
 ) -> DoesNotFitError:
-    """Return the error for constants that exceed the read-only pools."""
     have = sum(p.size_bytes or 0 for p in pools)
     names = " and ".join(p.name for p in pools)
     return DoesNotFitError(

@@ -4,7 +4,7 @@ Runs before planning, on the straight-line code of the AOT main. A call starts a
 are available and is awaited just before its memory is needed elsewhere. A device executes its calls
 in order, so a call may start while an earlier one on the same device is in flight.
 
-A copy starts at most one call ahead, so that two buffers suffice for streamed inputs. With the
+A copy starts at most one call in advance, so that two buffers suffice for streamed inputs. With the
 module attribute `fallback`, a call starts only after its dependencies are complete, since the main
 core may have to execute it.
 """
@@ -38,7 +38,7 @@ def run(module: IRModule) -> IRModule:
 
 
 def _in_scopes(stmt: tir.Stmt, scheduler: _CallScheduler) -> tir.Stmt:
-    """Return `stmt` with the straight-line code inside its scopes rewritten."""
+    """Return `stmt` with the straight-line code within its scopes rewritten."""
     scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
     while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
         scopes.append(stmt)
@@ -78,7 +78,7 @@ class _CallScheduler:
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the effects of the next statement.
 
-        Earlier calls of the same device are complete as well, so their memory is released too.
+        Earlier calls on the same device are then complete as well, so their memory is released too.
         """
         due: dict[str, int] = {}
         for position, call in enumerate(self.in_flight):
@@ -112,7 +112,7 @@ class _CallScheduler:
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
     """Move waits before directly preceding starts, which reduces the calls in flight.
 
-    A copy stays ahead: it is short, whereas the awaited call may take long.
+    The start of a copy is not moved: it is short, whereas the awaited call may take long.
     """
     reordered: list[tir.Stmt] = []
     for stmt in stmts:

@@ -32,7 +32,6 @@ def eliminate_dead_statements(
 
 
 def _used_names(func: tir.PrimFunc) -> set[str]:
-    """Return the variables and buffers that occur outside of declarations."""
     names: set[str] = set()
     for node in walk(func.body):
         match node:
@@ -55,7 +54,7 @@ def _read_registers(func: tir.PrimFunc) -> set[_Register]:
 
 
 def _register(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> _Register:
-    """Return the register that the indices select; None as its index if not yet known."""
+    """Return the register that the indices select, with index None if it is unknown."""
     if all(isinstance(index, tir.IntImm) for index in indices):
         return buffer.name, indices
     return buffer.name, None
@@ -109,7 +108,6 @@ def _called(func: AnyFunction) -> list[str]:
 
 
 def referenced_constants(module: IRModule) -> set[str]:
-    """Return the constants that functions of the module use."""
     names = {state.initial for state in module.io.state}
     for func in module.functions.values():
         names.update(

@@ -123,7 +123,7 @@ class _FunctionMerger:
     members: list[_KernelShape]
 
     def constants(self) -> list[str]:
-        """The linked buffers with different constants in different members."""
+        """The linked buffers that hold different constants in different members."""
         lists = [linked_constants(member.func) for member in self.members]
         rows = zip(*lists, strict=True)
         return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
@@ -171,7 +171,6 @@ class _FunctionMerger:
     def extra_arguments(
         self, member: _KernelShape
     ) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        """Return the additional arguments that select `member`."""
         names = self.constants()
         moved = {n.buffer.name: (n.constant, n.buffer) for n in linked_constants(member.func)}
         scalars = tuple(member.scalars[number] for number in _differing(self.members))
@@ -181,8 +180,8 @@ class _FunctionMerger:
 def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS) -> IRModule:
     """Return `module` with equal kernels merged, or `module` itself if there are none.
 
-    `intrinsics` determines which call operands may be variables; unknown intrinsics are not
-    changed.
+    `intrinsics` determines which arguments of intrinsics may be variables; calls of unknown
+    intrinsics are not changed.
     """
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
@@ -206,7 +205,7 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
 
 
 def run(module: IRModule) -> IRModule:
-    """Merge kernels, with the intrinsics available on every target."""
+    """Merge kernels using the intrinsics available on every target."""
     return dedupe_functions(module)
 
 

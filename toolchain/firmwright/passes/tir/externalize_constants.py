@@ -1,8 +1,8 @@
 """Conversion of linked constants to kernel parameters, declared once in the AOT main.
 
 Each `AllocateConst` of a kernel becomes a parameter of role `const`, appended in order; the main
-wraps its body in one `AllocateConst` per constant and passes pointers. `--no-link-params`, function
-deduplication and constants in separate memory are built on this.
+wraps its body in one `AllocateConst` per constant and passes pointers. This serves
+`--no-link-params`, function deduplication and constants in separate memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from firmwright.ir.tir.traversal import Node, local_names, statements
 
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
-    """Return the `AllocateConst`s of `func` in text order."""
     return [node for node in statements(func.body) if isinstance(node, tir.AllocateConst)]
 
 
@@ -45,7 +44,7 @@ class MainConstants:
         self._buffers: dict[str, tir.Buffer] = {}
 
     def pointer(self, constant: str, like: tir.Buffer) -> tir.AccessPtr:
-        """Return the argument for a const parameter `like`."""
+        """Return the argument for the const parameter `like`."""
         buffer = self._buffers.get(constant)
         if buffer is None:
             buffer = replace(like, name=self._names.unique(constant))
@@ -55,7 +54,6 @@ class MainConstants:
         return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
-        """Wrap `body` in the constant declarations with their final alignment."""
         final = {buffer.name: buffer for buffer in self._buffers.values()}
 
         def rule(node: Node) -> Node | None:
@@ -99,7 +97,6 @@ def run(module: IRModule) -> IRModule:
 
 
 def externalize(module: IRModule, wanted: Callable[[str], bool]) -> IRModule:
-    """Externalize the constants named in `wanted`."""
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
         return module

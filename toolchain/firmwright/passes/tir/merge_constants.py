@@ -1,7 +1,7 @@
 """Merging of constants with equal bytes and dtype into the first of them.
 
 Graph constants must also have equal shapes. Initial values of state are not merged with kernel
-constants, which may move to memory that only kernels access.
+constants, which may be assigned to memory that only kernels can access.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def _fits(known: Interval | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrower:
-    """Rewriter; `narrow` names the variables that are now 32-bit, `bounds` refers to old nodes."""
+    """Rewriter; `narrow` names the variables narrowed so far, `bounds` refers to original nodes."""
 
     narrow: frozenset[str]
     bounds: Bounds
@@ -37,7 +37,7 @@ class _Narrower:
     # ---- expressions -------------------------------------------------------------------------
 
     def expr(self, node: tir.Expr) -> tir.Expr:
-        """Rewrite `node` with the same dtype, narrowed inside where possible."""
+        """Rewrite `node` with the same dtype, with subexpressions narrowed where possible."""
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
                 return tir.Cast(dtype, tir.Var(name, INT32))
@@ -53,7 +53,7 @@ class _Narrower:
                 return map_children(node, self.expr)
 
     def index(self, node: tir.Expr) -> tir.Expr:
-        """Rewrite `node` in 32 bits if it is a fitting 64-bit integer, else with its dtype."""
+        """Rewrite a 64-bit `node` in 32 bits if its values fit; otherwise keep its dtype."""
         if node.dtype == INT64:
             narrowed = self.narrowed(node)
             if narrowed is not None:
@@ -68,7 +68,7 @@ class _Narrower:
         return self.expr(a), self.expr(b)
 
     def narrowed(self, node: tir.Expr) -> tir.Expr | None:
-        """Return the 64-bit `node` computed in 32 bits, or None if a step may not fit."""
+        """Return the 64-bit `node` computed in 32 bits; None if a step may not fit."""
         if not _fits(self.bounds.interval_of(node)):
             return None
         match node:

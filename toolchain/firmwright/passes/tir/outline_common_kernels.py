@@ -1,11 +1,11 @@
 """Outlining of C functions shared by kernels that differ in constants, shapes and other numbers.
 
 Runs on a planned module. The kernels of a group get the attribute `code`, the name of the shared
-function, and take their differences as parameters. They stay separate in the module, so that
-verifier and interpreter know every shape, but print the same C text.
+function, and their differences become parameters. They remain separate in the module, so that
+verifier and interpreter know every shape, but are printed as the same C text.
 
-This trades predicted time for code bytes: at most SLOWDOWN_PERCENT_MAX per call, any amount under
-`--optimize size`, nothing under `speed`. `dedupe-functions` handles kernels of equal shapes.
+The code bytes saved cost predicted time: at most SLOWDOWN_PERCENT_MAX per call, any amount under
+`--optimize size`, none under `speed`. `dedupe-functions` handles kernels of equal shapes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _OutlinedGroup:
 
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
-        """The differing numbers: the values per member, and the positions where they occur."""
+        """Each set of differing numbers (a value per member) and the positions where it occurs."""
         positions: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
         for place, values in enumerate(columns):
@@ -85,7 +85,6 @@ class _OutlinedGroup:
 
     @cached_property
     def losses(self) -> list[float]:
-        """The slowdown of each member in percent."""
         passing = _ARGUMENT_TIME * len(self.scalars)
         return [
             100 * (passing + cost.time - member.cost.time) / max(member.cost.time, 1)
@@ -93,14 +92,14 @@ class _OutlinedGroup:
         ]
 
     def dearest(self) -> tuple[tir.IntImm, ...]:
-        """The values of the most frequently used number of the slowest member."""
+        """Return the values of the number that the slowest member uses most often."""
         numbers = self.members[self.losses.index(max(self.losses))].skeleton.numbers
         places = self.places
         return max(places, key=lambda found: sum(numbers[at].runs for at in places[found]))
 
     @property
     def saved_bytes(self) -> int:
-        """Code bytes saved, net of the larger call sites."""
+        """Code bytes saved, minus those added at the call sites."""
         distinct = {member.skeleton.values: member.cost.code_bytes for member in self.members}
         added = _ARGUMENT_BYTES * len(self.scalars) * len(self.members)
         return sum(distinct.values()) - max(cost.code_bytes for cost in self._costs) - added
@@ -116,7 +115,6 @@ class _OutlinedGroup:
         return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
-        """Return the kernel with variables for the differing numbers."""
         numbers = member.skeleton.numbers
         new: dict[int, tir.Expr] = {
             numbers[place].place: var
@@ -126,7 +124,6 @@ class _OutlinedGroup:
         return fill_holes(member.func, new)
 
     def function(self, member: _SharedKernel) -> tir.PrimFunc:
-        """Return the kernel of `member` with the differences as parameters."""
         func = with_const_params(self._variable(member), self._constants)
         added = tuple(tir.Param(var, "scalar") for var in self.scalars.values())
         attrs = {**func.attrs, "code": self.members[0].func.name}
@@ -148,7 +145,7 @@ class _OutlinedGroup:
 
 
 def _specific(role: str) -> tuple[bool, bool, str]:
-    """Return the sort key of a role: loop counts first, then strides."""
+    """Return the sort key of a role: loop counts before strides."""
     return not role.endswith("_count"), role != "stride", role
 
 
@@ -201,7 +198,6 @@ def _members(
     intrinsics: IntrinsicTable,
     price: EstimateCost,
 ) -> Iterator[_SharedKernel]:
-    """Return the kernels that pass the verifier in flattened form."""
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is None or diagnose_prim_func(flat, module, intrinsics):
@@ -220,12 +216,12 @@ def _profitable_groups(
 
 
 def _fixed(found: KernelTemplate) -> tuple[object, ...]:
-    """Return the numbers that cannot be parameters, since they are 64-bit."""
+    """Return the key of the numbers that cannot be parameters because they are 64-bit."""
     return (found.key, *(value for value in found.values if value.dtype == INT64))
 
 
 def _split_until_profitable(sharing: _OutlinedGroup, limit: int | None) -> Iterator[_OutlinedGroup]:
-    """Yield `sharing` if it pays, else profitable subgroups with its costliest number fixed."""
+    """Yield `sharing` if it pays off, else profitable subgroups with its costliest number fixed."""
     if not sharing.places:
         return
     is_quick = limit is None or max(sharing.losses) <= limit

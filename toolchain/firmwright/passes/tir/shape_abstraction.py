@@ -2,7 +2,7 @@
 
 Extents, strides, limits, offsets and shifts are abstracted if they can become variables. Other
 numbers, names, types and alignments are part of the template key; sizes of buffers and pointers are
-not. `flatten_buffers` turns shapes into explicit strides.
+not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KernelTemplate:
 
     @property
     def merging_key(self) -> tuple[object, ...]:
-        """Kernels with equal merging keys differ only in constants and scalars."""
+        """A key that is equal for kernels that differ only in constants and scalars."""
         fixed = tuple(number.value.value for number in self.numbers if not number.stored)
         return self.key, self.shapes, fixed
 
@@ -74,7 +74,7 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
 
 
 class _TemplateBuilder:
-    """One traversal of a body that collects tokens and numbers in text order."""
+    """Traversal of a body that collects tokens and numbers in text order."""
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
@@ -112,7 +112,6 @@ class _TemplateBuilder:
         self.literals += 1
 
     def _roles(self, node: Node, role: str) -> list[str]:
-        """Return the children of `node` with their roles."""
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
@@ -133,7 +132,7 @@ class _TemplateBuilder:
                 return [role] * len(children(node))
 
     def _own(self, node: Node) -> None:
-        """Return the fields of `node` besides its children."""
+        """Return the fields of `node` other than its children."""
         match node:
             case tir.FloatImm(value, dtype):
                 self.key += (value, dtype.short)
@@ -192,7 +191,7 @@ def _is_value(node: Node, stored: bool) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
-    """Return `func` with the literals at those positions replaced."""
+    """Return `func` with the literals at the given positions replaced."""
     places = itertools.count()
 
     def rule(node: Node) -> Node | None:
@@ -202,7 +201,7 @@ def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimF
 
 
 def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
-    """Return `func` with one-dimensional buffers, or None if index types are mixed."""
+    """Return `func` with one-dimensional buffers and explicit strides, or None for mixed index types."""
     mixed = False
 
     def flat(indices: tuple[tir.Expr, ...], buffer: tir.Buffer) -> tuple[tir.Expr, ...]:

@@ -23,7 +23,6 @@ _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", 
 
 
 def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
-    """Simplify `node` under the given bounds."""
     if isinstance(node, tir.Select):
         return _select(node, bounds)
     new = map_children(node, lambda child: simplify_expr(child, bounds))
@@ -140,7 +139,7 @@ def _identity(node: tir.Binary) -> tir.Expr | None:
 
 
 def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | None:
-    """Combine (x + 1) + 2, (x * 2) * 3 and nested clamps by constants."""
+    """Combine the constants of (x + 1) + 2, (x * 2) * 3 and nested clamps."""
     if not (isinstance(a, tir.Binary) and isinstance(a.b, tir.IntImm)):
         return None
     dtype, inner, outer = node.dtype, a.b.value, b.value
@@ -214,7 +213,6 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
-    """Return `bounds` where `cond` is true (or false), ignoring conditions on memory."""
     if (
         isinstance(cond, tir.Binary)
         and cond.op == ("and" if holds else "or")
@@ -225,7 +223,6 @@ def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
 
 
 def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
-    """Simplify `node` under the given bounds."""
     match node:
         case tir.For():
             return _for(node, bounds)

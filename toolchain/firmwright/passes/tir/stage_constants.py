@@ -35,7 +35,7 @@ from firmwright.passes.tir.externalize_constants import externalize
 
 @dataclass(frozen=True, slots=True)
 class _StagedBlock:
-    """Constants that are loaded together: one constant of all bytes, and the offset of each."""
+    """Constants that are loaded together as one constant, and the byte offset of each."""
 
     constant: Constant
     offsets: Mapping[str, int]
@@ -44,7 +44,7 @@ class _StagedBlock:
 
 @dataclass(frozen=True, slots=True)
 class _StagedLoad:
-    """One load of a block: its source in the AOT main and its staging buffer."""
+    """One load of a block: its source and its staging buffer in the AOT main."""
 
     block: _StagedBlock
     source: tir.Buffer
@@ -105,7 +105,7 @@ def _check_names(pools: Mapping[str, PoolInfo], main: tir.PrimFunc) -> None:
 
 
 def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
-    """Check pool sizes, which are known only now because blocks duplicate shared constants."""
+    """Check pool sizes, which are known only after blocks have duplicated shared constants."""
     for pool in pools:
         need = len(build_pool_image(module, pool).data)
         if pool.size_bytes is not None and need > pool.size_bytes:
@@ -113,7 +113,7 @@ def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
 
 
 class _ConstantStager:
-    """Rewriter of the AOT main that collects the needs of each step and inserts loads."""
+    """Rewriter of the AOT main that collects the constants of each step and inserts loads."""
 
     def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
         self.module = module
@@ -151,7 +151,6 @@ class _ConstantStager:
     # ---- constants of each step ----------------------------------------------------------------
 
     def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
-        """Return the blocks needed by a step, one per pool."""
         buffers_by_pool: dict[str, dict[str, tir.Buffer]] = {}
         for name, buffer in used_buffers(step).items():
             if name in self.linked:
@@ -201,7 +200,7 @@ class _ConstantStager:
                 return self._step(stmt, position)
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
-        """Return the step with its loads, and the load of the next step running in parallel."""
+        """Return the step with its loads and with the load of the next step in parallel."""
         now = self.steps[position]
         ahead = self.steps[position + 1] if position + 1 < len(self.steps) else ()
         ahead = tuple(load for load in ahead if load.block.is_async)

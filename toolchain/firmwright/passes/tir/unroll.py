@@ -37,7 +37,7 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
 
 
 def _count(loop: tir.For, extent_max: int) -> int | None:
-    """Return the iteration count of a loop to unroll, or None for a loop that stays."""
+    """Return the iteration count of a loop to unroll, or None for other loops."""
     extent = simplify_expr(loop.extent, Bounds())
     if not isinstance(extent, tir.IntImm):
         return None
@@ -56,7 +56,6 @@ def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
 
 
 def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
-    """Return `body` with new names for the variables and buffers that it declares."""
     buffers = {
         name: replace(buffer, name=names.unique(name))
         for name, buffer in declared_buffers(body).items()
