@@ -41,7 +41,7 @@ _APART = "speed"
 
 @dataclass(frozen=True, slots=True)
 class KernelCandidate:
-    """One kernel for one layer; `layer` is the index of the requested layer."""
+    """One kernel for one layer; `layer` is the layer's index in the request."""
 
     layer: int
     call: OpCall
@@ -79,7 +79,6 @@ def count_candidates(
 
 
 def compile_candidates(batch: Sequence[KernelCandidate], board: str) -> Compilation:
-    """Compile one model that calls the kernel of each candidate, in order."""
     return compile_for(_module(batch, board), board)
 
 

@@ -62,7 +62,7 @@ class BenchmarkRow:
 
     @property
     def ratio(self) -> float | None:
-        """Return our instructions over the peer's."""
+        """Return our instructions divided by the other system's."""
         theirs = self.peer.instructions
         if self.count is None or not theirs or self.unit != "instructions":
             return None
@@ -70,7 +70,7 @@ class BenchmarkRow:
 
 
 def find_models(folder: str) -> tuple[Path, ...]:
-    """Return the model files of `folder` by name; by default the bundled example."""
+    """Return the model files in `folder` by name, by default those of the bundled example."""
     if not folder:
         return (digits_dir() / "digits.tflite",)
     paths = tuple(sorted(path for path in Path(folder).glob("*") if path.suffix in MODEL_SUFFIXES))

@@ -1,4 +1,4 @@
-"""Figures of other systems from benchmarks/peers.csv, each with the way it was obtained."""
+"""Figures of other systems from benchmarks/peers.csv, each with its origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFERENCE_PEER = "TFLM + CMSIS-NN"
 
 @dataclass(frozen=True, slots=True)
 class PeerFigure:
-    """One figure of a peer; `core` is "any" if the figure does not depend on the core."""
+    """One figure of another system; `core` is "any" if it does not depend on the core."""
 
     peer: str
     core: str
@@ -28,7 +28,7 @@ class PeerFigure:
 
 
 def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
-    """Read every figure of the file (default: the project's own)."""
+    """Read all figures from the file, by default the project's own."""
     file = path or benchmarks_dir() / "peers.csv"
     try:
         with file.open(encoding="utf-8", newline="") as text:
@@ -52,7 +52,7 @@ def _figure(row: dict[str, str]) -> PeerFigure:
 def find_figure(
     figures: Sequence[PeerFigure], *, model: str, core: str, metric: str, peer: str = REFERENCE_PEER
 ) -> int | None:
-    """Return a peer's figure for a model file on a core, or None."""
+    """Return a system's figure for a model file on a core, or None."""
     key = (peer, core, model, metric)
     for figure in figures:
         if (figure.peer, figure.core, figure.model, figure.metric) == key:

@@ -1,6 +1,6 @@
 """Accuracy of the cost model: predicted and exact counts of every layer on every board.
 
-Models that do not fit a board or have an unsupported operator there are skipped.
+Models that do not fit a board or contain an operator unsupported there are skipped.
 """
 
 from __future__ import annotations
@@ -64,10 +64,8 @@ def compare_predictions(
 
 
 def median_error(rows: Sequence[Prediction]) -> float:
-    """Return the median magnitude of the errors."""
     return statistics.median(abs(row.error) for row in rows)
 
 
 def worst_error(rows: Sequence[Prediction]) -> float:
-    """Return the largest magnitude of the errors."""
     return max(abs(row.error) for row in rows)

@@ -1,6 +1,6 @@
-"""Random layers, as small networks and row-streamed segments have them.
+"""Random layers typical of small networks and row-streamed segments.
 
-They are independent of the benchmark models, so results fitted to those can be tested against them.
+They are independent of the benchmark models and thus test results that were fitted to those.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _convolution(rng: np.random.Generator) -> OpCall:
 
 
 def _convolution_row(rng: np.random.Generator) -> OpCall:
-    """Return a convolution with one output row, of which only the columns are padded."""
+    """Return a convolution with one output row, where only the columns are padded."""
     channels, outputs = _pick(rng, _CHANNELS[:8]), _pick(rng, _CHANNELS[:9])
     window = (3, 3) if rng.random() < 0.7 else (5, 5)
     columns = int(rng.integers(6, 49))

@@ -1,4 +1,1 @@
-"""Reference runtimes, the samples for verification, and the comparison with device results.
-
-The runtimes are loaded in worker processes only.
-"""
+"""Reference runtimes, in worker processes only, and comparison of their results with a device's."""

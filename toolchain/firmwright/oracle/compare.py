@@ -1,7 +1,7 @@
 """Comparison of device results with the reference: bit-exact, or within the float tolerance.
 
-Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, r being the reference
-tensor; NaNs and infinities must be in the same places with the same sign of infinity.
+Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r is the
+reference tensor; NaNs and infinities must agree in position and sign.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compare_tensor(
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
-    """Combine comparisons; the first difference is that of the first comparison with one."""
+    """Combine comparisons; the first difference comes from the first comparison with one."""
     values = mismatches = 0
     largest: int | float = 0
     first: Difference | None = None

@@ -38,7 +38,7 @@ class PreparedNode:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """The quantized model, and the float model with folded constants that it was made from.
+    """The quantized model, and the `prepared` float model (constants folded) as its source.
 
     Results have the same names in both; `nodes` are those of the prepared model.
     """

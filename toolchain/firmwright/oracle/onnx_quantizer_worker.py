@@ -36,7 +36,7 @@ OPERATORS = (
 
 
 def quantize(folder: Path) -> dict[str, Any]:
-    """Fulfil the request in `folder`; return the content of answer.json."""
+    """Process the request in `folder`; return the content of answer.json."""
     request, samples = read_request(folder)
     try:
         import onnxruntime.quantization as tools

@@ -2,8 +2,8 @@
 
 Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest. Sample k
 > 2 is drawn from numpy's PCG64 seeded with [seed, k], inputs in the model's order: integers uniform
-over the range (both ends included), floats from the normal distribution N(0, 1) in double
-precision. The extremes of floats are +1 and -1. A declared range replaces that of the dtype.
+over the range (both ends included), floats from N(0, 1) in double precision. The extremes of floats
+are +1 and -1. A declared range replaces that of the dtype.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SampleInput:
     value_range: tuple[int, int] | None = None
 
     def extremes(self) -> tuple[int, int]:
-        """Return the smallest and largest value, of the declared range or the dtype."""
+        """Return the smallest and largest value of the declared range or the dtype."""
         if self.value_range is not None:
             return self.value_range
         match self.dtype.kind:

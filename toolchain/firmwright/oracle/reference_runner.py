@@ -1,6 +1,6 @@
 """Execution of models by a reference runtime in a worker process.
 
-A model that crashes, hangs or exhausts the interpreter leads to one clear error.
+A model that crashes, hangs or exhausts the interpreter causes a clear error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run_reference(
     subgraph: int = 0,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> ReferenceResult:
-    """Run every sample of `inputs` by the reference runtime of the profile `numerics`.
+    """Run every sample of `inputs` with the reference runtime of the profile `numerics`.
 
     Raises ToolMissingError if the runtime's package is missing, ToolFailedError if the runtime
     refuses the model, crashes or exceeds `timeout_s`, UsageError if the samples do not match the
@@ -97,7 +97,7 @@ def write_request(
     inputs: Sequence[Mapping[str, Array]],
     more: Mapping[str, Any],
 ) -> None:
-    """Write the model, the samples, and `more` in request.json, as a worker's input."""
+    """Write the model, the samples, and request.json with `more` as the worker's input."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
@@ -112,7 +112,7 @@ def write_request(
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
-    """Run the worker `module` on `folder` and return its answer; raise errors common to all."""
+    """Run the worker `module` on `folder` and return its answer; raise the errors it reports."""
     _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     _raise_if_refused(answer, tool)
@@ -120,7 +120,7 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
 
 
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
-    """Run the worker until it has written answer.json; ToolFailedError if it does not."""
+    """Run the worker; raise ToolFailedError unless it writes answer.json."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     environment = os.environ | {

@@ -40,7 +40,7 @@ RESOLVERS = {
 
 
 class RequestError(Exception):
-    """A request that cannot be fulfilled; `kind` selects the parent's error."""
+    """A request cannot be fulfilled; `kind` selects the parent's error."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -63,7 +63,7 @@ class ReferenceRuntime(Protocol):
 
 
 class LiteRtRuntime:
-    """LiteRT with the set of kernels `resolver`."""
+    """Runs LiteRT with the set of kernels `resolver`."""
 
     package = "ai-edge-litert"
 
@@ -96,7 +96,7 @@ class LiteRtRuntime:
 
 
 class TflmRuntime:
-    """The TFLM interpreter of its Python package."""
+    """Runs the TFLM interpreter of the Python package."""
 
     package = "tflite-micro"
 
@@ -145,7 +145,7 @@ class TflmRuntime:
 
 
 class OnnxRuntimeSession:
-    """ONNX Runtime on the CPU without graph optimizations."""
+    """Runs ONNX Runtime on the CPU without graph optimizations."""
 
     package = "onnxruntime"
 
@@ -226,7 +226,7 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
-    """Open the runtime of the profile; RequestError if its package is missing."""
+    """Open the runtime of the profile; raise RequestError if its package is missing."""
     packages = {"tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package}
     package = packages.get(numerics, LiteRtRuntime.package)
     try:
@@ -240,7 +240,7 @@ def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRunti
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    """Return the model with the subgraph and the first one exchanged."""
+    """Return the model with `subgraph` and the first subgraph exchanged."""
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
         import flatbuffers  # type: ignore[import-untyped]  # it has no types
@@ -275,7 +275,7 @@ def _parse_flatbuffer(model: bytes, numerics: str) -> Any:
 def order_inputs(
     runtime: ReferenceRuntime, names: Sequence[str], values: Sequence[Array]
 ) -> list[Array]:
-    """Return the request's inputs in the model's order; RequestError if the names differ."""
+    """Return the inputs in the model's order; raise RequestError if the names differ."""
     if sorted(names) != sorted(runtime.input_names):
         raise RequestError("inputs", f"{list(names)}, the model has {list(runtime.input_names)}")
     by_name = dict(zip(names, values, strict=True))
@@ -290,7 +290,7 @@ def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def run_request(folder: Path) -> dict[str, Any]:
-    """Fulfil the request in `folder`: write outputs.npz and return the content of answer.json."""
+    """Process the request in `folder`: write outputs.npz and return the content of answer.json."""
     request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):

@@ -1,1 +1,1 @@
-"""Gives parts of a program to targets, and sees to it that each does with its parts alone."""
+"""Assigns parts of a program to targets, and checks that each target changes only its own parts."""

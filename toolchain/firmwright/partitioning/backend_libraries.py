@@ -39,7 +39,6 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
 
 
 def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
-    """Yield the names of the module's targets that are backends, with the backends."""
     for name, target in module.targets.items():
         backend = backend_of(target)
         if backend is not None:
@@ -82,7 +81,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 
 
 def add_library_files(module: IRModule) -> IRModule:
-    """Return the module with the sources that its backends' kernels call among its files.
+    """Return the module with the library sources that its backends' kernels call among its files.
 
     The attribute `backend_checks` lists the library versions that a run checks first, as "function
     version".

@@ -66,7 +66,7 @@ class _FunctionPartitioner:
         return [self.function.body[index] for index in group.calls]
 
     def _region(self, group: CallGroup) -> Call:
-        """Cut out a function of several entries, each a composite function that it calls."""
+        """Cut out a function for several entries; it calls one composite function for each."""
         inside = {index: entry for entry in group.entries for index in entry[1]}
         units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
         units += [CallGroup((index,)) for index in group.calls if index not in inside]
@@ -85,7 +85,6 @@ class _FunctionPartitioner:
         return self._cut(group.target, calls, group.calls, "")
 
     def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
-        """Create a function of `calls` for the operators `covered`, and return its call."""
         params, results = self._boundary(calls, covered)
         name = self._name(target, [self.function.body[index].op for index in covered])
         attrs: dict[str, Attr] = {

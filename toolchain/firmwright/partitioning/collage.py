@@ -1,9 +1,9 @@
 """Collage: find the partition with the least cost, given the cost of each candidate region.
 
-Method: a shortest path over sets of covered calls. Each step adds a region that covers the first
-uncovered call. Two partial programs that cover the same calls with the same targets at the border
-are interchangeable. Memory is an estimate: live bytes at a region in the order of the file plus its
-workspace.
+The search is a shortest path over sets of covered calls. Each step adds a region that covers the
+first uncovered call. Two partial programs that cover the same calls with the same targets at the
+border are interchangeable. Memory is estimated as a region's workspace plus the bytes live at it in
+file order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEGINNINGS_MAX = 2048
 
 @dataclass(frozen=True, slots=True)
 class RegionCost:
-    """Cost of one run of a region; the figures are valid only with the status ok.
+    """The cost of one run of a region; the figures are valid only with the status ok.
 
     `how` is the origin of `count`: measured, modelled, or free (a view, or a part without a
     choice). `scratch` is workspace and inner tensors by pool.
@@ -41,7 +41,7 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """A region of a function, executed by its group's target ("" is the core)."""
+    """A region that its group's target ("" is the core) could execute, with its cost."""
 
     group: CallGroup
     cost: RegionCost
@@ -49,7 +49,7 @@ class PartitionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedProgram:
-    """A cover of all calls, in the order of their first calls."""
+    """Regions that cover all calls, in the order of their first calls, with total cost."""
 
     parts: tuple[PartitionCandidate, ...]
     count: int
@@ -57,7 +57,7 @@ class PartitionedProgram:
 
     @property
     def groups(self) -> list[CallGroup]:
-        """Return the groups of backends."""
+        """Return the groups that backends execute."""
         return [part.group for part in self.parts if part.group.target]
 
 
@@ -173,7 +173,6 @@ class _PartitionSearch:
         return _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
 
     def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
-        """Return the cost of transfers between this region, earlier regions, and the interface."""
         total, inside = 0, set(group.calls)
         sources = {value.name for value in self.function.sources}
         sinks = {value.name for value in self.function.sinks}

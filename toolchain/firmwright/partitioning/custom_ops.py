@@ -32,7 +32,7 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 
 
 def is_registered(domain: str, name: str) -> bool:
-    """Return whether a custom operator or a pattern of a backend covers that operator."""
+    """Return whether a custom operator or a backend's pattern covers that operator."""
     if CUSTOM_OPS.find(domain, name) is not None:
         return True
     return any(
@@ -44,7 +44,7 @@ def is_registered(domain: str, name: str) -> bool:
 
 
 def load_custom_ops(path: Path) -> None:
-    """Register the custom operators of a Python file; the file is executed like any plug-in."""
+    """Register the custom operators of a Python file, which is executed."""
     try:
         ops = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
     except (OSError, ImportError, SyntaxError, NameError) as error:
@@ -62,7 +62,6 @@ def load_custom_ops(path: Path) -> None:
 
 
 def lower_custom_ops(module: IRModule) -> IRModule:
-    """Return the module with kernels for the registered custom operators."""
     for function in tuple(module.functions.values()):
         if not isinstance(function, Function) or target_of(function):
             continue

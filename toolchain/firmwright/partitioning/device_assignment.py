@@ -29,7 +29,7 @@ class ExecutionDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMap:
-    """Devices and visible pools of the calls of one module."""
+    """The devices and visible pools of the calls of one module."""
 
     module: IRModule
 
@@ -40,18 +40,17 @@ class DeviceMap:
 
     @property
     def copy_device(self) -> str:
-        """Return the device that copies between memories."""
         return str(self.module.attrs.get(COPY_DEVICE_ATTR, MAIN_DEVICE))
 
     @property
     def shared_pools(self) -> frozenset[str]:
-        """Return the pools that the main core can access: all that are not private to an engine."""
+        """Return the pools that the main core can access, that is, those that are not private."""
         default = next(iter(self.module.targets), "")
         private = {p.name for p in self.module.pools if p.targets and default not in p.targets}
         return frozenset(self.pools) - private
 
     def device_for(self, call: Call) -> ExecutionDevice:
-        """Return the device that the targets assign to `call`; the main core by default."""
+        """Return the device that the targets assign to `call`, by default the main core."""
         if call.op == COPY_OP:
             return ExecutionDevice(self.copy_device, frozenset(self.pools))
         match = self.backend_for(call)
@@ -67,7 +66,7 @@ class DeviceMap:
         return ExecutionDevice(backend.device or MAIN_DEVICE, sees)
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
-        """Return the target name and backend that execute `call`; None if a core does."""
+        """Return the target name and backend that execute `call`, or None if a core executes it."""
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
         target = self.module.targets.get(name)
@@ -75,11 +74,10 @@ class DeviceMap:
         return None if backend is None else (name, backend)
 
     def private_pools(self, target: str) -> frozenset[str]:
-        """Return the pools that are private to that target."""
         return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """Yield the memory scopes of the kernel's parameters with the values passed for them."""
+        """Yield the memory scope of each kernel parameter, with the value passed for it."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return
@@ -89,7 +87,7 @@ class DeviceMap:
                 yield value, param.value.scope
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
-        """Return the pools in which `value` may be for `call`."""
+        """Return the pools in which `value` may be stored when `call` uses it."""
         scopes = {
             scope for operand, scope in self.parameter_scopes(call) if operand.name == value.name
         }

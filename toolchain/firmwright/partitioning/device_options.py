@@ -35,7 +35,7 @@ def apply_device_options(
     *,
     fallback: bool,
 ) -> IRModule:
-    """Return `module` with permission to use those devices, and those of its backends."""
+    """Return `module` with the device options as attributes and the devices of values set."""
     engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
     if devices:
         _check_names(devices, board)

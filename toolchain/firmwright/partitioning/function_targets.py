@@ -1,7 +1,4 @@
-"""The target of each function, and a check that a target's pass changed only its own functions.
-
-The check protects against defects of plug-ins; its error names the change and the pass.
-"""
+"""The target of each function, and a check that a target's pass changed only its own functions."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ from firmwright.ir.module import AnyFunction, IRModule
 
 
 def target_of(function: AnyFunction) -> str:
-    """Return the name of the function's target in the module's table; "" if it has none."""
+    """Return the function's target in the module's table, or "" if it has none."""
     return str(function.attrs.get("target", ""))
 
 
 def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
-    """Return the functions of that target in the module's order."""
     return [func for func in module.functions.values() if target_of(func) == target]
 
 

@@ -1,6 +1,6 @@
 """Pass `partition`: assign every operator to the target that executes it.
 
-Each part that a backend takes becomes a function; the attribute `partitioned` marks the result. The
+Each part that a backend takes becomes a function. The attribute `partitioned` marks the result. The
 passes that backends add before and after partitioning run here.
 """
 
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 def partition_module(
     module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """Return the partitioned module."""
     if not active_backends(module) or module.attrs.get("partitioned"):
         return lower_custom_ops(module)
     return run_partition(run_pre_partition(module, watch), watch, choose)
@@ -36,7 +35,7 @@ def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
 def run_partition(
     module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """Partition a module on which `run_pre_partition` has run."""
+    """Partition a module after `run_pre_partition`."""
     active = active_backends(module)
     module = partition_by_patterns(module, active, choose)
     for name, count in count_functions_by_target(module).items():

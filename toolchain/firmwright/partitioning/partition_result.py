@@ -1,7 +1,7 @@
-"""Partition of a model as a result: regions, their targets and costs, and the alternatives.
+"""The partition of a model as a result: regions, their targets and costs, and the alternatives.
 
-Calls are identified by the tensors that they define, so that users can edit the JSON form. Regions
-of a result are matched again when it is applied.
+Calls are identified by the tensors that they define, so that users can edit the JSON form. The
+regions of a result are matched again when it is applied.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ class RegionAlternative:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRegion:
-    """Calls that one target executes together, with the alternatives to it.
-
-    The calls are identified by the tensors that they define.
-    """
+    """Calls that one target executes together, with the alternatives."""
 
     target: str
     makes: tuple[str, ...]
@@ -50,7 +47,7 @@ class PartitionedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """Cost of a whole program. `count` is None if it did not build or could not be run."""
+    """The cost of a whole program; `count` is None if it did not build or could not be run."""
 
     count: int | None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +61,7 @@ class ProgramCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """Result of a search. `totals` has the costs of whole programs by partition method."""
+    """The result of a search; `totals` has the cost of a whole program per partition method."""
 
     model: str
     board: str
@@ -88,7 +85,7 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    """Return the regions of a program, each with all candidates that share one of its calls."""
+    """Return the program's regions, each with all candidates that share one of its calls."""
     return tuple(
         PartitionedRegion(
             part.group.target or CORE_TARGET_NAME,
@@ -120,7 +117,7 @@ def _makes(function: Function, group: CallGroup) -> tuple[str, ...]:
 
 
 def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> PartitionStrategy:
-    """Return a strategy that applies these regions; it raises UsageError if one has no match."""
+    """Return a strategy that applies these regions and raises UsageError if one has no match."""
 
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
@@ -147,7 +144,7 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
 
 
 def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
-    """Raise UsageError for a region with a tensor that no call of the module defines."""
+    """Raise UsageError if a region names a tensor that no call of the module defines."""
     defined = {
         call.outputs[0].name
         for function in module.functions.values()
@@ -175,7 +172,6 @@ def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str)
 
 
 def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
-    """Read the regions of a result's text; raise UsageError if it is not a result."""
     try:
         data = parse_json(text)
         if data["schema"] != PARTITION_SCHEMA:

@@ -80,7 +80,7 @@ def all_matches(
 
 
 def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
-    """Return the groups, and each call that is in none as a group without a target."""
+    """Return the groups, and each call that is in none of them as a group without a target."""
     covered = {index for group in groups for index in group.calls}
     rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
     return (*groups, *rest)
@@ -108,7 +108,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """Match an entry that ends in that call and whose predicate accepts the calls."""
+    """Match an entry whose last call is `index` and whose predicate accepts the calls."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None or not entry.predicate(make_match(calls, item, function, module)):
         return None
@@ -118,6 +118,6 @@ def _match(
 def make_match(
     calls: Sequence[int], item: ActiveBackend, function: Function, module: IRModule
 ) -> Match:
-    """Return those calls in the form that predicates receive."""
+    """Return the matched calls in the form that predicates receive."""
     covered = tuple(function.body[i] for i in calls)
     return Match(covered, module, item.target, item.backend.version)

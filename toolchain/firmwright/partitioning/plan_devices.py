@@ -2,7 +2,7 @@
 
 Requirements are the devices and scopes of values, the backends of partitions, and the scopes of
 kernel parameters. Values defined by one call share a device; values that share memory share a
-scope. A value goes to the pool that most of its users can access, and each other pool that users
+scope. A value is placed in the pool that most of its users can access; every other pool that users
 need gets one `device_copy`. The pass runs before lowering and again after backends made their
 kernels. A module without requirements is returned unchanged.
 """
@@ -86,7 +86,7 @@ class _DevicePlanner:
     # ---- classes -------------------------------------------------------------------------------
 
     def root(self, name: str) -> str:
-        """Return the representative of the class of `name`."""
+        """Return the representative of the values that share memory with `name`."""
         while name in self.parents:
             name = self.parents[name]
         return name
@@ -97,7 +97,7 @@ class _DevicePlanner:
             self.parents[y] = x
 
     def is_alias(self, call: Call) -> bool:
-        """Return whether `call` moves nothing because its values share memory."""
+        """Return whether `call` moves no data because its values share memory."""
         if SUBVIEWS_OF in call.attrs:
             return True
         return call.op in self.ops and self.ops[call.op].is_view
@@ -158,7 +158,7 @@ class _DevicePlanner:
         return claims[0][0]
 
     def _place_private_constants(self, module: IRModule) -> IRModule:
-        """Assign constants of kernels that cannot access the program's memory to a pool."""
+        """Assign pools to the constants of kernels that cannot access the program's memory."""
         for call in self.entry.body:
             callee = module.callee(call.op)
             device = self.device_map.device_for(call)
@@ -218,7 +218,7 @@ class _CopyPlanner:
         self.names = UniqueNamer((*names, *self.planner.module.constants))
 
     def place(self, root: str) -> None:
-        """Assign the pool of a class if it matters, and find the readers that need another one."""
+        """Choose the pool of a class of values, and find the readers that need another pool."""
         planner, device_map = self.planner, self.planner.device_map
         every = frozenset(device_map.pools)
         scope = self.scopes.get(root, "")
@@ -266,7 +266,7 @@ class _CopyPlanner:
         )
 
     def _users(self, root: str) -> tuple[list[tuple[int, Value]], list[tuple[int, Value]]]:
-        """Return the calls that write or read the class, except calls that move nothing."""
+        """Return the calls that write or read the class, except those that move no data."""
         makers: list[tuple[int, Value]] = []
         readers: list[tuple[int, Value]] = []
         for number, call in enumerate(self.planner.entry.body):

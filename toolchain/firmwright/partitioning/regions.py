@@ -21,7 +21,8 @@ _SEARCHED_MAX = 8
 class CallGroup:
     """Sorted indices of calls that one target executes together.
 
-    `entries` are the pattern entries with the calls that each covers; annotated calls are in none.
+    `entries` are the pattern entries with the calls that each covers; no entry covers annotated
+    calls.
     """
 
     calls: tuple[int, ...]
@@ -37,7 +38,6 @@ class CallGroup:
 def merge_regions(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> tuple[CallGroup, ...]:
-    """Merge the groups of each of `owners` as far as they stay convex."""
     merged = _earliest_first(function, groups, owners)
     for together in _connected_groups(function, groups, owners):
         merged = _fewest_boundaries(function, together, merged)
@@ -87,7 +87,7 @@ def _connected_groups(
 def _fewest_boundaries(
     function: Function, together: Sequence[CallGroup], merge: list[CallGroup]
 ) -> list[CallGroup]:
-    """Return `merge` with the groups `together` merged in another way if that is better."""
+    """Return `merge`, or a result with fewer boundaries from merging `together` differently."""
     calls = {call for group in together for call in group.calls}
     inside = [group for group in merge if calls & set(group.calls)]
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
@@ -130,7 +130,7 @@ def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
 
 
 def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
-    """Return the number of parameters and results of all regions, and the number of regions."""
+    """Return the regions' parameters and results in total, and the number of regions."""
     outputs = [
         {v.name for i in region.calls for v in function.body[i].outputs} for region in regions
     ]
@@ -149,7 +149,7 @@ def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, 
 
 
 def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[CallGroup]:
-    """Return the groups with each after those it reads, otherwise close to the file's order."""
+    """Sort groups after the groups that they read, otherwise close to the file's order."""
     follows = _followers(function, groups)
     waits = [0] * len(groups)
     for readers in follows:

@@ -1,7 +1,6 @@
 """Call the hooks of targets and validate their results.
 
-Functions that are equal except for names are passed to a hook once. PrimFuncs and functions of
-other targets are not changed.
+A hook is called once for functions that differ only in names.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TargetKindLookup = Callable[[Target], TargetKind]
 
 
 def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRModule:
-    """Call that hook of every target that has it, in the order of the module's target table."""
+    """Call the hook of every target that has it, in the order of the module's target table."""
     for name, target in module.targets.items():
         hook_impl: Hook | None = getattr(kind_of(target).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
@@ -186,7 +185,6 @@ def _type(kind: TensorType) -> Hashable:
 
 
 def rename_intrinsics(target: str, names: Mapping[str, str]) -> Pass:
-    """Return a `tir_to_runtime` pass that renames intrinsics in kernels of `target`."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.IntrinsicCall) and node.name in names:

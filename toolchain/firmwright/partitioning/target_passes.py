@@ -1,7 +1,6 @@
 """Run a pass once per target that opted in, and the passes that targets add around it.
 
-While a pass runs for one target, the functions of the others are replaced by stubs, so it cannot
-change them and its time is attributed per target.
+While a pass runs for one target, stubs replace the functions of the others.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ALL_TARGETS = "all"
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """Seconds that a pass took for one target, or for `all` at once."""
+    """The seconds that a pass took for one target, or for `all` at once."""
 
     name: str
     target: str
@@ -37,12 +36,11 @@ class PassTiming:
 
 @dataclass
 class PassTimer:
-    """Records the times of passes; it is not part of a compilation's result."""
+    """Records the times of passes; they are not part of a compilation's result."""
 
     rows: list[PassTiming] = field(default_factory=list)
 
     def run_timed(self, name: str, target: str, step: Callable[[], IRModule]) -> IRModule:
-        """Run `step` and record its time."""
         start = time.perf_counter()
         module = step()
         self.rows.append(PassTiming(name, target, time.perf_counter() - start))
@@ -70,7 +68,6 @@ def make_per_target_pass(
 def run_phase(
     module: IRModule, phase: Phase, kind_of: TargetKindLookup, watch: PassTimer
 ) -> IRModule:
-    """Run the passes that targets registered for `phase`, target by target."""
     for name, target in module.targets.items():
         for step in kind_of(target).phases.get(phase, ()):
             module = _run_own_pass(
@@ -107,10 +104,7 @@ def _run_added_passes(
 def _run_own_pass(
     step: Pass, module: IRModule, name: str, pass_label: str, place: str, watch: PassTimer
 ) -> IRModule:
-    """Run a target's own pass.
-
-    Before partitioning it may also change functions without a target.
-    """
+    """Run a target's own pass, which may also change unassigned functions before partitioning."""
     after = watch.run_timed(f"{place}:{step.name}", name, lambda: step(module))
     if place == "pre_partition":
         free = {k: func for k, func in module.functions.items() if not target_of(func)}
@@ -144,7 +138,6 @@ def _run_for_each_target(
 
 
 def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
-    """Run `step` with stubs for the functions of other targets, and restore these afterwards."""
     others = {k: f for k, f in module.functions.items() if (target_of(f) or default) != name}
     hidden = {k: _stub(f) for k, f in others.items()}
     after = step(replace(module, functions={**module.functions, **hidden}))
@@ -167,5 +160,4 @@ def _stub(function: AnyFunction) -> AnyFunction:
 
 
 def count_functions_by_target(module: IRModule) -> dict[str, int]:
-    """Return the number of functions of each target of the module."""
     return {name: len(functions_for(module, name)) for name in module.targets}

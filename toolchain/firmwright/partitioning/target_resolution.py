@@ -21,14 +21,13 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
-    """Return the target table of a compilation for `board`."""
     requested = parse_targets(text) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
     return {**table, **name_targets(filter(is_backend, requested))}
 
 
 def find_core(targets: Sequence[Target]) -> Target | None:
-    """Return the core among targets, if any; raise UsageError if there are two."""
+    """Return the only core among targets, or None; raise UsageError if there are two."""
     cores = [target for target in targets if not is_backend(target)]
     if len(cores) > 1:
         raise UsageError(
@@ -39,7 +38,6 @@ def find_core(targets: Sequence[Target]) -> Target | None:
 
 
 def name_targets(targets: Iterable[Target]) -> dict[str, Target]:
-    """Return targets by their names in a module."""
     named: dict[str, Target] = {}
     for target in targets:
         name, count = target.kind, 0
@@ -66,7 +64,6 @@ def resolve_core(board: Board, asked: Target | None) -> Target:
 
 
 def board_target(board: Board) -> Target:
-    """Return the target of a board's core."""
     if board.is_host:
         return parse_target("host")
     if board.core.startswith("cortex-m"):
@@ -75,12 +72,12 @@ def board_target(board: Board) -> Target:
 
 
 def format_targets(targets: Sequence[Target]) -> str:
-    """Return the text from which `parse_targets` reads the targets."""
+    """Return the text form of the targets, as read by `parse_targets`."""
     return ", ".join(map(str, targets))
 
 
 def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
-    """Return the text that requests this table on `board`, in canonical form."""
+    """Return the canonical text that requests these targets on `board`."""
     core = targets.get(CORE_TARGET_NAME)
     listed = [] if core is None or core == board_target(board) else [core]
     return format_targets(
@@ -89,7 +86,6 @@ def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
 
 
 def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
-    """Return the backends of the module's targets, in order of preference."""
     return tuple(
         ActiveBackend(name, target, backend)
         for name, target in module.targets.items()
@@ -98,7 +94,7 @@ def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
 
 
 def is_backend(target: Target) -> bool:
-    """Return whether the target takes parts of a program that another target runs."""
+    """Return whether the target executes parts of a program that another target runs."""
     return not target_kind_of(target).is_core
 
 

@@ -1,8 +1,8 @@
 """Tile the calls of engines with private memory, so that transfers overlap with computation.
 
-Each tile of rows has a copy of its input before it and a copy of its output after it, in the order
-of a double-buffered pipeline. Calls are not tiled if the engine itself defines the input or reads
-the output, or if the user placed a tensor. Results are bit-identical.
+The copies of input and output tiles form a double-buffered pipeline. Calls are not tiled if the
+engine itself defines the input or reads the output, or if the user placed a tensor. Results are
+bit-identical.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with such calls tiled; unchanged if no engine has a private pool."""
+    """Return the module with such calls tiled."""
     entry = module.entry
     if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
         return module

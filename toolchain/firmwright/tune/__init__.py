@@ -1,1 +1,1 @@
-"""Measured search: kernels tried on a board or emulator, written to a log that `compile` reads."""
+"""Measured search: runs kernels on a board or emulator and writes a log that `compile` reads."""

@@ -1,9 +1,9 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
-Regions are priced one by one, and the partition with the least sum is searched. As a sum is not a
-program, whole programs are measured too: the best sum, the order of preference (`eager`), and the
-core alone (`none`). The best of them is chosen. Programs that do not fit are replaced by others
-with less memory.
+The search minimizes the sum of the regions' measured costs. As a program may cost more than this
+sum, whole programs are measured too: the best sum, the order of preference (`eager`), and the core
+alone (`none`). The best of them is chosen. Programs that do not fit are replaced by others with
+less memory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class CollageResult:
-    """Result of a search, and the partitioned model."""
+    """The result of a search, and the partitioned model."""
 
     partition: PartitionResult
     model: Model
@@ -85,7 +85,7 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search a partition; raise UsageError without backends or for a partitioned module."""
+    """Search for a partition; raise UsageError if there are no backends or it is partitioned."""
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -224,7 +224,7 @@ class _CollageSearch:
         return ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
-        """Measure the whole program; its bytes are those of the image."""
+        """Measure the whole program; the bytes in the result are those of the image."""
         if self.setup is None:
             return RegionCost("unknown", reason="the board cannot be measured")
         try:
@@ -259,7 +259,7 @@ class _CollageSearch:
 def apply_partition(
     model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
 ) -> Model:
-    """Partition `model` as a saved result specifies."""
+    """Partition `model` into the regions of a saved result."""
     module = _prepare_module(model, options)
     check_tensors(parts, module, where)
     return make_portable(

@@ -30,16 +30,16 @@ _FAREWELL_S = 10.0
 
 
 class Executor(Protocol):
-    """Interface of executors that a search uses."""
+    """Runs the measurement tasks of a search."""
 
     def measurement_context(self, options: Options, method: str) -> MeasurementContext:
-        """Return the conditions that counts depend on, where tasks are executed."""
+        """Return the conditions that counts depend on, on the machines that run tasks."""
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]: ...
 
 
 class LocalExecutor:
-    """Executes tasks one after the other in this process."""
+    """Runs tasks one after the other in this process."""
 
     def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         return measurement_context(options, method)
@@ -50,7 +50,7 @@ class LocalExecutor:
 
 
 class ProcessExecutor(LocalExecutor):
-    """Executes tasks in processes of this machine."""
+    """Runs tasks in other processes of this machine."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
@@ -68,7 +68,7 @@ class ProcessExecutor(LocalExecutor):
 
 
 class DaskExecutor:
-    """Executes tasks on the workers of a Dask scheduler; each needs this version and its tools."""
+    """Runs tasks on the workers of a Dask scheduler; each needs this version and its tools."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -91,7 +91,7 @@ class DaskExecutor:
 
 @contextlib.contextmanager
 def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
-    """Provide `jobs` processes, or the workers of a scheduler, while the block runs."""
+    """Provide an executor with `jobs` processes, or with the workers of a scheduler."""
     if scheduler:
         with _client(scheduler) as client:
             yield DaskExecutor(client)
@@ -107,9 +107,9 @@ def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
 
 
 def _end_with_parent() -> None:
-    """Start a thread that waits for the parent's end, then ends the task and the process.
+    """Start a thread that ends the task and the process when the parent ends.
 
-    Interrupts are handled by the parent, which lets running tasks finish.
+    The parent handles interrupts and lets running tasks finish.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
@@ -130,7 +130,7 @@ def _leave(*_: object) -> None:
 
 
 def package_version() -> str:
-    """Return the package's version in the executing process."""
+    """Return the package's version on the machine that runs tasks."""
     return VERSION
 
 
@@ -159,7 +159,6 @@ def _client(address: str) -> Iterator[Any]:
 
 
 def check_worker_versions(client: Any, address: str) -> None:
-    """Raise ToolFailedError unless every worker has this version of the package."""
     versions: dict[str, object] = client.run(package_version, on_error="return")
     if not versions:
         raise ToolFailedError(

@@ -1,7 +1,7 @@
 """Measure kernels: several kernels in one firmware image, run once, checked and counted.
 
 Method `exact` counts every instruction in QEMU; method `timer` uses the board's counter around each
-kernel. A kernel is wrong if any value differs from the operator's reference loops.
+kernel. Results must equal those of the operator's reference loops.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MeasurementTask:
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """Result of one kernel; `count` is 0 unless the status is ok."""
+    """The result of one kernel; `count` is 0 unless the status is ok."""
 
     status: Status
     count: int = 0
@@ -90,7 +90,7 @@ class KernelResult:
 def make_measurement_setup(
     board: Board, port: str, flash: str, timeout_s: float | None = None
 ) -> MeasurementSetup:
-    """Return how kernels are measured on `board`; raise UsageError if they cannot be."""
+    """Return the setup for measurements on `board`; raise UsageError if none are possible."""
     if port:
         if not flash:
             raise UsageError(
@@ -116,7 +116,7 @@ def make_measurement_setup(
 
 
 def measurement_context(options: Options, method: str) -> MeasurementContext:
-    """Return the conditions that counts depend on, on the executing machine."""
+    """Return the conditions that counts depend on, on the machine that calls this."""
     board = load_board(options.board, options.board_dirs)
     words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
     return MeasurementContext(board.name, method, _compiler(board), " ".join(words), VERSION)
@@ -143,7 +143,7 @@ def _compiler(board: Board) -> str:
 def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
     """Return a result for each kernel of each layer, in order.
 
-    On an error the task is halved until the faulty kernel is alone. Errors that no kernel causes
+    On an error the task is halved until the faulty kernel is alone. Errors without a faulty kernel
     are raised.
     """
     problem: FirmwrightError
@@ -175,7 +175,6 @@ def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]
 def group_by_layer(
     kernels: Sequence[tuple[OpCall, ConfiguredSchedule]],
 ) -> tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]:
-    """Group consecutive kernels of one layer."""
     layers: list[tuple[OpCall, tuple[ConfiguredSchedule, ...]]] = []
     for call, choice in kernels:
         if layers and layers[-1][0] is call:
@@ -234,7 +233,6 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
-    """Return `open_session` bound to the setup's port and timeout."""
 
     def open_it(compiled: Compilation, **more: Any) -> ModelSession:
         return open_session(compiled, port=setup.port, timeout_s=setup.timeout_s, **more)
@@ -243,7 +241,7 @@ def session_opener(setup: MeasurementSetup) -> Any:
 
 
 def flash_board(image: Image, template: str) -> None:
-    """Run the command that flashes `image`; do nothing if there is none."""
+    """Run the command that flashes `image`, if there is one."""
     if not template:
         return
     files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}

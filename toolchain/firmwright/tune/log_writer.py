@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TuningLogWriter(Closeable):
-    """An open log. A context manager."""
+    """Writes an open log; use it as a context manager."""
 
     def __init__(self, path: str | Path) -> None:
         """Open the log; raise UsageError if it cannot be written or another process writes it."""
@@ -36,7 +36,7 @@ class TuningLogWriter(Closeable):
             self._known |= {item.key: item for item in read_measurements(self._ahead)}
 
     def close(self) -> None:
-        """Release the log; early measurements stay for the next search."""
+        """Release the log; early measurements are kept for the next search."""
         if self._waiting is not None:
             self._waiting.close()
         if self._known.keys() == self._written.keys():
@@ -47,7 +47,7 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Record a measurement that may precede others in the order."""
+        """Record a measurement that may arrive before its turn."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
@@ -61,7 +61,7 @@ class TuningLogWriter(Closeable):
 
 
 def open_log(path: Path) -> TextIO:
-    """Open and lock a log for appending; an incomplete last line is removed."""
+    """Open and lock a log for appending; remove an incomplete last line."""
     file = _open(path)
     if not lock_file(file, wait=False):
         file.close()

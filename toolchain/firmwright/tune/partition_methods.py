@@ -1,7 +1,7 @@
 """Partition a model by method: `eager`, `none`, `collage`, or a file with a search's result.
 
-`eager` is the pipeline's default, `none` keeps everything on the core, and `collage` searches.
-Collage measures on boards that can be run; otherwise it uses cost models and logs a warning.
+`eager` is the pipeline's default and `none` assigns everything to the core. `collage` measures on
+boards that can be run; otherwise it uses cost models and logs a warning.
 """
 
 from __future__ import annotations

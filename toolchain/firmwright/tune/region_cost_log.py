@@ -22,7 +22,7 @@ _CIRCUMSTANCES = tuple(field.name for field in fields(MeasurementContext))
 
 @dataclass(frozen=True, slots=True)
 class RegionCostRecord:
-    """Cost of one region, with a description for readers."""
+    """The cost of one region, with a description for readers."""
 
     key: RegionCostKey
     what: str
@@ -41,7 +41,7 @@ class RegionCostRecord:
 
 
 class RegionCostLog(Closeable):
-    """An open log, in memory only if there is no path. A context manager."""
+    """An open log, in memory only if there is no path; use it as a context manager."""
 
     def __init__(self, path: str | Path = "") -> None:
         self._file: TextIO | None = None

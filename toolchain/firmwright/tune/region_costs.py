@@ -1,7 +1,7 @@
 """Costs of the regions of a partition: many regions in one firmware image, each called once.
 
-A region that does not compile, build or run is found by halving and its error is recorded. If
-nothing can be measured, regions of the core are priced by the cost model. `Backend.cost` takes
+A region that does not compile, build or run is found by halving, and its error is recorded. If
+nothing can be measured, the cost model estimates regions of the core. `Backend.cost` takes
 precedence over measurements.
 """
 
@@ -56,7 +56,7 @@ _SAMPLES = 4
 
 @dataclass(frozen=True)
 class RegionCostEstimator:
-    """Prices regions for a module on a board. `setup` is None if nothing can be measured."""
+    """Estimates costs of regions on a board; `setup` is None if nothing can be measured."""
 
     module: IRModule
     options: Options
@@ -65,7 +65,7 @@ class RegionCostEstimator:
     cost_log: RegionCostLog
 
     def estimate(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
-        """Return a cost for each of `groups`, regions of `function`."""
+        """Return the cost of each of `groups`, regions of `function`."""
         known_costs = [self._known(function, group) for group in groups]
         keys = [self.key(function, group) for group in groups]
         open_keys: dict[RegionCostKey, CallGroup] = {}
@@ -186,13 +186,12 @@ class RegionCostEstimator:
 def counts_by_operator(compiled: Compilation, records: Sequence[OperatorCount]) -> dict[int, int]:
     """Return the count of each operator with code; `records` has one element per index.
 
-    Views have an operator index, but no code and so no count.
+    Views have an operator index but no code, and thus no count.
     """
     return {op.index: records[op.index].count for op in compiled.summary.operators}
 
 
 def isolated_region_options(options: Options) -> Options:
-    """Return options for separate regions, without the model's memory constraints."""
     return replace(
         options,
         name="",
@@ -209,7 +208,7 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
-    """Run the passes up to the reordering of calls and skip it: separate regions need no order."""
+    """Run the passes before the reordering of calls, which separate regions do not need."""
     module = configure_module(module, load_board(options.board, options.board_dirs), options)
     for step in remaining_passes(module, options):
         if step.name == _ORDER:
@@ -277,7 +276,7 @@ class _RegionModuleBuilder:
         self.results: list[Value] = []
 
     def add(self, number: int, group: CallGroup) -> dict[int, int]:
-        """Add a region; return the indices of its calls in the new function by their old ones."""
+        """Add a region; return the new indices of its calls by their old ones."""
         renamed: dict[str, Value] = {}
         places: dict[int, int] = {}
         for index in group.calls:
@@ -332,7 +331,7 @@ def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
 
 
 def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
-    """Return by region and pool the most live bytes of workspace and inner tensors."""
+    """Return the most live bytes of workspace and inner tensors by region and pool."""
     plan = compiled.summary.plan
     assert plan is not None  # the module is planned
     scratch: dict[int, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Search the fastest schedule of every layer of a model, in rounds of measurements.
+"""Search for the fastest schedule of every layer of a model, in rounds of measurements.
 
 Proposals depend on the seed and on the search's own measurements, not on the log or the executor,
 so the log's content and order are reproducible.
@@ -62,7 +62,7 @@ _BAR = 20
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """At most `trials` kernels per layer, the strategy, the seed, and the kernels per image."""
+    """Options of a search: at most `trials` kernels per layer are measured."""
 
     trials: int = 32
     strategy: str = "model"
@@ -72,7 +72,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchResult:
-    """Result of one layer: trials, best choice, and the default choice without a log.
+    """The result of one layer: trials, best choice, and the default choice without a log.
 
     `guess_count` is 0 if the default was not measured. `calls` counts the layer's calls in the
     model.
@@ -91,7 +91,7 @@ class LayerSearchResult:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """Result of a search: numbers of kernels measured now and found in the log, and every layer."""
+    """The result of a search; `measured` and `from_log` count kernels."""
 
     board: str
     unit: str
@@ -113,7 +113,7 @@ class _LayerSearch:
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """The offered candidates, and larger spaces of competitive schedules."""
+        """Return the offered candidates, and larger spaces of competitive schedules."""
         costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
         most = _FAR_OFF * min(costs.values())
         space = (configured_schedule(rule, config) for rule, config in self.lowering.space(0))
@@ -122,7 +122,7 @@ class _LayerSearch:
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
-        """The candidates without a log, best prediction first."""
+        """Return the candidates without a log, best prediction first."""
         (lowered,) = self.lowering.calls()
         return {configured_schedule(item.rule, item.config): item for item in lowered.candidates}
 
@@ -140,7 +140,7 @@ class _LayerSearch:
         return self.digest, kernel_digest(self.kernel(choice).function), choice, at
 
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
-        """Return the next choices to try; none when the search is complete.
+        """Return the next choices to try, or none when the search is complete.
 
         The default choice comes first, so that a log never makes a kernel slower.
         """
@@ -165,7 +165,6 @@ def tune(
     log_writer: TuningLogWriter,
     executor: Executor,
 ) -> TuningResult:
-    """Search all layers of `model`, on which no pass has run."""
     layers, untuned = _layers(model, options)
     at = executor.measurement_context(options, setup.method)
     total = sum(min(len(layer.choices), plan.trials) for layer in layers)
@@ -186,7 +185,7 @@ def tune(
 
 
 def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
-    """Yield the operator calls of a model as lowering receives them, each with a description."""
+    """Yield each operator call as lowering receives it, with its module and a description."""
     names = pass_names(model.module, options)
     module = module_after(model, names[names.index(LOWERED_STAGE) - 1], options)
     assert isinstance(module.entry, Function)
@@ -261,7 +260,7 @@ class _SearchRun:
     unit: str = ""
 
     def round(self, proposals: Sequence[_Proposal]) -> None:
-        """Measure the choices that the log lacks, and write all of them in order."""
+        """Measure the choices that are not in the log, and write all of them in order."""
         keys = [layer.key(choice, self.at) for layer, choice in proposals]
         order: dict[MeasurementKey, _Proposal] = {}
         for key, item in zip(keys, proposals, strict=True):

@@ -17,7 +17,7 @@ TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of a layer, best guess first, and the cost model's count of a choice."""
+    """The choices of a layer, most promising first, and the cost model's count of each."""
 
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]
@@ -45,7 +45,7 @@ def propose_by_cost_model(
 ) -> Sequence[ConfiguredSchedule]:
     """Propose the choices with the least predicted cost.
 
-    Predictions are corrected by the measured error of their schedules.
+    The measured error of a schedule corrects its predictions.
     """
     untried = space.untried(seen)
     corrections = _corrections(space, seen)
@@ -55,7 +55,7 @@ def propose_by_cost_model(
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return measured over predicted counts by schedule, and (as "") overall: geometric means."""
+    """Return the mean ratio of measured to predicted counts by schedule; "" is the key for all."""
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
         if counted:
@@ -73,7 +73,7 @@ _RANDOM_SHARE = 0.2
 def propose_by_mutation(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Propose mutations of the best choices so far, with one setting of a configuration changed.
+    """Propose mutations of the best choices so far, each with one changed setting.
 
     The first proposals are the best guess of each schedule, and random choices.
     """

@@ -75,7 +75,7 @@ def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Reject dilation, large windows and outputs without valid taps."""
+    """Return no configuration for dilation, large windows, and outputs without valid taps."""
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
         return ()
     rows, columns = _axes(op)

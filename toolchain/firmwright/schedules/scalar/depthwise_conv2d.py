@@ -44,7 +44,7 @@ _MAX_UNROLLED_TAPS = 120
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Accept layers with a moderate number of unrolled taps."""
+    """Return no configuration if there are too many unrolled taps or an output has none."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
