@@ -1,4 +1,4 @@
-"""The build stage: turns a source tree and a board into a linked image, through SCons."""
+"""The build stage, which turns a source tree and a board into a linked image with SCons."""
 
 from firmwright.build.project_folder import write_project
 from firmwright.build.scons_runner import build_project, read_project_board

@@ -1,7 +1,7 @@
 """All compiler and linker flags, and the packages that provide the tools.
 
-Models are compiled for speed and the runtime for size; unused sections are collected;
-floating-point contraction is off, so that results match the source.
+Models are compiled for speed and the runtime for size. Unused sections are removed.
+Floating-point contraction is off, so that results match the source.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def debian_packages(toolchain: str) -> str:
 
 
 def language_flags(c_standard: str) -> tuple[str, ...]:
-    """Return the flags for the C standard and its semantics."""
     return (f"-std={c_standard}", *_SEMANTICS)
 
 
@@ -80,7 +79,7 @@ def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
-    """Return the flags that determine a model's machine code; kernels are tuned for them."""
+    """Return the flags that determine a model's machine code; tuning results depend on them."""
     return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off")
 
 
@@ -90,7 +89,6 @@ def format_tuning_flags(board: Board) -> tuple[str, str]:
 
 
 def library_flags(board: Board) -> tuple[str, ...]:
-    """Return the flags that select the C library."""
     return LIBRARY_OPTIONS.get(board.toolchain, ())
 
 
@@ -108,7 +106,7 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def runtime_defines(board: Board) -> tuple[str, ...]:
-    """Return the `fwr_config.h` options in which the board differs from the defaults."""
+    """Return the `fwr_config.h` macros whose values differ from the defaults on `board`."""
     payload = board.limits.link_payload_bytes
     watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
     if payload == LINK_PAYLOAD_BYTES:

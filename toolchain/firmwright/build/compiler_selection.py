@@ -18,7 +18,7 @@ COMPILER_VARIABLE: Final = "FIRMWRIGHT_TOOLCHAIN"
 def choose_compiler(
     compiler: Compiler | None, environment: Mapping[str, str] = os.environ
 ) -> Compiler:
-    """Return the requested compiler, else that of FIRMWRIGHT_TOOLCHAIN, else gcc."""
+    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or gcc."""
     if compiler is not None:
         return compiler
     requested = environment.get(COMPILER_VARIABLE) or "gcc"
@@ -37,7 +37,7 @@ def require_compiler(
 ) -> None:
     """Raise ToolMissingError if a tool is missing, UsageError if the compiler cannot serve `board`.
 
-    `toolchain` is the prefix of the GNU tools; gcc also links objects compiled by clang.
+    `toolchain` is the prefix of the GNU tools. Objects compiled by clang are linked by gcc.
     """
     if compiler == "zig":
         _require_zig(board, has_zig_flags=has_zig_flags)

@@ -23,8 +23,6 @@ _STT_FUNC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class _ElfLayout:
-    """Struct formats of one ELF class."""
-
     header: struct.Struct
     section: struct.Struct
     symbol: struct.Struct
@@ -51,7 +49,7 @@ class _ElfSection:
 
 
 def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
-    """Return the allocated sections in file order and the sized symbols in them, by address."""
+    """Return the allocated sections in file order and their sized symbols in order of address."""
     data, layout = _open(path)
     sections = _read_sections(data, layout)
     sized = tuple(
@@ -61,13 +59,12 @@ def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tupl
 
 
 def is_elf(path: Path) -> bool:
-    """Return whether the file has the ELF magic number."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
-    """Return address and bytes of each section with instructions."""
+    """Return the address and bytes of each section that contains instructions."""
     data, layout = _open(path)
     return tuple(
         (s.address, data[s.offset : s.offset + s.size])
@@ -94,8 +91,9 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 def _is_counted(section: _ElfSection) -> bool:
     """Return whether a section counts toward memory use.
 
-    Zero-initialized thread-local data does not: the linker script reserves its space in .bss.
-    External constants do, although they are not allocated, to keep loaders from clearing them.
+    Zero-initialized thread-local data is not counted, because the linker script reserves its space
+    in .bss. External constants are counted although they are not allocated (so that loaders do not
+    clear them).
     """
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)

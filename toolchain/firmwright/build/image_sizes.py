@@ -27,7 +27,7 @@ class LinkedRegion:
 def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
     """Read the sizes of an ELF file; `regions` is empty on the host.
 
-    macOS and Windows executables yield no sizes.
+    Executables of macOS and Windows yield no sizes.
     """
     if not regions and not is_elf(elf):
         return ImageSizes((), (), ())
@@ -43,7 +43,7 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
     """Return the regions that a section occupies; .data occupies flash and RAM.
 
-    Decided by name and kind, since addresses are meaningless in an image that does not fit.
+    Name and kind decide, since addresses are meaningless in an image that does not fit.
     """
     tail = section.name.rsplit(".", 1)[-1]
     if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
@@ -79,7 +79,7 @@ def make_does_not_fit_error(
     *,
     board: str,
 ) -> DoesNotFitError:
-    """Return the error for an image too large, naming the largest contributors if known."""
+    """Return the error for an image that is too large, naming the largest contributors if known."""
     peak: list[tuple[str, int]] = []
     parts = []
     for overflow in overflows:

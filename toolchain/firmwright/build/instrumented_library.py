@@ -23,7 +23,7 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 def build_instrumented_library(folder: Path, name: str) -> Path:
     """Build the instrumented library of model `name` from the sources in `folder`/model.
 
-    Raises ToolMissingError, ToolFailedError.
+    Raise ToolMissingError or ToolFailedError.
     """
     if shutil.which(COMPILER) is None:
         raise ToolMissingError(

@@ -1,9 +1,9 @@
 """Generation of the linker script and board header from a board's memory map and drivers.
 
-The stack is at the lowest addresses of the first RAM region, so an overflow faults. Every region
-has a `.noinit.REGION` section for pools. Secondary flash regions and regions with a constant pool
-hold `.rodata.REGION`, or `.external.REGION` (from `.noinit.REGION.external`) for data outside the
-image.
+The stack is at the lowest addresses of the first RAM region, so that an overflow faults. Every
+region has a `.noinit.REGION` section for pools. Secondary flash regions and regions with a
+constant pool hold `.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) if the
+data is not part of the image.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _MODEL_ENTRY = "fwr_model_start"
 
 
 def format_linker_script(board: Board) -> str:
-    """Format the linker script of a board."""
     return _render(
         "link.ld.j2",
         board=board,
@@ -35,7 +34,6 @@ def format_linker_script(board: Board) -> str:
 
 
 def entry_symbol(board: Board) -> str:
-    """Return the entry symbol, from which all code is reachable."""
     return _MODEL_ENTRY if board.is_model_update else _ENTRY[board.port]
 
 
@@ -58,14 +56,13 @@ def format_board_header(board: Board) -> str:
 
 
 def _writes(pairs: RegisterWrites) -> str:
-    """Format the initializer of an array of `struct fwr_write`."""
     return "{" + ", ".join(f"{{{a:#010x}u, {word:#010x}u}}" for a, word in pairs) + "}"
 
 
 def stack_guard_bytes(board: Board) -> int:
-    """Return the size of an unused area below the stack for the MPU to protect, or 0.
+    """Return the size of the unused area below the stack that the MPU protects, or 0.
 
-    It is a power of two that divides the stack's lowest address.
+    The size is a power of two that divides the stack's lowest address.
     """
     low = board.ram.start
     for size in _GUARDS:

@@ -1,6 +1,6 @@
 """Generation of the project folder that `scons` builds.
 
-It holds the emitted sources, the runtime files of the board, linker script and header,
+A project contains the emitted sources, the board's runtime files, a linker script, a header,
 `board/board.json`, and an SConstruct that does not depend on this package.
 """
 
@@ -32,7 +32,7 @@ def write_project(
     *,
     model_optimization: str = compiler_flags.MODEL_OPTIMIZATION,
 ) -> None:
-    """Write `tree` and the files needed to build it; unchanged files stay untouched."""
+    """Write `tree` and the files needed to build it; files that are already equal are kept."""
     tree.merged(project_files(board, model_optimization)).write(directory)
 
 
@@ -79,7 +79,7 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 
 def bootloader_project_files(board: Board) -> SourceTree:
-    """Return the project files of the board's bootloader; see `board_for_bootloader`."""
+    """Return the project files of the board's bootloader."""
     assert board.bootloader is not None  # checked by board_for_bootloader
     counts = board.counter.driver in INTERRUPT_FREE_COUNTERS
     parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
@@ -101,7 +101,7 @@ def bootloader_project_files(board: Board) -> SourceTree:
 
 
 def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the runtime of an image in a slot: an application with another main, or a model."""
+    """Return the runtime files of an image in a slot: an application or a model update."""
     shared = _bootloader_files("fwr_handoff.h", "fwr_image.h", "fwr_words.h")
     if board.is_model_update:
         headers = {path: data for path, data in runtime.items() if path.endswith(".h")}
@@ -173,12 +173,12 @@ def _board_json(
 
 
 def _link_position(file: str) -> str:
-    """Sort by name, with the server next to the link layer."""
+    """Return the sort key of a runtime file: its name, with the server next to the link layer."""
     return file.replace("fwr_server", "fwr_link_server")
 
 
 def _exception_frame_bytes(board: Board) -> int:
-    """Return a Cortex-M exception frame: 8 words, 18 more with an FPU, 1 for alignment."""
+    """Return the size of a Cortex-M exception frame: 8 words, 18 more with FPU, 1 for alignment."""
     if board.port != "cortex_m":
         return 0
     has_fpu = "-mfloat-abi=hard" in board.cpu_flags

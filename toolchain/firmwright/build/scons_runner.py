@@ -1,7 +1,8 @@
 """Runs SCons in a project folder and returns the built image.
 
 A missing compiler, a compile error and an overfull memory region raise distinct errors. If the
-board fits its stack, the image is linked again with the worst path that the first link showed.
+board's stack size is fitted to the image, the image is linked a second time with the worst stack
+use that the first link showed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _STACK_ALIGN = 16
 
 @dataclass(frozen=True, slots=True)
 class _ProjectFacts:
-    """The facts of a project's `board.json` that a build needs."""
+    """The fields of a project's `board.json` that a build needs."""
 
     directory: Path
     board: str
@@ -66,9 +67,9 @@ def build_project(
     objects: Path | None = None,
     timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
-    """Build one variant of a project, and the empty firmware to compare it with.
+    """Build one variant of a project, and the empty firmware whose size it is compared with.
 
-    `objects` is a cache folder of object files shared by similar builds.
+    `objects` is a cache folder for object files that similar builds share.
     """
     directory = directory.resolve()
     project = _read_project(directory, choose_compiler(compiler), objects)
@@ -102,13 +103,12 @@ def build_project(
 
 
 def _find_image_format(elf: Path, suffix: str) -> Path | None:
-    """Return another format of the image if this build wrote it."""
+    """Return the image in the format `suffix` if this build wrote it."""
     file = elf.with_suffix(suffix)
     return file if file.is_file() else None
 
 
 def read_project_board(directory: Path) -> str:
-    """Return the name of a project's board."""
     return _read_project(directory.resolve(), "gcc", None).board
 
 
@@ -162,10 +162,10 @@ def _link(project: _ProjectFacts, variant: Variant, timeout_s: float) -> None:
 def _fit_stack(
     project: _ProjectFacts, variant: Variant, status: int, output: str, timeout_s: float
 ) -> bool:
-    """Set the stack reserve to the worst path of the image, even one that does not fit.
+    """Set the stack reserve to the worst stack use of the image, even if the image does not fit.
 
-    Return whether it changed. The empty firmware gets the same reserve, so that the model's size is
-    compared without the stack.
+    Return whether the reserve changed. The empty firmware gets the same reserve, so that the size
+    of the model is compared without the stack.
     """
     elf: Path | None = project.directory / "build" / variant / "firmware.elf"
     if status != 0:
@@ -186,7 +186,7 @@ def _fit_stack(
 
 
 def _stack_reserve_bytes(project: _ProjectFacts, graph: CallGraph) -> int:
-    """Return the worst path plus an exception, with room for a fault report in either half."""
+    """Return the reserve for the worst path, an exception, and a fault report in either half."""
     worst = _stacks(project, graph)[1]
     fault = graph.worst(project.root).size_bytes + project.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
@@ -244,7 +244,7 @@ def _run(
 def _stack_use(
     project: _ProjectFacts, variant: Variant, elf: Path
 ) -> tuple[StackUsage, StackUsage]:
-    """Return the worst paths of models and firmware; both are unknown with zig."""
+    """Return the worst stack use of the models and of the firmware; both are unknown with zig."""
     if project.compiler == "zig":
         return StackUsage("", 0, (), ("",)), StackUsage(project.root, 0, (), (project.root,))
     return _stacks(project, _call_graph(project, variant, elf))
@@ -262,7 +262,7 @@ def _call_graph(project: _ProjectFacts, variant: Variant, elf: Path) -> CallGrap
 
 
 def _stacks(project: _ProjectFacts, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
-    """Return the worst path among the models' entry points and that of the whole firmware."""
+    """Return the worst stack use of the models' entry points and that of the whole firmware."""
     models = [file.stem for file in sorted((project.directory / "model").glob("*.c"))]
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
@@ -271,7 +271,7 @@ def _stacks(project: _ProjectFacts, graph: CallGraph) -> tuple[StackUsage, Stack
 
 
 def _with_interrupt(project: _ProjectFacts, graph: CallGraph, use: StackUsage) -> StackUsage:
-    """Add the counter's interrupt, which may occur at the deepest point."""
+    """Add the cycle counter's interrupt, which may occur at the deepest point."""
     if not project.counter_interrupts or not graph.has(_COUNTER_ROOT):
         return use
     extra = project.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes

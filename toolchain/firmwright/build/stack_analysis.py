@@ -1,10 +1,10 @@
 """Worst-case stack analysis of a linked image.
 
-Calls come from objdump's disassembly, so libraries and compiler helpers are included; a frame is
-the larger of the `.su` file's value and the instructions'. Function pointers come only from the
-glue: an indirect call in the model may reach the glue's reader and device functions, one in the
-runtime (through `struct fwr_model`) all others except jobs of other cores, which only the core
-driver calls. Recursion is unbounded and raises an error.
+Calls are read from objdump's disassembly, so libraries and compiler helpers are included. A
+function's frame is the larger of the `.su` file's value and the one that its instructions imply.
+Indirect calls in the model may reach the reader and device functions in the glue. Indirect calls
+in the runtime (through `struct fwr_model`) may reach all other functions in the glue, except jobs
+of other cores, which only the core driver calls. Recursion is unbounded and raises an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Function:
 
 
 class CallGraph:
-    """The functions of an image by address, with frames and calls."""
+    """The functions of an image by address, with their stack frames and calls."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class CallGraph:
         glue: Iterable[str],
         model: Iterable[str] = (),
     ) -> None:
-        """Build the graph; `glue` and `model` name the functions defined there."""
+        """Build the graph; `glue` and `model` name the functions that those files define."""
         self._frames = dict(frames)
         self._model = frozenset(model)
         self._functions = _parse(disassembly)
@@ -134,7 +134,7 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> dict[str, int]:
-    """Return frame bytes by function from the `.su` files below `directory`.
+    """Return each function's frame bytes from the `.su` files below `directory`.
 
     Static functions with the same name share the larger frame.
     """
@@ -175,7 +175,7 @@ def _take(function: _Function, mnemonic: str, operands: str) -> None:
 
 
 def _is_indirect(mnemonic: str, operands: str) -> bool:
-    """Return whether an instruction is a call through a register; on Arm, a jump counts as well."""
+    """Return whether an instruction calls through a register; on Arm, jumps are included."""
     match mnemonic:
         case "blx":
             return "<" not in operands
@@ -190,7 +190,7 @@ def _is_indirect(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
-    """Return the bytes by which an instruction lowers the stack pointer."""
+    """Return the number of bytes by which an instruction lowers the stack pointer."""
     base = mnemonic.split(".")[0]
     if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
         return _list_bytes(operands) if "{" in operands else 8

@@ -1,9 +1,9 @@
 """Zig as a complete toolchain: compiler, linker and C library from one Python package.
 
-`python -m ziglang cc` is clang with C libraries that it compiles on demand; bare boards use musl's
-string and math functions, which make no system calls. Zig writes no `.su` files and has no
-disassembler, so the worst stack path is unknown; its linker accepts no symbols on the command line
-and leaves no image that is too large to inspect.
+`python -m ziglang cc` is clang with C libraries that are compiled on demand. Boards without an
+operating system use musl's string and math functions, which make no system calls. Zig writes no
+`.su` files and has no disassembler, so the worst stack use is unknown. The linker accepts no
+symbols on the command line and writes no image if the memory overflows.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 
 
 def zig_command() -> tuple[str, ...]:
-    """Return the command that runs Zig: the Python package, else a program, else ()."""
+    """Return the command that runs Zig from the Python package or the PATH, else ()."""
     if importlib.util.find_spec(ZIG_PACKAGE) is not None:
         return (sys.executable, "-m", ZIG_PACKAGE)
     return ("zig",) if shutil.which("zig") is not None else ()
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags for `board`; () if Zig has no C library for its core.
+    """Return the compiler flags for `board`; () if Zig has no C library for the core.
 
-    For the host, the project's SConstruct names the target.
+    For the host, the project's SConstruct adds the target.
     """
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
@@ -59,7 +59,7 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
-    """Return the Zig target and core of a bare-metal board."""
+    """Return the flags for the Zig target and core of a bare-metal board."""
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf" and options.get("-march", "").startswith("rv32i"):
         letters = options["-march"].removeprefix("rv32i").partition("_")[0]

@@ -1,9 +1,8 @@
-"""A probe header for AddressSanitizer builds: operators may access only their arguments.
+"""A probe header for AddressSanitizer builds, with which operators may access only their arguments.
 
-AddressSanitizer treats a pool as one array. The header, included as NAME_PROBE_HEADER, makes each
-probe poison the pools except for the operator's arguments, and unpoison them afterwards. Since
-AddressSanitizer works on groups of eight bytes, accesses up to seven bytes before a buffer may pass
-unnoticed (access tracing detects them).
+The header is included as NAME_PROBE_HEADER. Each probe poisons the pools except for the operator's
+arguments, and unpoisons them afterwards. Since AddressSanitizer works on groups of eight bytes,
+accesses up to seven bytes before a buffer may go unnoticed (access tracing detects them).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from firmwright.ir.tir.traversal import prim_calls, statements
 
 @dataclass(frozen=True, slots=True)
 class AllowedBytes:
-    """Bytes of a pool that an operator may access."""
+    """The bytes of a pool that an operator may access."""
 
     operator: int
     pool: int
@@ -66,7 +65,7 @@ def _given(call: tir.PrimFuncCall, places: dict[str, PlacedBuffer]) -> Iterator[
 
 
 def _by_window(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Map each placed buffer and each view of it to its bytes; moving views count as the whole."""
+    """Map each buffer and view to its placed buffer, even a view whose offset varies."""
     regions = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.buffer.name not in regions:

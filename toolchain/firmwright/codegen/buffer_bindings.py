@@ -9,9 +9,10 @@ from firmwright.ir import tir
 
 @dataclass(frozen=True, slots=True)
 class MemoryBinding:
-    """A buffer bound to a C pointer. `plain`: an array of its own type that needs no alias type.
+    """A buffer bound to a C pointer.
 
-    `unaligned`: a byte pointer at any address, accessed through load and store helpers.
+    A `plain` pointer refers to an array of its own type and needs no alias type. An `unaligned`
+    byte pointer may have any address and is accessed through load and store helpers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""C expressions as values: text, precedence and C type; literals and conversions."""
+"""C expressions with precedence and C type, literals, and conversions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 @dataclass(frozen=True, slots=True)
 class CExpr:
-    """The text, precedence and C type (`ctype`) of an expression.
+    """A C expression with its precedence and type.
 
     `sign_extended` marks an unsigned value with the bits of a signed one. Near alias types, gcc
     warns about such a value until every operand combined with it is cast.
@@ -30,7 +30,7 @@ class CExpr:
     sign_extended: bool = False
 
     def within(self, least: int) -> str:
-        """Return the text, in parentheses if it binds less tightly than `least`."""
+        """Return the text, parenthesized if its precedence is below `least`."""
         return self.text if self.precedence >= least else f"({self.text})"
 
 
@@ -48,7 +48,7 @@ def integer_literal(value: int, dtype: DType) -> CExpr:
 
 
 def format_unsigned(value: int, digits: int = 0) -> str:
-    """Format a number, from 256 on in hexadecimal with at least `digits` digits."""
+    """Format a number, in hexadecimal with at least `digits` digits if it exceeds 255."""
     if value < 1 << 8 and not digits:
         return str(value)
     return f"{value:#0{2 + max(digits, 4, 8 if value >> 16 else 4)}x}"
@@ -81,14 +81,15 @@ def cast_to(value: CExpr, dtype: DType) -> CExpr:
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
-    """Cast away the alias type of a value, if it has one."""
+    """Cast a value from an alias type to the standard type; other values stay as they are."""
     return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
-    """Return 1 or 0 if the operand's C type alone decides a comparison with a literal, else None.
+    """Return the result of a comparison with a literal if the operand's C type decides it.
 
-    Compilers warn about such comparisons, which loop bounds and clamps can produce.
+    Compilers warn about such comparisons, which loop bounds and clamps can produce. Return None for
+    others.
     """
     op, side, literal = str(node.op), a, node.b
     if isinstance(node.a, tir.IntImm):
@@ -110,7 +111,6 @@ def represents_all_values(target: DType, source: DType) -> bool:
 
 
 def arithmetic_type(a: DType, b: DType) -> DType:
-    """Return the type of an arithmetic result in C."""
     if a.is_float:
         return a
     promoted = [t if t.bits >= 32 else INT32 for t in (a, b)]

@@ -15,7 +15,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class ModelNames:
-    """The names of one model; `prefix` is a C identifier."""
+    """The C names of one model; `prefix` is a C identifier."""
 
     prefix: str
 
@@ -32,7 +32,7 @@ class ModelNames:
 
 
 class LocalScope:
-    """Unique local names of one function, so that no declaration shadows another."""
+    """Unique local names in one function, so that no declaration shadows another."""
 
     __slots__ = ("_blocks",)
 
@@ -41,13 +41,13 @@ class LocalScope:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Open a block; names taken inside become free afterwards."""
+        """Open a block; names declared inside become available again afterwards."""
         self._blocks.append(set())
         yield
         self._blocks.pop()
 
     def unique(self, name: str) -> str:
-        """Return `name`, numbered if an open block already uses it."""
+        """Return `name`, with a number appended if an open block already uses it."""
         plain = name if is_identifier(name) else to_c_identifier(name)
         candidate, count = plain, 0
         while any(candidate in block for block in self._blocks):

@@ -29,7 +29,7 @@ _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
 
 class CWriter(IndentedWriter):
-    """A collector of C lines; long lines continue one level (four spaces) deeper."""
+    """A collector of C lines; continuation lines are indented by another level of four spaces."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class CWriter(IndentedWriter):
         super().__init__(" " * INDENT_COLUMNS)
 
     def line(self, text: str = "") -> None:
-        """Add one logical line, wrapped if necessary; preprocessor directives stay whole."""
+        """Add one logical line, wrapped if necessary; preprocessor directives are never wrapped."""
         if text.startswith("#"):
             self.raw(text)
             return
@@ -46,7 +46,7 @@ class CWriter(IndentedWriter):
             super().line(" " * INDENT_COLUMNS + part if index else part)
 
     def gap(self) -> None:
-        """Add a blank line unless a block or blank line has just begun."""
+        """Add a blank line, unless a block has just begun or the last line is blank."""
         if self._lines and self._lines[-1] and not self._lines[-1].endswith("{"):
             self.line()
 
@@ -56,9 +56,9 @@ class CWriter(IndentedWriter):
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function's signature and braces around the body.
+        """Write a function's signature, and braces around the body.
 
-        A signature of several lines is already wrapped.
+        A signature that contains line breaks is not wrapped again.
         """
         if "\n" in signature:
             for line in signature.split("\n"):
@@ -71,7 +71,6 @@ class CWriter(IndentedWriter):
         self.line("}")
 
     def comment(self, lines: Sequence[str]) -> None:
-        """Write a block comment."""
         safe = list(wrap_comment(lines, LINE_COLUMNS - INDENT_COLUMNS * self._indent))
         if len(safe) == 1:
             self.line(f"/* {safe[0]} */")
@@ -96,7 +95,7 @@ def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[
 
 
 def _words(text: str, longest: int) -> Iterator[str]:
-    """Split a comment line after spaces and semicolons, and any word longer than `longest`."""
+    """Split a comment line after spaces and semicolons; also split words longer than `longest`."""
     for word in _WORD.findall(text):
         for start in range(0, len(word), longest):
             yield word[start : start + longest]
@@ -131,7 +130,7 @@ def wrap_line(text: str, width: int) -> Iterator[str]:
 
 
 def _best_break(text: str, width: int) -> int | None:
-    """Return the best position for a line break, preferring low bracket depth to late columns."""
+    """Return the best position for a line break: at low bracket depth, then as late as possible."""
     depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):

@@ -1,4 +1,4 @@
-"""The style of generated C: language standard, linker sections, license and constants.
+"""The style of generated C: language standard, linker sections, license and location of constants.
 
 Styles change how the C is written, never its results.
 """
@@ -23,10 +23,10 @@ _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
 
 @dataclass(frozen=True, slots=True)
 class CodeStyle:
-    """Options of C style. `code` and `const` are linker sections, "" for the defaults.
+    """Options of C style; `code` and `const` are linker sections, "" for the defaults.
 
-    `license` is an SPDX expression. With `constants_in_header` the model's header of constants
-    holds all of them, including shared constants and initial states.
+    `license` is an SPDX expression. With `constants_in_header`, the model's header of constants
+    includes shared constants and initial states.
     """
 
     c_standard: str = "c99"
@@ -37,7 +37,6 @@ class CodeStyle:
 
     @property
     def has_static_assert(self) -> bool:
-        """Return whether the standard has _Static_assert; C99 does not."""
         return not self.c_standard.endswith("99")
 
     @property
@@ -49,7 +48,7 @@ DEFAULT_STYLE = CodeStyle()
 
 
 class CodeStyleOptions(Protocol):
-    """The options that determine a style, named as in `pipeline.Options`."""
+    """The options from which a style is built, with the names in `pipeline.Options`."""
 
     @property
     def c_standard(self) -> str: ...
@@ -97,7 +96,7 @@ def _sections(asked: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 def make_common_code_style(asked: Sequence[CodeStyleOptions]) -> CodeStyle:
-    """Return the common style of all models of a firmware; raise UsageError if they differ."""
+    """Return the style that all models of a firmware share; raise UsageError if they differ."""
     rules = [make_code_style(one) for one in asked]
     if any(one != rules[0] for one in rules):
         raise UsageError(

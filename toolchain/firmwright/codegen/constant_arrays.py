@@ -32,7 +32,10 @@ DEFAULT_SECTION = ".rodata.flash"
 
 @dataclass(frozen=True, slots=True)
 class LinkedConstant:
-    """A constant with C symbol and alignment in bytes; `shared`: defined in another file."""
+    """A constant with its C symbol and its alignment in bytes.
+
+    A `shared` constant is defined in another file.
+    """
 
     constant: Constant
     symbol: str
@@ -41,7 +44,6 @@ class LinkedConstant:
     section: str = DEFAULT_SECTION
 
     def field(self, prefix: str) -> str:
-        """Return the constant's field in `struct PREFIX_params`."""
         return self.symbol.removeprefix(f"{prefix}_")
 
     @property
@@ -50,7 +52,7 @@ class LinkedConstant:
 
 
 def array_key(constant: Constant) -> str:
-    """Return a key that is equal for constants that can share an array: type, bytes and pool."""
+    """Return a key of type, bytes and pool; constants with equal keys can share an array."""
     place = f":{constant.pool}" if constant.pool else ""
     return f"{constant.dtype.name}:{constant.digest}{place}"
 
@@ -62,9 +64,9 @@ def collect_linked_constants(
     shared: Mapping[str, str],
     default_section: str = DEFAULT_SECTION,
 ) -> dict[str, LinkedConstant]:
-    """Return the constants that `functions` use, by table name; equal ones share an entry.
+    """Return the constants that `functions` use, by their names in the module.
 
-    Constants of pools with separate files are excluded.
+    Equal constants share an entry. Constants in pools with separate files are excluded.
     """
     alignments = {
         name: alignment
@@ -90,7 +92,6 @@ def collect_linked_constants(
 
 
 def linker_section(module: IRModule, constant: Constant, default: str = DEFAULT_SECTION) -> str:
-    """Return the linker section of a linked constant."""
     sections = {pool.name: pool.section for pool in constant_pools(module)}
     return sections.get(constant.pool, "") or default
 
@@ -125,7 +126,7 @@ def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str
 
 
 def format_rows(constant: Constant) -> Iterator[str]:
-    """Format the values in as many columns as fit."""
+    """Yield lines with as many columns of values as fit."""
     words = format_literals(constant.array().reshape(-1), constant.dtype)
     width = max(map(len, words))
     count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
@@ -158,7 +159,7 @@ def _float_initialiser(value: float) -> str:
 
 
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:
-    """Return whether a value is written as INFINITY or NAN."""
+    """Return whether any constant contains an infinity or NaN, which need <math.h>."""
     return any(
         item.constant.dtype.is_float and not np.isfinite(item.constant.array()).all()
         for item in constants
@@ -168,7 +169,7 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
 def format_weights_header(
     names: ModelNames, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
 ) -> str:
-    """Format `NAME_weights.h`; `more` are arrays already printed."""
+    """Format `NAME_weights.h`; `more` holds arrays that are already printed."""
     out = CWriter()
     guard = names.macro("weights_h")
     out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])
@@ -209,7 +210,7 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
 
 
 def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
-    """Return the constants that at least two of `modules` have, by key."""
+    """Return the constants that at least two of `modules` contain, by key."""
     first_module: dict[str, int] = {}
     shared: dict[str, Constant] = {}
     for index, module in enumerate(modules):
@@ -221,7 +222,7 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
 
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
-    """Return the C symbol of each shared constant, by key, for `EmitOptions.shared`."""
+    """Return the C symbol of each shared constant by key, as needed by `EmitOptions.shared`."""
     return {
         key: f"shared_{constant.dtype.short}_{constant.digest[:16]}"
         for key, constant in constants.items()
@@ -256,14 +257,14 @@ def emit_shared_constants(
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """Concatenated constants: `offsets` in bytes by symbol, and `data`."""
+    """Concatenated constants in `data`, with the byte offset of each symbol."""
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]
     data: bytes
 
     def index(self, prefix: str) -> str:
-        """Format the block's JSON index; names are the fields of `struct PREFIX_params`."""
+        """Format the block's JSON index; its names are the fields of `struct PREFIX_params`."""
         rows = [
             {
                 "name": item.field(prefix),
@@ -280,7 +281,7 @@ class ParamsBlock:
 
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
-    """Lay out the constants, each at its alignment and at least at 4."""
+    """Lay out the constants, each aligned to at least four bytes."""
     unique = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()

@@ -1,4 +1,4 @@
-"""Constant pools stored outside the model's C: template rows and data files.
+"""Constant pools stored outside the model's C, as data files.
 
 Each pool yields NAME_POOL.bin and NAME_POOL.inc, the same bytes as an array initializer.
 """
@@ -24,7 +24,7 @@ _BYTES_PER_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolFile:
-    """A constant pool in the C interface; `file` is the stem of its two files."""
+    """A constant pool in the C interface; its two files are named `file` plus an extension."""
 
     image: PoolImage
     macro: str
@@ -49,7 +49,7 @@ class ConstantPoolFile:
 
     @property
     def given_by_user(self) -> tuple[str, ...]:
-        """The pointers to this pool in `struct NAME_workspace_pools`."""
+        """Return the pointers to this pool in `struct NAME_workspace_pools`."""
         place = f"pools->{self.name}"
         if self.addressable:
             return (place,)
@@ -66,20 +66,19 @@ class ConstantPoolFile:
 
     @property
     def crc32(self) -> str:
-        """The CRC-32 of the file as a C literal."""
         return f"0x{zlib.crc32(self.image.data):08x}u"
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantSymbols:
-    """Maps constants to the C expressions that denote them."""
+    """The C expressions that denote constants."""
 
     constants: Mapping[str, LinkedConstant]
     pools: tuple[ConstantPoolFile, ...]
     linked: bool
 
     def symbol(self, name: str, prefix: str) -> str:
-        """Return an array's name, or the address of the constant as bytes."""
+        """Return an array's name, or the address of a constant's bytes."""
         location = self.in_pool(name)
         if location is not None:
             pool, offset = location
@@ -88,7 +87,7 @@ class ConstantSymbols:
         return item.symbol if self.linked else f"params->{item.field(prefix)}"
 
     def in_pool(self, name: str) -> tuple[ConstantPoolFile, int] | None:
-        """Return pool and offset of a constant in a separate pool, else None."""
+        """Return the pool and offset of a constant in a separate pool, else None."""
         for pool in self.pools:
             if name in pool.image.offsets:
                 return pool, pool.image.offsets[name]
@@ -96,7 +95,7 @@ class ConstantSymbols:
 
 
 def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPoolFile, ...]:
-    """Return the constant pools with files of their own."""
+    """Return the constant pools that have files of their own."""
     return tuple(
         ConstantPoolFile(image, names.macro(image.pool.name), f"{names.prefix}_{image.pool.name}")
         for image in unlinked_pool_images(module)
@@ -104,7 +103,7 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
 
 
 def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
-    """Return both files of each pool, by path."""
+    """Return the two files of each pool by path."""
     files: dict[str, str | bytes] = {}
     for pool in pools:
         files[f"model/{pool.file}.bin"] = pool.image.data
@@ -113,7 +112,7 @@ def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str,
 
 
 def format_initializer(pool: ConstantPoolFile, spdx: str) -> str:
-    """Format the bytes as the contents of an array initializer."""
+    """Format the pool's bytes as the contents of an array initializer."""
     data = pool.image.data
     rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an array initializer.", f" * {spdx} */"]
     for start in range(0, len(data), _BYTES_PER_ROW):

@@ -1,4 +1,4 @@
-"""Numbering of the calls that other devices execute in an AOT main."""
+"""Numbering of the calls that an AOT main delegates to other devices."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ class DeviceCalls:
 
     @property
     def is_copier(self) -> bool:
-        """Return whether the device only copies between addresses."""
         return is_copy_device(self.name)
 
     def number(self, call: tir.PrimFuncCall) -> int:
-        """Return the number of `call`; a start and its wait share one."""
+        """Return the number of `call`; a start and its wait have the same number."""
         return self.calls.index(without_phase(call))
 
 
 def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
-    """Return the devices other than the main core, by name."""
+    """Return every device other than the main core with its calls, sorted by name."""
     calls: dict[str, dict[tir.PrimFuncCall, None]] = {}
     for call in prim_calls(main.body):
         if call.device:

@@ -1,6 +1,6 @@
 """Translation of TIR expressions to C.
 
-The C type after promotion may differ from the TIR dtype as long as the value is equal; casts and
+The C type after promotion may differ from the TIR dtype as long as the value is equal. Casts and
 parentheses appear only where C would compute differently or warn. The C adds no undefined behavior:
 signed left shifts become products or use unsigned types, 64-bit arithmetic has a 64-bit operand,
 and unsigned arithmetic wraps at its own width.
@@ -104,7 +104,7 @@ class UsedHelpers:
 
 
 class ExprPrinter:
-    """Prints the expressions of one function; `places` and `variables` hold the names in scope."""
+    """A printer of one function's expressions; `places` and `variables` hold the names in scope."""
 
     __slots__ = ("intrinsics", "names", "places", "used", "variables")
 
@@ -118,7 +118,7 @@ class ExprPrinter:
     # ---- values --------------------------------------------------------------------------------
 
     def value(self, node: tir.Expr) -> CExpr:
-        """Translate an expression; the value equals TIR's, the C type may differ."""
+        """Translate an expression to C of equal value; the C type may differ from the TIR dtype."""
         match node:
             case tir.IntImm():
                 return integer_literal(node.value, node.dtype)
@@ -222,7 +222,7 @@ class ExprPrinter:
         return a, b
 
     def _balanced(self, a: tir.Expr, b: tir.Expr, dtype: DType) -> tuple[CExpr, CExpr]:
-        """Translate both operands so that C's conversions change no value and no sign."""
+        """Translate both operands so that C's conversions preserve their values and signs."""
         left, right = self.value(a), self.value(b)
         if dtype in (UINT32, UINT64):
             left, right = (
@@ -232,7 +232,7 @@ class ExprPrinter:
         return left, right
 
     def _joined(self, op: str, row: tuple[str, int, int], node: tir.Binary) -> CExpr:
-        """Join boolean operands; chains of `&&` need no parentheses."""
+        """Translate a boolean operation; chains of the same operator need no parentheses."""
         symbol, precedence, least = row
         a, b = self.value(node.a), self.value(node.b)
         same = isinstance(node.a, tir.Binary) and node.a.op == op and op != "xor"
@@ -240,7 +240,7 @@ class ExprPrinter:
         return CExpr(f"{left} {symbol} {b.within(least)}", precedence, INT32)
 
     def _plain_sum(self, node: tir.Binary) -> CExpr | None:
-        """Simplify sums: `a - 3` for `a + -3`, `-a` for `0 - a`."""
+        """Translate `a + -3` to `a - 3` and `0 - a` to `-a`; return None for other sums."""
         if node.op not in ("add", "sub") or not node.a.dtype.signed:
             return None
         if isinstance(node.b, tir.IntImm) and node.b.value < 0 and node.b.value > node.b.dtype.min:
@@ -261,7 +261,6 @@ class ExprPrinter:
         return cast_to(CExpr(text, precedence, UINT32), node.dtype)
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
-        """Translate a left shift of a signed value without undefined behavior."""
         dtype = node.a.dtype
         if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
             return self._binary(tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype)))
@@ -301,10 +300,10 @@ class ExprPrinter:
         return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
 
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """Print a clamp to the full range of a narrow type, with a preceding shift.
+        """Print a clamp to the full range of a narrow type, with the shift that precedes it.
 
-        Arm has one instruction for both. Compilers find it only if the limits are literals, not
-        registers in a loop.
+        Arm has one instruction for both. Compilers use it only if the limits are literals, not
+        registers.
         """
         shift = 0
         match node:
@@ -323,7 +322,7 @@ class ExprPrinter:
         return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
 
     def statement_call(self, node: tir.IntrinsicCall) -> str:
-        """Return an intrinsic call executed for its effect, without the semicolon."""
+        """Return a statement that executes an intrinsic for its effect, without the semicolon."""
         return self._call_text(self._intrinsic(node), node)
 
     def _intrinsic(self, node: tir.IntrinsicCall) -> Intrinsic:
@@ -363,7 +362,7 @@ class ExprPrinter:
         return place
 
     def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
-        """Return the scalar of one element of a register buffer."""
+        """Return the scalar variable of one element of a register buffer."""
         place, flat = self.places.get(buffer.name), flat_index(buffer, indices)
         if not isinstance(place, RegisterBinding) or not isinstance(flat, tir.IntImm):
             raise InternalError(f"the registers {buffer.name} need a constant index and a place")
@@ -424,18 +423,16 @@ class ExprPrinter:
         return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", UNARY, BOOL)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
-        """Return a pointer argument to elements of `dtype`."""
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
         return self.pointer(node, self.pointee(dtype, plain=plain), const=const)
 
     def element_type(self, place: MemoryBinding) -> str:
-        """Return the C type to which a buffer's pointer points."""
         if place.unaligned:
             return "uint8_t"
         return self.pointee(place.buffer.dtype, plain=place.plain)
 
     def pointee(self, dtype: DType, *, plain: bool) -> str:
-        """Return the pointed-to type: an alias type for pool memory wider than a byte."""
+        """Return the pointed-to C type: an alias type for pool elements wider than a byte."""
         if plain or dtype.size_bytes == 1:
             return dtype.c_type
         alias = self.names.alias(dtype)

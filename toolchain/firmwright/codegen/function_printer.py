@@ -1,7 +1,7 @@
-"""Translation of kernels and of the AOT main to C functions.
+"""Translation of kernels and the AOT main to C functions.
 
-Kernels take plain pointers, const where they only read. Only the main knows pools and offsets; it
-places a probe before and after each call.
+Kernels take plain pointers, which are const if a kernel only reads. Pools and offsets appear only
+in the main, which places a probe before and after each call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READ_ROLES = ("in", "const")
 
 
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
-    """Return the kernels that `main` calls in a run, in the order of their first call."""
+    """Return the kernels that `main` calls, in the order of their first call."""
 
     def is_copied(node: Node) -> Node | None:
         return (
@@ -74,7 +74,7 @@ def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> tuple[tuple[str, str], ...]:
-    """Return the RAM-resident constants and the buffers of `main` that hold them."""
+    """Return the RAM-resident constants, each with the buffer of `main` that holds it."""
     sources = {
         n.buffer.name: n.constant for n in statements(main.body) if isinstance(n, tir.AllocateConst)
     }
@@ -96,7 +96,7 @@ def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
 
 
 def backend_checks(module: IRModule) -> list[tuple[str, str]]:
-    """Return the C functions that a run calls first, each with a data version to check."""
+    """Return the check functions that a run calls first, each with the data version to check."""
     checks = module.attrs.get("backend_checks", ())
     assert isinstance(checks, tuple)  # partitioning/backend_libraries.py writes it
     words = [str(item).split() for item in checks]
@@ -104,7 +104,7 @@ def backend_checks(module: IRModule) -> list[tuple[str, str]]:
 
 
 class FunctionEmitter:
-    """Prints the functions of one module."""
+    """A printer of one module's functions."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class FunctionEmitter:
         self.refuse(out, mismatches, "e_backend")
 
     def refuse(self, out: CWriter, conditions: Sequence[str], status: str) -> None:
-        """Print a return of `status` that is taken if a condition holds."""
+        """Print an if statement that returns `status` if any condition holds."""
         if not conditions:
             return
         with out.block(f"if ({' || '.join(conditions)})"):
@@ -236,7 +236,7 @@ class FunctionEmitter:
         param: tir.Param,
         used: Mapping[str, tir.Buffer],
     ) -> None:
-        """Declare the pool or tensor of a parameter of the AOT main if it is used."""
+        """Declare the pool or tensor that a parameter of the AOT main refers to, if it is used."""
         buffer = param.value
         if not isinstance(buffer, tir.Buffer):
             raise InternalError(f"the AOT main has the scalar parameter {param.name}")
@@ -253,7 +253,7 @@ class FunctionEmitter:
 
 
 class AotMainPrinter(StmtPrinter):
-    """Prints the body of the AOT main: buffers by the names of their offsets, calls with probes."""
+    """A printer of the AOT main's body: buffers at fixed offsets, and kernel calls with probes."""
 
     __slots__ = ("emitter", "sources", "waits")
 
@@ -266,7 +266,7 @@ class AotMainPrinter(StmtPrinter):
         self.waits: dict[str, ConstantPoolFile] = {}
 
     def main_body(self, body: tir.Stmt) -> None:
-        """Print the body after declaring all buffers with fixed offsets.
+        """Declare all buffers with fixed offsets, then print the body.
 
         Copies of RAM-resident constants are left out.
         """
@@ -278,7 +278,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` for which to declare buffers."""
+        """Return the part of `body` whose buffers must be declared; subclasses override this."""
         return body
 
     def place(self, node: tir.DeclBuffer) -> None:
@@ -298,7 +298,7 @@ class AotMainPrinter(StmtPrinter):
             super().decl_buffer(node)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """Print a statement, setting off loops and their row-streamed operators."""
+        """Print a statement; a comment before each row-streaming loop names its operators."""
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
@@ -332,7 +332,6 @@ class AotMainPrinter(StmtPrinter):
             self.out.comment([f"{node.span.tensor}, state for the next run."])
 
     def kernel_call(self, node: tir.PrimFuncCall) -> str:
-        """Return the statement that calls the kernel."""
         pairs = self._pairs(node)
         args = ", ".join(self._argument(param, arg) for param, arg in pairs)
         callee = _get_kernel(self.emitter.module, node.callee)
@@ -345,7 +344,7 @@ class AotMainPrinter(StmtPrinter):
         return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """Record a constant without an address; `const_load` uses its offset."""
+        """Record a constant that is only read through `const_load`, which uses its offset."""
         location = self.emitter.memory.in_pool(node.constant)
         if location is None or location[0].addressable:
             super().allocate_const(node)
@@ -391,7 +390,7 @@ class AotMainPrinter(StmtPrinter):
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def _probe(self, node: tir.PrimFuncCall, pairs: Sequence[tuple[tir.Param, tir.Expr]]) -> str:
-        """Return a call's probe with `{phase}` left open, or "" outside operators."""
+        """Return a call's probe with `{phase}` to be filled in, or "" outside operators."""
         if node.op < 0:
             return ""
         for param, arg in pairs:
@@ -402,7 +401,7 @@ class AotMainPrinter(StmtPrinter):
         return ""
 
     def result(self, param: tir.Param, arg: tir.AccessPtr) -> str:
-        """Return a pointer to a call's output for its probe."""
+        """Return the pointer to a call's output that the probe receives."""
         return self._argument(param, arg)
 
 

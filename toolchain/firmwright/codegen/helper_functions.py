@@ -1,7 +1,7 @@
-"""Helper functions around the kernels: intrinsics, minima and maxima, unaligned access.
+"""Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned access.
 
-All are `static inline`. An intrinsic with assembly for a CPU feature selects it by a feature macro
-and has a portable alternative.
+All are `static inline`. An intrinsic with assembly for a CPU feature uses it if the feature macro
+is set, and has a portable alternative.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def library_headers(used: UsedHelpers) -> list[str]:
 
 
 def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
-    """Return the CPU features for which a used intrinsic has assembly, sorted."""
+    """Return the sorted CPU features for which a used intrinsic has assembly."""
     if not inline_asm:
         return []
     found = {item.requires for item in used.intrinsics.values() if item.text}
@@ -71,7 +71,7 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
 
 
 def _saturating(used: UsedHelpers) -> str:
-    """Return the feature for saturation code: RISC-V's if other assembly needs it, else Arm's."""
+    """Return the feature that selects saturation code: RISC-V's if other code uses it, or Arm's."""
     return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
 
 
@@ -105,7 +105,6 @@ def print_feature_macros(out: CWriter, names: ModelNames, wanted: Iterable[str])
 
 
 def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_asm: bool) -> None:
-    """Print every helper that the kernels call."""
     for name, (op, dtype) in used.extremes.items():
         _extreme(out, names, name, op, dtype)
     for name, (dtype, shift) in used.saturations.items():
@@ -136,7 +135,7 @@ def _externs(out: CWriter, used: UsedHelpers) -> None:
 
 
 def _declared(operand: Operand) -> str:
-    """Return a parameter of an external function, which uses standard types."""
+    """Return the declaration of an external function's parameter, with standard C types."""
     kind = operand.dtype.c_type
     if operand.kind != "ptr":
         return f"{kind} {operand.name}"
@@ -170,10 +169,11 @@ def _arm_saturation(dtype: DType, shift: int) -> list[str]:
 
 
 def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
-    """Return 8-bit saturation with one branch, not taken for values in range.
+    """Return code that saturates to 8 bits with one branch, which values in range do not take.
 
-    A value in range, less the minimum, has no bits above the type's. Any other becomes all ones or
-    zeros by its sign, then a limit by an exclusive or.
+    A value in range has no bits above the width of the type after the minimum is subtracted. Any
+    other value is replaced by all ones or zeros, depending on its sign, and an exclusive or turns
+    that into a limit.
     """
     beyond = ["xori %0, %0, %3"] if dtype.signed else ["not %0, %0"]
     steps = [

@@ -10,7 +10,7 @@ WRITTEN_ROLES = ("out", "inout")
 
 
 def kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
-    """Describe operator, shapes, source and schedule of a kernel."""
+    """Describe the operator, shapes, source and schedule of a kernel."""
     comment = str(function.attrs.get("comment", ""))
     yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
     reads = [_shape(param) for param in function.params if param.role == "in"]

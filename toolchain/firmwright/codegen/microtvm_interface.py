@@ -1,6 +1,6 @@
-"""microTVM's C interface as a wrapper of a model: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
+"""A wrapper with microTVM's C interface: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
 
-Code written for `tvmgen_NAME_run` links with it. The wrapper copies inputs and outputs, since
+Code written for `tvmgen_NAME_run` links with the wrapper, which copies inputs and outputs, since
 microTVM preserves inputs and accepts unaligned pointers. Features without an equivalent (state,
 rows, devices, external constants) raise UsageError.
 """
@@ -23,7 +23,7 @@ _KEYWORDS = {"default_": "default"}
 def format_microtvm_files(
     io: ModelInterface, banner: str, spdx: str, *, linked: bool, const_pools: bool
 ) -> SourceTree:
-    """Format both files; `linked` and `const_pools` tell where constants are stored."""
+    """Format both files; `linked` and `const_pools` describe where constants are stored."""
     for feature in _unsupported_features(io, linked=linked, const_pools=const_pools):
         raise UsageError(
             f"microTVM's interface has no place for {feature}.",

@@ -1,8 +1,8 @@
 """Emission of a planned module as a `SourceTree`: the model's C and the firmware glue.
 
-The files are model/NAME.c, NAME.h, NAME_weights.h (NAME.params.bin and its JSON index for unlinked
-constants; NAME_POOL.bin and .inc for constant pools) and firmware/fwr_app.c. The model does not
-depend on the runtime. Equal modules and options give identical bytes.
+The files are model/NAME.c, NAME.h, NAME_weights.h (for unlinked constants, NAME.params.bin and its
+JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_app.c. The model's C does
+not depend on the runtime. Equal modules and options give identical bytes.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ RUNTIME_DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """Options of emission. An empty `prefix` means the module's name.
+    """Options of emission; an empty `prefix` stands for the module's name.
 
-    `steps` adds NAME_step and `tvm_api` microTVM's interface. `shared` maps constants to symbols
-    defined elsewhere. `notes` are comment lines for the head of NAME.c.
+    `steps` adds NAME_step, and `tvm_api` adds microTVM's interface. `shared` maps constants to
+    symbols defined elsewhere. `notes` are comment lines at the top of NAME.c.
     """
 
     prefix: str = ""
@@ -133,7 +133,6 @@ class _TemplateContext:
 def emit_model(
     module: IRModule, intrinsics: IntrinsicTable, options: EmitOptions = DEFAULT_EMIT_OPTIONS
 ) -> SourceTree:
-    """Emit the sources of `module`."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         raise InternalError(f"the entry of module {module.name} is not an AOT main")
@@ -172,7 +171,6 @@ def emit_model(
 
 
 def _main_text(emitter: FunctionEmitter, main: tir.PrimFunc) -> str:
-    """Print the functions that run the model."""
     if emitter.interface.rows:
         return print_row_streaming_main(emitter, main)
     if emitter.interface.devices:
@@ -183,7 +181,7 @@ def _main_text(emitter: FunctionEmitter, main: tir.PrimFunc) -> str:
 
 
 def model_id(tree: SourceTree) -> str:
-    """Return a hash of the model's files, 32 hex digits, which host and firmware compare."""
+    """Return a hash of the model's files, which host and firmware compare: 32 hex digits."""
     digest = hashlib.sha256()
     for path, content in sorted(tree.files.items()):
         if path.startswith(("model/", "backend/")):
@@ -301,7 +299,7 @@ def _c_line(text: str) -> str:
 
 
 def _more_arguments(model: _TemplateContext) -> str:
-    """Return the optional last arguments of the run functions, as in an application's call."""
+    """Return the optional last arguments of the run functions, as an application passes them."""
     params = ", &params" if model.params is not None else ""
     return params + (", &devices" if model.interface.devices else "")
 
@@ -312,13 +310,13 @@ def _source(model: _TemplateContext) -> str:
 
 
 def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
-    """Return the flags that gcc needs for the model's file, which builds read from its head."""
+    """Return the flags that gcc needs for NAME.c; builds read them from the top of the file."""
     scheduled = any(func.attrs.get("disable_scheduling") for func in kernels)
     return ["-fno-schedule-insns"] if scheduled else []
 
 
 def _compiler_text(model: _TemplateContext) -> str:
-    """Print everything that depends on the compiler: attributes, alias types, feature macros."""
+    """Print the text that depends on the compiler: attributes, alias types, feature macros."""
     out = CWriter()
     _compiler_macros(out, model)
     attribute = model.names.macro("may_alias")
@@ -333,7 +331,7 @@ def _compiler_text(model: _TemplateContext) -> str:
 
 
 def _compiler_macros(out: CWriter, model: _TemplateContext) -> None:
-    """Print the attribute macros for gcc and clang, and their replacements elsewhere."""
+    """Print the attribute macros for gcc and clang, with empty definitions for other compilers."""
     names, usage = model.names, model.used
     section = model.options.rules.code
     attributes = ["noinline", *([f'section("{section}")'] if section else [])]

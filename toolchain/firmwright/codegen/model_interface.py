@@ -34,7 +34,10 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBuffer:
-    """A buffer at a fixed pool offset; `direct`: declared on the pool, not on a view."""
+    """A buffer at a fixed pool offset.
+
+    A `direct` buffer is declared on the pool rather than on a view.
+    """
 
     buffer: tir.Buffer
     pool: str
@@ -52,7 +55,7 @@ class PlacedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class IoTensorInfo:
-    """An input or output: C field, macro stem, C type, and placement if in a pool."""
+    """The C names and type of an input or output, and its placement if it is in a pool."""
 
     io: IoTensor
     macro: str
@@ -75,7 +78,7 @@ class IoTensorInfo:
 
     @property
     def scale(self) -> str:
-        """The scale as a C literal."""
+        """Return the scale as a C literal."""
         assert self.io.type.quantization is not None
         return float_literal(self.io.type.quantization.scales[0], FLOAT32).text
 
@@ -87,7 +90,7 @@ class IoTensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateTensorInfo:
-    """A state tensor: its field in `struct NAME_state`, placement and initial value."""
+    """A state tensor with its field in `struct NAME_state`, placement and initial value."""
 
     io: StateTensor
     placed: PlacedBuffer
@@ -103,14 +106,14 @@ class StateTensorInfo:
 
     @property
     def fill(self) -> int | None:
-        """The byte that fills the whole initial value, or None."""
+        """Return the byte that fills the whole initial value, or None."""
         values = set(self.initial.data)
         return values.pop() if len(values) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedInput:
-    """An input that is fed in `count` rows of `elements` elements."""
+    """An input fed row by row: `count` rows of `elements` elements each."""
 
     field: str
     macro: str
@@ -125,9 +128,9 @@ class StreamedInput:
 class ModelInterface:
     """The complete C interface of a model.
 
-    `in_pools`: inputs and outputs are in pools, except an input streamed in `rows`. `has_init`:
-    constants are copied to the pools before the first run. `state` persists between runs. `devices`
-    work alongside the main core.
+    With `in_pools`, inputs and outputs are in pools, except for an input streamed in `rows`. With
+    `has_init`, constants are copied to the pools before the first run. `state` persists between
+    runs. `devices` are the devices other than the main core.
     """
 
     names: ModelNames
@@ -146,11 +149,10 @@ class ModelInterface:
 
     @property
     def copies(self) -> bool:
-        """Return whether a device copies between memories."""
         return any(device.is_copier for device in self.devices)
 
     def offset_macro(self, buffer: str) -> str:
-        """Return the enumerator that holds a buffer's pool offset."""
+        """Return the enumerator whose value is a buffer's pool offset."""
         return self.names.macro("offset", self.offset_stems[buffer])
 
     @property
@@ -159,7 +161,7 @@ class ModelInterface:
 
     @property
     def consumes_input(self) -> bool:
-        """Return whether a run, or writing an input, overwrites memory shared with an input."""
+        """Return whether running the model, or writing an input, overwrites memory of an input."""
         return self.rows is not None or any(
             self._shares(place, other)
             for tensor in self.inputs
@@ -246,13 +248,13 @@ class FunctionSignatures:
         )
 
     def on_device(self, device: str) -> str:
-        """The function that executes a call of that core."""
+        """Return the prototype of the function with which a core executes one of its calls."""
         name = self.interface.names.prefix
         pools = f"const struct {name}_workspace_pools *pools)"
         return self._signature(f"void {name}_on_{device}(", f"uint32_t call, {pools}")
 
     def transfer_of(self, device: str) -> str:
-        """The function that returns the addresses of a copy."""
+        """Return the prototype of the function that returns the addresses of a copy."""
         name = self.interface.names.prefix
         pools = f"const struct {name}_workspace_pools *pools)"
         head = f"struct {name}_transfer {name}_transfer_of_{device}("
@@ -283,7 +285,7 @@ class FunctionSignatures:
 
     @property
     def _memory(self) -> str:
-        """The common parameters with the closing parenthesis."""
+        """Return the parameters that all functions share, with the closing parenthesis."""
         name = self.interface.names.prefix
         params = f", const struct {name}_params *params" if self.unlinked else ""
         devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
@@ -343,13 +345,13 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
 
 
 def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
-    """Return whether a call copies a RAM-resident constant, which happens once, before any run."""
+    """Return whether a call copies a RAM-resident constant, which is done once before any run."""
     callee = module.functions.get(call.callee)
     return isinstance(callee, tir.PrimFunc) and bool(callee.attrs.get("keeps"))
 
 
 def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
-    """Return every buffer of the AOT main at a constant pool offset."""
+    """Return every buffer of the AOT main at a fixed pool offset."""
     placed = {
         param.name: PlacedBuffer(param.value, param.name, 0, False)
         for param in main.params
@@ -369,7 +371,6 @@ def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
 
 
 def _offset_stems(placed: Sequence[PlacedBuffer]) -> dict[str, str]:
-    """Return a distinct upper-case name of each buffer."""
     namer = UniqueNamer()
     return {item.buffer.name: namer.unique(item.buffer.name.upper()) for item in placed}
 

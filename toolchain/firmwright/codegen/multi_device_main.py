@@ -1,9 +1,9 @@
 """C functions of a model that runs on several devices.
 
-`NAME_run` activates the devices, starts and awaits their calls, and deactivates them on every exit
-path. Each core gets `NAME_on_DEVICE(call, pools)`, which executes one of its calls. A device is
-open while any of its calls is in flight. With `fallback`, the main core executes a call that a
-device rejects or aborts; otherwise the run fails.
+`NAME_run` opens each device before its first call in flight, starts and awaits the calls, and
+closes the device after the last one, also on errors. Each core has a function
+`NAME_on_DEVICE(call, pools)`, which executes one of its calls. With `fallback`, the main core
+executes a call that a device rejects or aborts; otherwise the run fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from firmwright.ir.tir.traversal import statements, used_buffers
 
 
 def print_multi_device_main(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str:
-    """Print the functions of the devices and the run function."""
     parts = [_device_call_macros(emitter)]
     for device in emitter.interface.devices:
         if device.is_copier:
@@ -49,7 +48,7 @@ def _device_call_macros(emitter: FunctionEmitter) -> str:
 
 
 def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls) -> str:
-    """Print a switch over the device's calls, each with the pointers it needs."""
+    """Print a function whose switch executes one of the device's calls."""
     out = CWriter()
     exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
     scope = LocalScope(("call", "pools"))
@@ -75,7 +74,7 @@ def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls
 
 
 def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    """Print a switch that returns the addresses of each copy."""
+    """Print a function whose switch returns the addresses of a copy."""
     out, names = CWriter(), emitter.names
     kind = f"struct {names.prefix}_transfer"
     with out.function(emitter.definitions.transfer_of(device.name)):
@@ -93,7 +92,7 @@ def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _place(emitter: FunctionEmitter, argument: tir.Expr) -> str:
-    """Return the address of a buffer in a pool as a C expression."""
+    """Return the C expression for the address of a buffer in a pool."""
     assert isinstance(argument, tir.AccessPtr)
     assert isinstance(argument.offset, tir.IntImm)
     place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
@@ -110,7 +109,7 @@ def _copied_bytes(call: tir.PrimFuncCall) -> int:
 
 
 def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    """Print the function with which a core performs one of the copies."""
+    """Print the function with which a core performs a copy device's copies."""
     out, names = CWriter(), emitter.names
     with out.function(emitter.definitions.on_device(device.name)):
         copies = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
@@ -121,7 +120,7 @@ def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
-    """Return one call inside all enclosing declarations; unused ones are not printed."""
+    """Wrap one call in all declarations that enclose it; unused ones are not printed."""
     inner: tir.Stmt = call
     for node in reversed(
         [n for n in statements(body) if isinstance(n, tir.DeclBuffer | tir.AllocateConst)]
@@ -131,7 +130,7 @@ def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
 
 
 class _DeviceCallPrinter(AotMainPrinter):
-    """Prints the calls of a device as that device executes them, without probes."""
+    """A printer of a device's calls as that device executes them, without probes."""
 
     __slots__ = ()
 
@@ -173,7 +172,7 @@ def _run(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str
 
 
 class _MultiDeviceRunPrinter(AotMainPrinter):
-    """Prints the main core's body, which starts and awaits the calls of other devices."""
+    """A printer of the main core's body, which starts and awaits the calls of other devices."""
 
     __slots__ = ("devices", "fallback", "flying", "places")
 
@@ -215,12 +214,11 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"pools->{place.pool} + {offset}"
 
     def step(self, device: DeviceCalls, name: str) -> str:
-        """Return the call of an optional device callback."""
         at = f"devices->{device.name}"
         return f"{self.emitter.names.c('call_optional')}({at}.{name}, {at}.context)"
 
     def tell(self, device: DeviceCalls, name: str) -> None:
-        """Call a device callback; on failure end the run or fall back to the main core."""
+        """Call a device callback; without `fallback`, a failure ends the run."""
         if self.fallback:
             self.out.line(f"(void){self.step(device, name)};")
         else:

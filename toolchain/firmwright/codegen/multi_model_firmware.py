@@ -1,8 +1,8 @@
 """Sources of a firmware with several models.
 
-Each model keeps its own C files; constants that at least two models share move to
-model/shared_constants.c; firmware/fwr_app.c runs the models in sequence. The models use the same
-pools if they were planned jointly, else separate ones. Tensors are called MODEL/TENSOR.
+Each model has its own C files. Constants that at least two models contain are defined in
+model/shared_constants.c, and firmware/fwr_app.c runs the models in sequence. The models use the
+same pools if they were planned jointly, else separate ones. Tensors are called MODEL/TENSOR.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GLUE_FILE = "firmware/fwr_app.c"
 
 @dataclass(frozen=True, slots=True)
 class _GlueContext:
-    """Template context of the glue: the models in the given order and in run order."""
+    """The template context of the glue: the models in the given order and in run order."""
 
     models: tuple[ModelInterface, ...]
     runs: tuple[ModelInterface, ...]
@@ -55,12 +55,11 @@ class _GlueContext:
         return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
-        """Return each shared pool with each model that uses it, for size checks."""
+        """Return each shared pool with each model that uses it, so that sizes can be compared."""
         return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
 
     @property
     def has_init(self) -> bool:
-        """Return whether any model needs initialization before the first run."""
         return any(model.has_init or model.state for model in self.models)
 
     @property
@@ -87,7 +86,7 @@ def emit_multi_model_firmware(
 ) -> SourceTree:
     """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
-    `order` lists the models' positions in run order. `shared_bytes` has the sizes of jointly
+    `order` lists the models' positions in run order. `shared_bytes` holds the sizes of jointly
     planned pools.
     """
     check_models_combine(modules)
@@ -114,7 +113,7 @@ def emit_multi_model_firmware(
 def _shared_pools(
     models: Sequence[ModelInterface], shared_bytes: Mapping[str, int]
 ) -> tuple[WorkspacePool, ...]:
-    """Return one pool per name, with the size and alignment that every model needs."""
+    """Return one pool per name, large enough and aligned for every model."""
     found = []
     for name, size_bytes in shared_bytes.items():
         mine = [pool for model in models for pool in model.pools if pool.name == name]
@@ -124,7 +123,6 @@ def _shared_pools(
 
 
 def check_models_combine(modules: Sequence[IRModule]) -> None:
-    """Raise UsageError if the modules cannot be combined in one firmware."""
     names = [to_c_identifier(module.name) for module in modules]
     if len(names) < 2:
         raise UsageError("a firmware with several models needs at least two.")
@@ -159,13 +157,11 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
 
 
 def _has_devices(module: IRModule) -> bool:
-    """Return whether a model uses other devices."""
     main = module.entry
     return isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
 
 
 def _with_used_constants(module: IRModule) -> IRModule:
-    """Return `module` without constants that its functions do not use."""
     functions = [f for f in module.functions.values() if isinstance(f, tir.PrimFunc)]
     names = {name for function in functions for name in used_constants(function.body)}
     constants = {name: c for name, c in module.constants.items() if name in names}

@@ -1,8 +1,8 @@
-"""C functions of a model with a row-streamed input: `feed_row`, `finish`, and `run`.
+"""C functions of a model with a row-streamed input: `feed_row`, `finish` and `run`.
 
-The AOT main is split at the loop that reads the input. Statements before it run with row 0, the
-loop body becomes a function, and the remaining iterations (padding rows) and statements belong to
-`finish`. All data between calls is in the pools.
+The AOT main is split at the loop that reads the input. The statements before the loop are executed
+with row 0, and the loop body becomes a function. `finish` executes the remaining iterations (for
+padding rows) and statements. All data that persists between calls is in the pools.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firmwright.ir.tir.traversal import Node, prim_calls, used_buffers, walk
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """The statements before and after the loop, inside the declarations they may need."""
+    """The statements before and after the loop, each inside the declarations they may need."""
 
     before: tir.Stmt
     loop: tir.For
@@ -46,7 +46,6 @@ def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -
 
 
 def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
-    """Split `stmt` at the loop that reads the input."""
     match stmt:
         case tir.For() if _reads(stmt, rows):
             return _RowLoopParts(tir.Seq(()), stmt, stmt.body, tir.Seq(()))
@@ -90,7 +89,7 @@ class _RowStreamingPrinter:
 
     @property
     def _more(self) -> str:
-        """The trailing arguments of every function."""
+        """Return the last arguments of every function."""
         return "pools" if self.emitter.memory.linked else "pools, params"
 
     def _name(self, function: str) -> str:
@@ -100,7 +99,7 @@ class _RowStreamingPrinter:
         out.line(f"return {self.emitter.names.macro('ok')};")
 
     def _printer(self, out: CWriter, scope: LocalScope, body: tir.Stmt) -> AotMainPrinter:
-        """Return a printer of `body` after declaring the pools it uses."""
+        """Declare the pools that `body` uses and return a printer for it."""
         emitter = self.emitter
         exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
         buffers = used_buffers(body)
@@ -110,7 +109,7 @@ class _RowStreamingPrinter:
         return AotMainPrinter(out, exprs, scope, emitter)
 
     def _step(self, out: CWriter) -> None:
-        """Print the loop body as a function; the current row starts at `row`."""
+        """Print the loop body as a function that takes a pointer to the current row."""
 
         def at_row(part: Node) -> Node | None:
             if isinstance(part, tir.AccessPtr) and part.buffer.name == self.rows.field:
@@ -180,7 +179,7 @@ class _RowStreamingPrinter:
             out.line(f"return {self._name('finish')}(out, {self._more});")
 
     def _handed_on(self, out: CWriter, call: str) -> None:
-        """Print a call; a nonzero status ends the function."""
+        """Print a call and a return of its status if that is nonzero."""
         out.line(f"const int32_t status = {call};")
         with out.block("if (status != 0)"):
             out.line("return status;")

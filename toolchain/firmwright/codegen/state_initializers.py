@@ -1,7 +1,7 @@
 """Initial values of state tensors as C arrays.
 
 Values that repeat one byte need no array; `NAME_reset` fills them. The arrays are linked even if
-other constants are not, because a reset takes only the pools.
+other constants are not, because `NAME_reset` takes only the pools.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from firmwright.codegen.model_interface import ModelInterface
 
 
 def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
-    """Format the arrays `NAME_initial_FIELD`, placed in `section` if given."""
+    """Format the arrays `NAME_initial_FIELD`, placed in `section` if one is given."""
     out = CWriter()
     for tensor in interface.state:
         if tensor.fill is not None:

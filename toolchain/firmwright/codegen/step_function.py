@@ -1,8 +1,8 @@
-"""`NAME_step`: an inference that returns after each operator, for cooperative main loops.
+"""`NAME_step`, which runs an inference in steps for cooperative main loops.
 
 One call executes one operator with its neighboring statements, one row of a row-streaming loop, or
-a whole branch or other loop. The position is kept in the caller's `struct NAME_progress`, all data
-in the pools.
+a whole branch or other loop. The position is kept in the caller's `struct NAME_progress` and all
+data in the pools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RESERVED = ("at", "in", "out", "pools", "params", "row")
 
 
 def print_step_function(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    """Print NAME_step; raise UsageError if the main cannot be interrupted."""
+    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in steps."""
     _check(emitter)
     body = without_constant_copies(emitter.module, function.body)
     return _StepFunctionPrinter(emitter, function, tuple(_split_main(body))).text()
@@ -53,14 +53,14 @@ def _check(emitter: FunctionEmitter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _StepPart:
-    """The work of one call: statements, or one iteration of `loop`."""
+    """The statements of one step, or one iteration of `loop`."""
 
     body: tir.Stmt
     loop: tir.For | None = None
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """Split the main after every operator; other statements join a neighbor."""
+    """Split the main after every operator; other statements join an adjacent operator."""
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
     for piece, loop in _pieces(main):
@@ -77,7 +77,7 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
 
 
 def _close(parts: list[_StepPart], waiting: list[tir.Stmt]) -> None:
-    """Append pending statements to the previous part, unless that is a loop."""
+    """Append pending statements to the previous part, or as a part of their own after a loop."""
     if waiting and parts and parts[-1].loop is None:
         parts[-1] = _StepPart(tir.Seq((parts[-1].body, *waiting)))
     elif waiting:
@@ -90,7 +90,10 @@ def _is_row_loop(loop: tir.For) -> bool:
 
 
 def _pieces(stmt: tir.Stmt) -> list[tuple[tir.Stmt, tir.For | None]]:
-    """Return the statements in order, inside the declarations they use; a row loop's body once."""
+    """Return the statements in order, each inside the declarations it uses.
+
+    The body of a row-streaming loop is returned once, with the loop.
+    """
     match stmt:
         case tir.Seq(stmts):
             return [piece for part in stmts for piece in _pieces(part)]

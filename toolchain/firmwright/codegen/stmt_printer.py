@@ -28,7 +28,7 @@ _COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xo
 
 
 class StmtPrinter:
-    """Prints the body of one function."""
+    """A printer of one function's body."""
 
     __slots__ = ("constant_symbol", "exprs", "out", "pending", "scope", "used_names")
 
@@ -48,7 +48,6 @@ class StmtPrinter:
         self.stmt(stmt)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """Print one statement and its children."""
         match node:
             case tir.Seq():
                 for part in node.stmts:
@@ -80,7 +79,7 @@ class StmtPrinter:
                 assert_never(node)
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
-        """Reject kernel calls, which only the AOT main contains."""
+        """Raise an error, since only the AOT main contains kernel calls."""
         raise InternalError(f"{node.callee} is called outside of the AOT main")
 
     def evaluate(self, node: tir.Evaluate) -> None:
@@ -231,7 +230,7 @@ class StmtPrinter:
         self.stmt(node.body)
 
     def decl_buffer(self, node: tir.DeclBuffer) -> None:
-        """Declare a view as a pointer, const if it is only read."""
+        """Declare a view as a pointer, which is const if the view is only read."""
         if node.buffer.name in self.used_names:
             self._declare_mentioned(node.source)
             self._window(node)

@@ -1,6 +1,6 @@
 """A client of the bootloader (runtime_c/bootloader): list, write, verify and confirm slots.
 
-Pages that the free slot already holds are not sent again, so an interrupted transfer resumes.
+Pages that the free slot already contains are not sent again, so an interrupted transfer resumes.
 runtime_c/ABI.md describes the messages.
 """
 
@@ -59,7 +59,7 @@ class SlotState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BootloaderInfo:
-    """The bootloader's description of itself. Slots are numbers; NO_SLOT means none."""
+    """The bootloader's description of itself; slots are numbers, and NO_SLOT means none."""
 
     board: str
     payload_bytes: int
@@ -74,7 +74,7 @@ class BootloaderInfo:
 
     @property
     def room_bytes(self) -> int:
-        """The largest image that fits into a slot."""
+        """Return the size of the largest image that fits into a slot."""
         return self.slot_bytes - self.page_bytes
 
 
@@ -93,7 +93,7 @@ class SlotInfo:
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """The head of an image (`struct fwr_image_words`); `start` is 0 except for a model."""
+    """The header of an image (`struct fwr_image_words`); `start` is 0 except for a model."""
 
     abi: int
     entry: int
@@ -104,7 +104,7 @@ class ImageHeader:
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
-    """Decode the head of an image; return None if the bytes are not an image."""
+    """Decode the header of an image; return None if the bytes are not an image."""
     if len(data) < IMAGE_BYTES:
         return None
     magic, *words = struct.unpack_from("<7I", data)
@@ -112,7 +112,7 @@ def read_image_header(data: bytes) -> ImageHeader | None:
 
 
 class BootloaderClient:
-    """A connection to the bootloader; open it with `enter_bootloader`."""
+    """A connection to the bootloader, opened by `enter_bootloader`."""
 
     def __init__(self, transport: Transport, *, clock: Clock = time.monotonic) -> None:
         self._transport = transport
@@ -121,7 +121,6 @@ class BootloaderClient:
         self._piece_bytes = (self.info.payload_bytes - _WRITE_HEADER_BYTES) // 4 * 4
 
     def slots(self) -> tuple[SlotInfo, ...]:
-        """Return the contents of every slot."""
         return tuple(self._slot(number) for number in range(self.info.count))
 
     def send(self, image: bytes, progress: ProgressCallback | None = None) -> int:
@@ -138,7 +137,6 @@ class BootloaderClient:
         return sent
 
     def read(self, slot: int, offset: int, size_bytes: int) -> bytes:
-        """Read bytes of a slot from flash."""
         data = b""
         while len(data) < size_bytes:
             piece = min(self.info.payload_bytes, size_bytes - len(data))
@@ -147,13 +145,13 @@ class BootloaderClient:
         return data
 
     def verify(self, image: bytes) -> None:
-        """Read the free slot back; a DeviceError names the first address that differs."""
+        """Read the free slot back; raise a DeviceError that names the first differing address."""
         slot = self.info.free
         address = self.info.start + slot * self.info.slot_bytes
         check_read_back(self.read(slot, 0, len(image)), image, address, self._transport.name)
 
     def commit(self, image: bytes, identity: bytes) -> None:
-        """Mark the written image as complete and pending; it runs on the next start."""
+        """Mark the written image as complete and pending, so that the next start runs it."""
         place = struct.pack("<BII", self.info.free, len(image), zlib.crc32(image))
         try:
             self._line.request(Command.BOOTLOADER_COMMIT, place + _padded_id(identity))
@@ -165,7 +163,7 @@ class BootloaderClient:
         self._line.request(Command.BOOTLOADER_CONFIRM, bytes((slot,)))
 
     def boot(self) -> None:
-        """Start the application. If the answer is lost, it may already be running."""
+        """Start the application; if the answer is lost, it may already be running."""
         with contextlib.suppress(SessionLostError):
             self._line.request(Command.BOOTLOADER_BOOT)
 
@@ -249,7 +247,7 @@ def enter_bootloader(
     """Connect to the bootloader on `transport`, restarting a running application.
 
     The bootloader listens for a tenth of a second after each restart, so greetings are repeated.
-    Raises DeviceTimeoutError if neither bootloader nor application answers.
+    Raise DeviceTimeoutError if neither bootloader nor application answers.
     """
     deadline = clock() + patience_s
     restarts = 0
@@ -279,7 +277,7 @@ def enter_bootloader(
 
 
 def _restart(line: RequestChannel) -> None:
-    """Restart the application, even one that has faulted."""
+    """Restart the application even if it has faulted."""
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
         line.request(Command.HELLO)
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):

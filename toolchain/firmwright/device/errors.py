@@ -22,11 +22,11 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Time limits of requests, and how requests are repeated.
+    """Time limits of requests, and the delays between repetitions.
 
     The delay before a repetition grows from `first_wait_s` to `last_wait_s`. After damaged bytes,
-    the answer may still arrive within `damage_grace_s`; after a restart message, the answer to a
-    hello within `started_grace_s`. `baud_s` limits the attempts at a new baud rate.
+    the answer may still arrive within `damage_grace_s`. After a restart message, a hello may still
+    be answered within `started_grace_s`. `baud_s` limits the attempts at a new baud rate.
     """
 
     hello_s: float = 20.0
@@ -39,7 +39,6 @@ class Timeouts:
     started_grace_s: float = 0.05
 
     def of(self, command: Command) -> float:
-        """Return the time limit of a request."""
         match command:
             case Command.HELLO:
                 return self.hello_s
@@ -51,7 +50,7 @@ class Timeouts:
 
 
 class FaultError(DeviceError):
-    """The processor faulted; `fault` has its registers."""
+    """The error of a processor fault; `fault` holds the registers."""
 
     def __init__(self, fault: Fault, more: str = "", *, where: str) -> None:
         said = f"{fault}." if not more else f"{fault}. {more}"
@@ -60,7 +59,7 @@ class FaultError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """The firmware refused a request; `status` gives the reason."""
+    """The error of a request that the firmware refused; `status` gives the reason."""
 
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
         is_known = status in Status.__members__.values()
@@ -76,7 +75,7 @@ class RefusedError(DeviceError):
 
 
 class SessionLostError(DeviceError):
-    """The firmware does not know the session: it restarted, or another host took over the link."""
+    """The firmware does not know the session, due to a restart or to another host on the link."""
 
     def __init__(self, *, where: str) -> None:
         super().__init__(
@@ -93,7 +92,10 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error of a request tried for `patience_s`; `accepted`: its run had begun."""
+    """Return the error of a request tried for `patience_s`.
+
+    `accepted` is true if its run had begun.
+    """
     match command:
         case Command.HELLO:
             what = "no firmware answered"

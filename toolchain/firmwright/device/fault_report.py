@@ -64,9 +64,9 @@ _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 class Fault:
     """A decoded fault report.
 
-    `operator` is the operator under way, or None. `stack_used_bytes` is the deepest stack use so
-    far, 0 if unknown. If guard bytes next to a pool changed, `pool` names it and the processor did
-    not fault. With `watchdog`, the report describes the code that ran when the watchdog expired.
+    `operator` is the running operator, or None. `stack_used_bytes` is the deepest stack use so far,
+    or 0 if unknown. `pool` names a pool whose guard bytes changed; the processor did not fault
+    then. With `watchdog`, the report describes the code that ran when the watchdog expired.
     """
 
     registers: tuple[tuple[str, int], ...]
@@ -77,7 +77,6 @@ class Fault:
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
-        """Decode the payload of a fault frame."""
         family, operator, stack, *words = unpack_payload("<HHI12I", payload, "fault report")
         names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
         return cls(
@@ -113,7 +112,6 @@ class Fault:
 
     @property
     def hint(self) -> str:
-        """Suggest a remedy for the cause."""
         registers = dict(self.registers)
         if self.watchdog:
             return (

@@ -20,7 +20,7 @@ _UF2_HAS_FAMILY: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class FlashImage:
-    """Non-empty (address, bytes) pieces in ascending order that do not touch."""
+    """Flash contents as nonempty (address, bytes) pieces, in ascending order with gaps between."""
 
     pieces: tuple[tuple[int, bytes], ...]
 
@@ -63,7 +63,7 @@ def check_read_back(
     where: str,
     hint: str = "flash again; if the error persists, the flash is worn or protected.",
 ) -> None:
-    """Raise a DeviceError that names the first address at which `data` is not as expected."""
+    """Raise a DeviceError that names the first address at which `data` differs from `expected`."""
     for at, (actual, byte) in enumerate(zip(data, expected, strict=True)):
         if actual != byte:
             raise DeviceError(
@@ -74,7 +74,7 @@ def check_read_back(
 
 
 def read_hex(file: Path) -> FlashImage:
-    """Read an Intel HEX file; a UsageError names a malformed line."""
+    """Read an Intel HEX file; raise a UsageError that names a malformed line."""
     bytes_at: dict[int, bytes] = {}
     base = 0
     for number, line in enumerate(file.read_text(encoding="ascii").splitlines(), 1):

@@ -1,7 +1,7 @@
-"""Command lines of third-party flashing tools, and how to install them.
+"""Command lines of third-party flashing tools, and how to install the tools.
 
-Commands are lists of words to be run in order; nothing is executed here. Options follow each tool's
-own help.
+Commands are returned as lists of words and executed elsewhere. Their options follow each tool's
+help text.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class FlashJob:
 
     @property
     def read_back(self) -> Path:
-        """The file into which a tool reads flash back."""
+        """Return the file into which a tool reads flash back."""
         return self.bin.with_suffix(".read")
 
     @property
     def script(self) -> Path:
-        """The command file of a tool that reads its commands from one."""
+        """Return the command file for a tool that reads commands from a file."""
         return self.bin.with_suffix(".jlink")
 
 
@@ -41,8 +41,8 @@ class FlashJob:
 class FlashTool:
     """How a tool programs, reads back and erases flash.
 
-    If `read` is None, the tool verifies by itself when programming with `verify`. `script` returns
-    the text of `FlashJob.script`.
+    A tool without `read` verifies when it programs with `verify`. `script` returns the text of
+    `FlashJob.script`.
     """
 
     program: str

@@ -1,4 +1,4 @@
-"""Flashing and debugging through a GDB remote stub of an emulator or a debug probe.
+"""Flashing and debugging through the GDB stub of an emulator or a debug probe.
 
 The target must be halted. Memory that the stub's memory map calls flash is erased and written by
 flash packets, other memory directly. Packets follow the remote-protocol appendix of GDB's manual.
@@ -53,14 +53,14 @@ class GdbClient(Closeable):
     def close(self) -> None:
         """Detach, which resumes a halted target, and disconnect.
 
-        A running target is left alone, since any packet would halt it.
+        A running target receives no packet, since any packet would halt it.
         """
         with contextlib.suppress(DeviceError, OSError):
             self._request(b"D")
         self._socket.close()
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        """Write the image, erasing flash first where the memory map has it."""
+        """Write the image; memory that the memory map calls flash is erased first."""
         for start, data in image.pieces:
             if self._is_flash(start):
                 self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")
@@ -77,7 +77,7 @@ class GdbClient(Closeable):
             self._expect_ok(b"vFlashDone", "finish with flash")
 
     def verify(self, image: FlashImage) -> None:
-        """Read the image back; a DeviceError names the first address that differs."""
+        """Read the image back; raise a DeviceError that names the first address that differs."""
         for address, data in image.chunks(self._data_bytes):
             hint = "flash again; if the error persists, this memory is not writable."
             check_read_back(self.read(address, len(data)), data, address, self._address, hint)
@@ -123,7 +123,6 @@ class GdbClient(Closeable):
         self._send(b"c")
 
     def halt(self) -> None:
-        """Halt a target resumed by `go`."""
         try:
             self._socket.sendall(b"\x03")
         except OSError as error:
@@ -133,13 +132,11 @@ class GdbClient(Closeable):
             raise self._refused("halt", stopped)
 
     def step(self) -> None:
-        """Execute one instruction."""
         stopped = self._request(b"s")
         if stopped[:1] not in (b"S", b"T"):
             raise self._refused("execute one instruction", stopped)
 
     def register(self, number: int) -> int:
-        """Read a 32-bit register by its GDB number."""
         answer = self._request(b"p%x" % number)
         try:
             return int.from_bytes(bytes.fromhex(answer.decode("ascii")), "little")
@@ -150,7 +147,7 @@ class GdbClient(Closeable):
 
     @property
     def _data_bytes(self) -> int:
-        """Return the data bytes that fit into a packet after the longest command, hex-encoded."""
+        """Return how many data bytes, sent as hex, fit into a packet after the longest command."""
         return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
 
     def _supported(self) -> int:
@@ -180,7 +177,7 @@ class GdbClient(Closeable):
         return any(r.start <= address < r.start + r.size_bytes for r in self._flash)
 
     def _describe(self) -> None:
-        """Request the register description; some stubs accept register writes only after it."""
+        """Request the register description; some stubs accept register writes only afterwards."""
         if self._has_features:
             self._request(b"qXfer:features:read:target.xml:0,400")
 
@@ -202,7 +199,7 @@ class GdbClient(Closeable):
         )
 
     def _request(self, command: bytes) -> bytes:
-        """Send a packet and return the answer, skipping console output."""
+        """Send a packet and return the answer; console output is skipped."""
         self._send(command)
         while True:
             answer = self._receive()
@@ -217,7 +214,7 @@ class GdbClient(Closeable):
             raise self._gone(error) from error
 
     def _receive(self) -> bytes:
-        """Return the next packet after acknowledging it, skipping acknowledgements."""
+        """Return the next packet after acknowledging it; acknowledgments are skipped."""
         while (packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
             try:
                 more = self._socket.recv(4096)
@@ -279,7 +276,7 @@ def _escaped(data: bytes) -> bytes:
 
 
 def _unescaped(data: bytes) -> bytes:
-    """Remove escapes and expand run lengths (`*` and a character repeat 3 to 97 times)."""
+    """Remove escapes and expand runs (`*` and a character repeat a byte 3 to 97 more times)."""
     out = bytearray()
     at = 0
     while at < len(data):

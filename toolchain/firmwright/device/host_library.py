@@ -1,6 +1,6 @@
-"""In-process execution of a model's C code, built as a shared library for the host, through cffi.
+"""Execution of a model's C code in this process, as a shared library loaded with cffi.
 
-This is fast, but a crash in the model's code ends this process; `process_transport` isolates it.
+This is fast, but a crash in the model's code ends the process; `process_transport` isolates it.
 The declarations mirror the generated header, with all pointers as `void *`.
 """
 
@@ -46,11 +46,12 @@ class LibraryConstants:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """The C interface of a model. `alignment` is the largest that any pool or buffer requires.
+    """The C interface of a model; `alignment` is the largest that any pool or buffer requires.
 
-    `inputs_in_pools` and `outputs_in_pools` tell where the tensors are stored. `params` is the
-    parameter block of a model that links no constants, with `param_count` pointers into it, else
-    None. `state` names the state buffers. Each of the `devices` executes a call when it starts.
+    `inputs_in_pools` and `outputs_in_pools` are true if the tensors are stored in pools. `params`
+    is the parameter block of a model that links no constants, else None; `param_count` is the
+    number of pointers into the block. `state` names the state buffers. Each of the `devices`
+    executes a call when it starts.
     """
 
     name: str
@@ -69,7 +70,7 @@ class LibraryModel:
 
 
 class LibrarySession(Closeable):
-    """A loaded model library with memory for one model."""
+    """A loaded model library with memory for one instance of the model."""
 
     def __init__(self, library: Path, model: LibraryModel) -> None:
         self._model = model
@@ -98,7 +99,7 @@ class LibrarySession(Closeable):
             self._library = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Run one inference; the outputs are flat arrays by tensor name, in order."""
+        """Run one inference and return the outputs in order, as flat arrays by tensor name."""
         expected = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(expected):
             raise UsageError(
@@ -117,7 +118,6 @@ class LibrarySession(Closeable):
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
     def reset(self) -> None:
-        """Reset the model's state to its initial values."""
         if self._model.state:
             self._function("reset")(self._pools)
 
@@ -168,7 +168,7 @@ class LibrarySession(Closeable):
             return 0 if len(begun) == 1 else -1
 
         def wait(context: Any) -> int:
-            """Copy as late as the interface allows, so that a missing wait shows."""
+            """Copy as late as the interface allows, so that a missing wait becomes visible."""
             return read(context, *begun.pop())
 
         reader = getattr(self._pools, constants.name)
@@ -179,7 +179,7 @@ class LibrarySession(Closeable):
             reader.wait = self._held(self._ffi.callback("int32_t(void *)", wait, error=-1))
 
     def _map_devices(self) -> Any:
-        """Provide devices that execute each call when it starts."""
+        """Return the struct of devices, each of which executes a call when it starts."""
         if not self._model.devices:
             return None
         devices = self._struct("devices")
@@ -199,7 +199,7 @@ class LibrarySession(Closeable):
         return devices
 
     def _held(self, callback: Any) -> Any:
-        """Keep a callback alive for the session."""
+        """Keep a reference to a callback as long as the session exists."""
         self._callbacks.append(callback)
         return callback
 
@@ -214,7 +214,7 @@ class LibrarySession(Closeable):
         return params
 
     def _allocate(self, size_bytes: int) -> Any:
-        """Allocate aligned memory that lives as long as the session."""
+        """Allocate aligned memory that exists as long as the session."""
         alignment = max(self._model.alignment, _ALIGNMENT)
         memory = np.zeros(size_bytes + alignment, np.uint8)
         self._memory.append(memory)
@@ -251,7 +251,6 @@ def _declarations(model: LibraryModel) -> str:
 
 
 def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
-    """Return the C declarations of the device structs and functions."""
     steps = (
         "void *activate; void *open; "
         f"int32_t (*start)(void *, uint32_t, {pools}); int32_t (*wait)(void *, uint32_t); "
@@ -265,7 +264,7 @@ def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
 
 
 def _const_pool(constants: LibraryConstants) -> str:
-    """Return the member declaration of a constant pool."""
+    """Return the declaration of a constant pool as a struct member."""
     if constants.scope == "external":
         return f"void *{constants.name};"
     read = "int32_t (*read)(void *, uint32_t, void *, uint32_t);"

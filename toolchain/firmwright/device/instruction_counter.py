@@ -1,7 +1,8 @@
 """Exact instruction counts from a QEMU plugin (`plugin/count.c`).
 
-The plugin counts every instruction executed during the last call of one root function, attributed
-to the instruction of the root that caused it. It is compiled on first use with the host compiler.
+The plugin counts every instruction executed during the last call of one root function and
+attributes it to the instruction of the root that caused it. It is compiled on first use with the
+host compiler.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """The instruction at `address` ran `count` times for `site` and branched `taken` times."""
+    """Executions (`count`) and branches (`taken`) of the instruction at `address`.
+
+    `site` is the instruction of the root function that caused them.
+    """
 
     address: int
     site: int
@@ -48,7 +52,7 @@ class InstructionCount:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """An entry of core `cpu` into `function`, with both cores' instruction counts."""
+    """An entry of core `cpu` into `function`, with the instruction counts of both cores."""
 
     cpu: int
     function: int
@@ -56,7 +60,7 @@ class FunctionEntry:
 
 
 class InstructionCounter(Closeable):
-    """A file that the plugin fills with counts; read it after the emulator has exited.
+    """A file that the plugin fills with counts, to be read after the emulator has exited.
 
     `argument` is the value of QEMU's `-plugin` option. Only the last call of the root function at
     `address` (`size_bytes` long) is counted. Entries into the `watched` functions, given by address
@@ -83,7 +87,6 @@ class InstructionCounter(Closeable):
 
     @property
     def started(self) -> bool:
-        """Return whether the emulator loaded the plugin."""
         return self._header()[0] == _MAGIC
 
     def read(self) -> tuple[InstructionCount, ...]:
@@ -100,7 +103,7 @@ class InstructionCounter(Closeable):
         return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
 
     def steps(self) -> tuple[FunctionEntry, ...]:
-        """Return the traced function entries of both cores, in order."""
+        """Return the recorded function entries of both cores, in order."""
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
         return tuple(
             FunctionEntry(
@@ -117,7 +120,7 @@ class InstructionCounter(Closeable):
 
 
 def build_counter_plugin(folder: Path) -> Path:
-    """Return the plugin compiled in `folder`; raise ToolMissingError without a compiler."""
+    """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         raise ToolMissingError(

@@ -32,7 +32,7 @@ _OUTSIDE, _UNWRITTEN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class TracedBuffer:
-    """A buffer stored at `offset` in the traced build and at `planned` in the real memory plan."""
+    """A buffer at `offset` in the instrumented build and at `planned` in the memory plan."""
 
     name: str
     pool: str
@@ -42,9 +42,9 @@ class TracedBuffer:
 
 
 class AccessTracingSession(LibrarySession):
-    """A library session that checks accesses.
+    """A library session that checks every memory access.
 
-    `operators` are names for messages; `kept` are buffers that must be intact after a run.
+    `operators` are names for messages. `kept` names buffers that must be intact after a run.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class AccessTracingSession(LibrarySession):
         return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"
 
     def _place(self, pool: str, byte: int) -> str:
-        """Name a byte by its buffer, or by the buffer that ends before it."""
+        """Describe a byte by the buffer that contains it or else ends before it."""
         below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
         if not below:
             return f"byte {byte}"

@@ -1,6 +1,6 @@
 """Encoding and decoding of the link: frames (COBS, CRC-32) and the payload of every message.
 
-All functions are pure and all integers little-endian. The firmware side is runtime_c/fwr_link.c and
+All integers are little-endian. The firmware's implementation is runtime_c/fwr_link.c and
 fwr_server*.c; runtime_c/ABI.md is the contract.
 """
 
@@ -152,8 +152,8 @@ def cobs_decode(data: bytes) -> bytes | None:
 def encode_frame(frame: Frame) -> bytes:
     """Return the bytes on the wire: a zero, the stuffed frame with its CRC-32, two zeros.
 
-    The leading zero ends preceding noise. The second trailing zero exposes a frame with a damaged
-    end at once; otherwise the receiver would wait for more bytes.
+    The first zero terminates preceding noise. The second zero at the end exposes a frame with a
+    damaged end at once; otherwise the receiver would wait for more bytes.
     """
     header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
     body = header + frame.payload
@@ -179,7 +179,7 @@ class FrameReader:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame | None]:
-        """Return the frames, None for a damaged one, that the received bytes complete."""
+        """Return the frames that the received bytes complete; a damaged frame is None."""
         *ended, rest = (self._pending + data).split(b"\0")
         if len(rest) > _ENCODED_MAX_BYTES:
             rest = rest[-_ENCODED_MAX_BYTES:]  # too long for a frame; keep memory bounded
@@ -191,27 +191,23 @@ class FrameReader:
 
 
 def text_request(which: TextKind, index: int, offset: int, size_bytes: int) -> bytes:
-    """Return the payload that reads part of a text."""
     return struct.pack("<BHHH", which, index, offset, size_bytes)
 
 
 def tensor_request(*, is_output: bool, index: int) -> bytes:
-    """Return the payload that asks for a tensor's description."""
     return struct.pack("<BH", is_output, index)
 
 
 def write_input_request(index: int, offset: int, data: bytes) -> bytes:
-    """Return the payload that writes part of an input."""
     return struct.pack("<HI", index, offset) + data
 
 
 def write_params_request(offset: int, data: bytes) -> bytes:
-    """Return the payload that writes part of the parameter block."""
     return struct.pack("<I", offset) + data
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
-    """Return the payload that starts `count` runs, optionally pausing after operator `tap`."""
+    """Return the payload that starts `count` runs, which pause after operator `tap` if given."""
     plain = struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
 
@@ -222,17 +218,15 @@ def tap_request(offset: int, size_bytes: int) -> bytes:
 
 
 def baud_request(baud: int) -> bytes:
-    """Return the payload that changes the baud rate."""
     return struct.pack("<I", baud)
 
 
 def read_output_request(index: int, offset: int, size_bytes: int) -> bytes:
-    """Return the payload that reads part of an output."""
     return struct.pack("<HIH", index, offset, size_bytes)
 
 
 def profile_request(first: int, count: int) -> bytes:
-    """Return the payload that reads the records of some operators."""
+    """Return the payload that reads the records of `count` operators from `first` on."""
     return struct.pack("<HH", first, count)
 
 
@@ -248,7 +242,7 @@ def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
 
 
 def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
-    """Unpack a payload of exactly this layout; a DeviceError calls it `what`."""
+    """Unpack a payload of exactly this layout; errors call it `what`."""
     _require_size(payload, struct.calcsize(layout), what)
     return struct.unpack(layout, payload)
 
@@ -310,7 +304,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """Status and ticks of the runs of one request, measuring overhead subtracted."""
+    """Status and ticks of one request's runs; the measuring overhead is subtracted."""
 
     model_status: int
     runs: int
@@ -332,14 +326,13 @@ class OperatorRecord:
 
     @classmethod
     def decode_all(cls, payload: bytes, count: int) -> tuple[OperatorRecord, ...]:
-        """Decode a payload of `count` records."""
         _require_size(payload, OPERATOR_BYTES * count, "profile")
         return tuple(cls(*record) for record in struct.iter_unpack("<QII", payload))
 
 
 @dataclass(frozen=True, slots=True)
 class PauseReport:
-    """A run paused after an operator; `size_bytes` is the size of its first output."""
+    """A run that paused after an operator, with the size in bytes of its first output."""
 
     operator: int
     size_bytes: int
@@ -358,5 +351,4 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
 
 
 def decode_stack(payload: bytes) -> int:
-    """Return the deepest stack use in bytes."""
     return unpack_payload("<I", payload, "stack mark")[0]

@@ -1,8 +1,7 @@
 """A client of the MLPerf Tiny text protocol.
 
-It talks to the firmware in `runtime_c/mlperf` or to any other implementation. All times are in
-microseconds. A command's answer is every line up to `m-ready`; leftovers of earlier commands are
-discarded.
+The firmware is `runtime_c/mlperf` or another implementation. All times are in microseconds. A
+command's answer consists of all lines up to `m-ready`; remains of earlier answers are discarded.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class MlperfSession(Closeable):
         self._transport.close()
 
     def command(self, text: str) -> tuple[str, ...]:
-        """Send a command and return its answer lines; raise DeviceError if one reports an error."""
+        """Send a command and return the answer lines; raise DeviceError if one reports an error."""
         self._transport.write(f"{text}%".encode())
         lines: list[str] = []
         deadline = time.monotonic() + self._timeout_s
@@ -62,11 +61,10 @@ class MlperfSession(Closeable):
         return tuple(lines)
 
     def value(self, text: str, before: str) -> str:
-        """Return the bracketed value, or rest of the line, after `before` in the answer."""
+        """Return the answer's text after `before`: a bracketed value or the rest of the line."""
         return _value(self.command(text), before, text)
 
     def load(self, sample: bytes) -> None:
-        """Send one input sample."""
         self.command(f"db load {len(sample)}")
         said: tuple[str, ...] = ()
         for at in range(0, len(sample), CHUNK_BYTES):
@@ -86,7 +84,7 @@ class MlperfSession(Closeable):
         return InferenceTiming(count, laps[1] - laps[0], results)
 
     def _greet(self) -> None:
-        """Ask for the name until an answer arrives; the firmware may still be starting."""
+        """Ask for the name until an answer arrives, since the firmware may still be starting."""
         patience_s = min(_GREETING_EVERY_S, self._timeout_s)
         for _ in range(_GREETINGS):
             self._transport.write(b"name%")
@@ -105,7 +103,7 @@ class MlperfSession(Closeable):
         )
 
     def _drain(self) -> None:
-        """Discard pending output, including repeated answers to greetings."""
+        """Discard pending output, which includes repeated answers to greetings."""
         while self._transport.read(4096, _QUIET_S):
             pass
         self._received.clear()

@@ -1,9 +1,9 @@
 """A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
 
 The process never outlives its transport: its group is killed on close and at exit, and on Linux by
-the kernel when this process dies. If it exits early, the next read or write raises with its exit
-code and its last lines on stderr. Linux ties a child to the thread that started it, so use and
-close a transport in one thread.
+the kernel when this process dies. If the child exits early, the next read or write raises an error
+with the exit code and the last lines of stderr. Linux ties a child to the thread that started it,
+so use and close a transport in one thread.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _STOP_WAIT_S = 5.0
 
 
 class ProcessTransport:
-    """A running child, started in the constructor.
+    """A running child process, which the constructor starts.
 
-    `name` is its name in error messages; `environment` has additional variables.
+    `name` appears in error messages. `environment` holds additional variables.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ProcessTransport:
 
     @property
     def pid(self) -> int:
-        """The process id, also after the process ended."""
+        """Return the process id, also after the process has ended."""
         return self._process.pid
 
     def read(self, limit: int, timeout_s: float) -> bytes:
@@ -102,7 +102,7 @@ class ProcessTransport:
         self._stderr.close()
 
     def _gone(self) -> DeviceError:
-        """Return the error that tells how the process ended."""
+        """Return the error that describes how the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_WAIT_S)
         code = self._process.returncode

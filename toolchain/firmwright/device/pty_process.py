@@ -1,7 +1,7 @@
 """Firmware on a pseudo terminal, which other programs open like a serial port.
 
-The command's stdin and stdout act as the UART. This process keeps the terminal open, so that a
-client that disconnects does not end the firmware.
+The command's stdin and stdout serve as the UART. This process keeps the terminal open, so that the
+firmware continues when a client disconnects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from firmwright.device.subprocesses import kill_process, popen_options
 
 
 class PtyProcess(Closeable):
-    """A running child; `name` is the terminal to open."""
+    """A running child process; `name` is the terminal to open."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         if not hasattr(os, "openpty"):
@@ -46,7 +46,6 @@ class PtyProcess(Closeable):
             ) from error
 
     def wait(self) -> int:
-        """Wait for the process and return its exit code."""
         return self._process.wait()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A pipe needs no TCP port and shows a dead emulator at once. With `-icount shift=0` one instruction
-takes one nanosecond of virtual time, so counts are exact and the same on every machine.
+A pipe needs no TCP port and reveals at once that the emulator died. With `-icount shift=0`, one
+instruction takes one nanosecond of virtual time, so counts are exact and reproducible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class QemuCommand:
     """The emulator, machine and image; `extra` holds further arguments such as `-cpu` or `-bios`.
 
     `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are copied into
-    memory before the firmware starts. `gdb` is the path of a socket for a debugger; the processor
-    then waits for it and an image is optional. Without `has_uart` the link uses memory.
+    memory before the firmware starts. `gdb` is the path of a debugger's socket; the processor then
+    waits for the debugger, and an image is optional. Without `has_uart`, the link uses memory.
     """
 
     machine: str
@@ -37,7 +37,7 @@ class QemuCommand:
     has_uart: bool = True
 
     def arguments(self) -> list[str]:
-        """Return the command line, program first."""
+        """Return the command line with the program as first word."""
         unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
         return [
             self.program,
@@ -61,13 +61,12 @@ def _debugger(path: str) -> tuple[str, ...]:
 
 
 def _loader(load: PreloadedMemory) -> str:
-    """Return QEMU's generic-loader argument; a comma in a value is written twice."""
+    """Return the argument of QEMU's generic loader; commas in values are written twice."""
     file = str(load.file).replace(",", ",,")
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
 
 def start_qemu(command: QemuCommand) -> ProcessTransport:
-    """Start the emulator with the image running."""
     if shutil.which(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         raise ToolMissingError(

@@ -1,4 +1,4 @@
-"""A QEMU machine that moves the link's bytes through memory, over the emulator's GDB stub."""
+"""A QEMU machine whose link uses memory, accessed over the emulator's GDB stub."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
 
 
 def _stub(address: str) -> GdbClient:
-    """Connect to the emulator's stub as soon as it listens."""
+    """Connect to the emulator's stub, retrying until it accepts connections."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

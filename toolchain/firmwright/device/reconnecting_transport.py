@@ -1,8 +1,8 @@
 """A transport that reopens its port after a disconnect.
 
-Bytes under way are lost and the session repeats them: transfers resume, and completed runs are not
-repeated. Firmware that restarted in between announces itself. The transport fails only after the
-port could not be opened for `patience_s`.
+Bytes in transit are lost, and the session repeats them: transfers resume, and completed runs are
+not repeated. Firmware that has restarted announces itself. The transport fails only after the port
+could not be opened for `patience_s`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReconnectingTransport:
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return received bytes; return none at once after a reconnect."""
+        """Return received bytes; return b"" at once after a reconnect."""
         try:
             return self._inner.read(limit, timeout_s)
         except DeviceError as error:
@@ -48,7 +48,7 @@ class ReconnectingTransport:
             return b""
 
     def write(self, data: bytes) -> None:
-        """Send; bytes are lost if the line disconnects."""
+        """Send the data, which is lost if the line disconnects."""
         try:
             self._inner.write(data)
         except DeviceError as error:

@@ -1,9 +1,8 @@
 """Reliable requests over an unreliable transport.
 
-Requests are numbered and repeated until they are answered, refused or time out. The firmware
-executes each at most once; a lost answer is fetched again, not recomputed. If the receiver buffers
-bytes while busy, several pieces of a transfer are in flight. Repeated losses raise
-`RequestLostError`, so that the caller can use smaller pieces.
+Requests are numbered and repeated until they are answered, are refused or time out. The firmware
+executes each at most once; a lost answer is sent again without a new execution. If the receiver
+buffers bytes while it is busy, several pieces of a transfer are in flight.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Clock = Callable[[], float]
 
 
 class RequestChannel:
-    """The numbered request channel of one session; not thread-safe.
+    """The numbered requests of one session; not thread-safe.
 
     `explain` adds source locations and advice to a fault report.
     """
@@ -84,7 +83,7 @@ class RequestChannel:
     def request(self, command: Command, payload: bytes = b"", *, may_split: bool = False) -> bytes:
         """Send a request and return the answer's payload.
 
-        Raises RefusedError, SessionLostError, FaultError, DeviceTimeoutError, DeviceError if the
+        Raise RefusedError, SessionLostError, FaultError, DeviceTimeoutError, DeviceError if the
         transport is closed, and RequestLostError after repeated losses if `may_split`.
         """
         return self.request_frame(command, payload, may_split=may_split).payload
@@ -92,7 +91,7 @@ class RequestChannel:
     def request_frame(
         self, command: Command, payload: bytes = b"", *, may_split: bool = False
     ) -> Frame:
-        """Like `request`, but return the whole answer frame; its status is OK or PAUSED."""
+        """Send a request like `request` and return the answer frame, with status OK or PAUSED."""
         answer = self._exchange(self._next(command, payload), may_split)
         self._require_ok(answer, command)
         return answer
@@ -141,7 +140,7 @@ class RequestChannel:
             wait_s = min(wait_s * 1.5, self._timeouts.last_wait_s)
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
-        """Flush a partial frame from the firmware after a loss and wait for its report.
+        """After a loss, end a partial frame in the firmware's receiver and wait for its report.
 
         A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
         Otherwise it would find a damaged frame at the start of every repetition.
@@ -153,7 +152,7 @@ class RequestChannel:
         return self._await(requests, self._clock() + grace_s)
 
     def _first_wait_s(self) -> float:
-        """Return twice the last answer time, so that a slow line is not flooded."""
+        """Return the delay before the first repetition, based on the last answer time."""
         longest = max(self._timeouts.first_wait_s, 2 * self._usual_s)
         return min(longest, self._timeouts.last_wait_s)
 
@@ -168,7 +167,7 @@ class RequestChannel:
         )
 
     def _await_run(self, frame: Frame, until: float) -> Frame | None:
-        """Like `_await`, ignoring repeated notices that the run was accepted."""
+        """Wait like `_await`, but ignore repeated notices that the run was accepted."""
         while True:
             answer = self._await([frame], until)
             if answer is None or answer.status != Status.BUSY:
@@ -187,11 +186,11 @@ class RequestChannel:
         window_bytes: int,
         may_split: bool,
     ) -> Iterator[tuple[int, bytes]]:
-        """Transfer the bytes [begin, end) in pieces; yield the size and the answer of each.
+        """Transfer the bytes [begin, end) in pieces; yield the size and answer of each.
 
-        `make(offset, size)` returns a request's payload. At most `window_bytes`, but always one
-        request, are in flight. After a loss everything in flight is requested again under new
-        numbers. Raises like `request`.
+        `make(offset, size)` returns a request's payload. At most `window_bytes` are in flight, or
+        one request if that is larger. After a loss, everything in flight is requested again under
+        new numbers. Raise the same errors as `request`.
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0
@@ -240,7 +239,7 @@ class RequestChannel:
     # ---- Receiving --------------------------------------------------------------------------
 
     def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
-        """Wait for the answer to one of `requests`; return None when it is time to repeat them."""
+        """Wait for the answer to one of `requests`; return None when they must be repeated."""
         while True:
             while self._received:
                 frame = self._received.popleft()
@@ -257,7 +256,7 @@ class RequestChannel:
             self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
-        """Return whether a frame answers one of `requests`, not a late copy or another session."""
+        """Return whether a frame answers one of `requests` and not an older request or session."""
         if frame.kind == KIND_FAULT and frame.session in (0, self._session):
             fault = Fault.decode(frame.payload)
             more = "" if self._explain is None else self._explain(fault)
@@ -274,8 +273,8 @@ class RequestChannel:
     def change_baud(self, baud: int) -> bool:
         """Change the baud rate and return whether it works; otherwise keep the old rate.
 
-        The firmware answers at the old rate and then switches. If it cannot be reached at the new
-        rate, both sides return; the firmware does so after a number of bytes without a valid frame.
+        The firmware answers at the old rate and then switches. If no answer arrives at the new
+        rate, both sides return; the firmware does so after some bytes without a valid frame.
         """
         if not has_baud(self._transport):
             return False

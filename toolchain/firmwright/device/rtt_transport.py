@@ -1,7 +1,7 @@
 """The link through memory: ring buffers accessed through a GDB stub (`console_rtt.c`).
 
-A stub halts its target for each access; in between the target runs. Debug servers with an RTT port
-(OpenOCD's `rtt server start`, J-Link's 19021) do not need this; use `socket://`.
+A stub halts its target for each access; the target runs in between. Debug servers with an RTT port
+(OpenOCD's `rtt server start`, J-Link's 19021) do not need this class; use `socket://`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAUSE_S: Final = 0.002
 
 
 class RttTransport:
-    """A byte stream through a target's memory; owns and closes the stub."""
+    """A byte stream through a target's memory, which owns and closes the stub."""
 
     def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
         self._stub = stub
@@ -74,7 +74,7 @@ class RttTransport:
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _find(self, start: int, size_bytes: int) -> int:
-        """Return the address of the control block, letting the target run until it exists."""
+        """Return the address of the control block, running the target until the block exists."""
         deadline = time.monotonic() + _START_S
         while True:
             self._stub.go()
@@ -105,7 +105,7 @@ class RttTransport:
         return b"".join(self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces)
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
-        """Return address and size of a ring buffer, and its write and read positions."""
+        """Return the address and size of a ring buffer, and its write and read positions."""
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))
         return words[1], words[2], words[3], words[4]
 

@@ -15,7 +15,7 @@ from firmwright.base.errors import DeviceError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class SerialPortInfo:
-    """A serial port: name, "vendor:product" in hexadecimal, serial number, description."""
+    """A serial port: name, "vendor:product" in hexadecimal, serial number and description."""
 
     name: str
     usb: str
@@ -48,7 +48,7 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """Return the port name of `board`, whose USB ids are `usb`."""
+    """Return the name of the port of `board`, whose USB ids are `usb`."""
     if not usb:
         raise UsageError(
             "the board needs a serial port, and none was given.",

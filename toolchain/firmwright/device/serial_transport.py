@@ -1,6 +1,6 @@
 """A serial port, or any URL that pyserial supports (`socket://...`), as a transport.
 
-Every failure of the port, including a closed socket, is a DeviceError that names it.
+Every failure of the port, including a closed socket, raises a DeviceError that names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ with contextlib.suppress(ImportError):
 
 
 class SerialTransport:
-    """An exclusive open port with 8 data bits, one stop bit and no flow control.
+    """An exclusively opened port with 8 data bits, one stop bit and no flow control.
 
     The session never sends more than the firmware buffers. `parity` "E" selects even parity, which
     some boot ROMs require.
@@ -79,7 +79,7 @@ class SerialTransport:
             raise self._gone(error) from error
 
     def set_baud(self, baud: int) -> None:
-        """Change the rate; 0 restores the initial rate. Sockets ignore it."""
+        """Change the rate; 0 restores the initial rate. Sockets ignore the call."""
         try:
             self._port.baudrate = baud or self._baud
         except (serial.SerialException, OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Sessions with running firmware: write inputs, run, read outputs, measure.
 
-An output returned to the caller always belongs to a run on the input that the caller wrote;
-otherwise an error is raised. Lower layers repair damage on the line.
+Outputs are returned only if they were computed from the input that the caller wrote; otherwise an
+error is raised. Lower layers correct transmission errors.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DATA_HEADER_BYTES = 6  # longest header before data in a payload
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output as the firmware describes it, without its shape."""
+    """The firmware's description of an input or output, which lacks the shape."""
 
     name: str
     dtype: str
@@ -92,7 +92,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Cost of some runs in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
+    """The cost of some runs in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
 
     runs: int
     total: int
@@ -101,7 +101,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """Cost of one operator over the last runs; the checksum is 0 unless requested."""
+    """The cost of one operator over the last runs; the checksum is 0 unless requested."""
 
     count: int
     calls: int
@@ -139,7 +139,7 @@ class Session(Closeable):
     # ---- Data -------------------------------------------------------------------------------
 
     def write_inputs(self, inputs: Arrays) -> None:
-        """Write every input, given as arrays of the right dtype and size in C order."""
+        """Write every input, given as arrays in C order with the dtype and size of the input."""
         expected = [tensor.name for tensor in self.info.inputs]
         if sorted(inputs) != sorted(expected):
             raise UsageError(
@@ -194,19 +194,18 @@ class Session(Closeable):
         )
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
-        """Write the inputs, run once, and return the outputs."""
         self.write_inputs(inputs)
         self.execute()
         return self.read_outputs()
 
     def measure(self, inputs: Arrays) -> int:
-        """Return the cost of the second of two runs on the same freshly written inputs."""
+        """Return the cost of the second of two runs on the same inputs, written anew for each."""
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
         """Yield the cost of each of `runs` runs on freshly written inputs, after a warm-up run.
 
-        `profile` refers to the run yielded last.
+        `profile` refers to the run whose cost was yielded last.
         """
         self.write_inputs(inputs)
         self.execute()
@@ -237,10 +236,10 @@ class Session(Closeable):
         )
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Run once on the inputs as written and yield each operator with its first output's bytes.
+        """Run once on the written inputs and yield each operator with its first output's bytes.
 
-        Profile images only. `operator` restricts the result to one. An operator that runs several
-        times, as in row streaming, is yielded each time.
+        This needs a profile image. `operator` restricts the result to one operator. An operator
+        that runs several times, as in row streaming, is yielded each time.
         """
         tap = link_protocol.TAP_ALL if operator is None else operator
         request = link_protocol.run_request(1, checksums=False, tap=tap)
@@ -254,11 +253,11 @@ class Session(Closeable):
             answer = self._line.request_frame(Command.STEP)
 
     def set_baud(self, baud: int) -> bool:
-        """Change the baud rate; return False if it stays unchanged."""
+        """Change the baud rate; return False if the old rate is still in use."""
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        """Return the deepest stack use since start-up, interrupts included."""
+        """Return the deepest stack use since start-up, including interrupts."""
         return link_protocol.decode_stack(self._line.request(Command.STACK))
 
     def reset(self) -> None:
@@ -337,7 +336,7 @@ class Session(Closeable):
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _splittable(self, command: Command, payload: bytes) -> bytes | None:
-        """Return the answer, or None after losses that require smaller pieces from now on."""
+        """Return the answer, or None after repeated losses, with smaller pieces from then on."""
         smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
         try:
             return self._line.request(command, payload, may_split=not smallest)
@@ -376,7 +375,7 @@ class Session(Closeable):
         size_bytes: int,
         header_bytes: int = _DATA_HEADER_BYTES,
     ) -> bytes:
-        """Request [0, size_bytes) in pieces that get through and return the joined answers."""
+        """Request the bytes [0, size_bytes) in pieces and return the joined answers."""
         offset, data = 0, bytearray()
         while offset < size_bytes:
             smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES

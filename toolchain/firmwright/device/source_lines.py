@@ -1,6 +1,6 @@
-"""Source locations of addresses in an ELF file, by the toolchain's addr2line.
+"""Source locations of addresses in an ELF file, from the toolchain's addr2line.
 
-A missing tool or unknown address yields an empty result, since a fault is reported as far as known.
+A missing tool or an unknown address yields an empty result, so that a fault is still reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_source_lines(
 
 
 def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
-    """Parse groups of one address line followed by pairs of function and file:line."""
+    """Parse groups of an address line and the following pairs of function and file:line."""
     groups: list[list[SourceLocation]] = []
     function = ""
     for line in text.splitlines():

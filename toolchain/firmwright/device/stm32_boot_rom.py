@@ -1,7 +1,7 @@
 """Flashing through the boot ROM of an STM32 over its UART (ST application note AN3155).
 
 The transport needs even parity, and BOOT0 must have started the ROM. Every step is acknowledged;
-commands and addresses carry their own checksums.
+commands and addresses have their own checksums.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Stm32BootRom:
                 progress(min(done, image.size_bytes), image.size_bytes)
 
     def verify(self, image: FlashImage) -> None:
-        """Read the image back; a DeviceError names the first address that differs."""
+        """Read the image back; raise a DeviceError that names the first address that differs."""
         for address, data in image.chunks(_BLOCK_BYTES):
             check_read_back(self._read(address, len(data)), data, address, self._line.name)
 
     def start(self, address: int) -> None:
-        """Start the program with its vector table at `address`."""
+        """Start the program whose vector table is at `address`."""
         self._command(_GO, "start the program")
         self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
 
     # ---- Steps ------------------------------------------------------------------------------
 
     def _synchronise(self) -> None:
-        """Send the baud-rate measurement byte; a synchronized ROM answers NACK."""
+        """Send the byte for measuring the baud rate; a synchronized ROM answers NACK."""
         for _ in range(_SYNC_TRIES):
             self._line.write(bytes((_SYNC,)))
             answer = self._line.read(1, _ANSWER_S)

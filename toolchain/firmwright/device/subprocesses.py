@@ -1,7 +1,8 @@
 """Portable start, termination and output polling of child processes.
 
-On POSIX a child leads its own process group, which ends with it; on Linux the kernel also kills it
-when this process dies. Windows has neither, nor `select` on pipes, so a thread reads there.
+On POSIX, a child leads its own process group, which is killed with it. On Linux, the kernel also
+kills the child when this process dies. Windows has neither, and a thread must read because `select`
+does not support pipes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def popen_options(platform: str = sys.platform) -> dict[str, Any]:
 
 
 def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> None:
-    """Kill a child, on POSIX with its process group, and reap it."""
+    """Kill a child (on POSIX, its process group) and reap it."""
     if process.poll() is not None:
         return
     if system == "posix":
@@ -64,12 +65,11 @@ class PipeReader(Protocol):
 
 
 def make_pipe_reader(pipe: IO[bytes], system: str = os.name) -> PipeReader:
-    """Return the pipe reader for this platform."""
     return SelectPipeReader(pipe) if system == "posix" else ThreadPipeReader(pipe)
 
 
 class SelectPipeReader:
-    """Waits with `select`."""
+    """A reader that waits with `select`."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -80,7 +80,7 @@ class SelectPipeReader:
 
 
 class ThreadPipeReader:
-    """Reads in a daemon thread, which ends when the other end closes the pipe."""
+    """A reader with a daemon thread, which ends when the other end closes the pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
-"""The byte-stream interface under the link, and a wrapper that injects faults.
+"""The byte-stream interface below the link, and a wrapper that injects faults.
 
-A transport may lose or damage bytes, which sessions repair; it must raise when the other side
-closes.
+A transport may lose or damage bytes, which sessions repair. It must raise an error when the other
+side closes.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Protocol, TypeGuard
 
 
 class Transport(Protocol):
-    """A byte stream to and from one firmware. Closing twice is allowed."""
+    """A byte stream to and from one firmware; closing it twice is allowed."""
 
     @property
     def name(self) -> str:
-        """The name used in errors: a port, a command, a board."""
+        """Return the name used in errors: a port, a command or a board."""
         ...
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         """Return up to `limit` bytes as soon as any arrive, or b"" after the timeout.
 
-        Raises DeviceError if the other side has closed.
+        Raise DeviceError if the other side has closed.
         """
         ...
 
     def write(self, data: bytes) -> None:
-        """Send all of `data`. Raises DeviceError if the other side has closed."""
+        """Send all of `data`; raise DeviceError if the other side has closed."""
         ...
 
     def close(self) -> None:
@@ -44,13 +44,12 @@ class BaudTransport(Transport, Protocol):
 
 
 def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:
-    """Return whether the baud rate of a transport can be changed."""
     return hasattr(transport, "set_baud")
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """Probability, per byte and direction, of a bit flip, a loss and a duplicate."""
+    """The probabilities, per byte and direction, of a bit flip, a loss and a duplicate."""
 
     flip: float = 0.0
     drop: float = 0.0
@@ -72,7 +71,7 @@ class FaultyTransport:
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return received bytes after damage; may be empty although bytes arrived."""
+        """Return the received bytes with damage; the result may be empty although bytes arrived."""
         return self._spoil(self._inner.read(limit, timeout_s), self._from_device)
 
     def write(self, data: bytes) -> None:

@@ -1,9 +1,9 @@
 """Transports provided by other packages.
 
 An entry point of the group `firmwright.transports` is a function that takes a `TransportRequest`
-and returns an open `Transport`. It is selected by name: by a board with `kind = "plugin"` and
-`program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator that offers its
-UART as a socket:
+and returns an open `Transport`. A plug-in is selected by name: by a board with `kind = "plugin"`
+and `program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator whose UART
+is a socket:
 
     def open_emulator(request: TransportRequest) -> Transport:
         run = request.board.run
@@ -31,7 +31,7 @@ ENTRY_POINT_GROUP: Final = "firmwright.transports"
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
-    """The firmware to run and where; `port` is the user's, or empty."""
+    """The firmware to run and its place; `port` is the one that the user gave, or empty."""
 
     board: Board
     elf: Path

@@ -38,14 +38,14 @@ def open_transport(
 ) -> Transport:
     """Open the transport to `board`, whose firmware is the ELF file `elf`.
 
-    A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table.
-    `rtt://HOST:PORT` is the GDB server of a debug probe and moves the link's bytes through memory.
-    Without a port, a serial board is found by its USB ids; a physical board is already flashed.
+    A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
+    `rtt://HOST:PORT`, the link uses memory through the GDB server of a debug probe. Without a port,
+    a serial board is found by its USB ids. A physical board is already flashed.
 
     `loads` are copied into an emulator's memory; on a port they must already be in place. `plugin`
     is a QEMU plugin argument and is ignored elsewhere.
 
-    Raises ToolMissingError for a missing emulator, DeviceError if the port cannot be opened, and
+    Raise ToolMissingError for a missing emulator, DeviceError if the port cannot be opened, and
     UsageError if a port must be named.
     """
     request = TransportRequest(board, elf, port, baud, tuple(loads))
