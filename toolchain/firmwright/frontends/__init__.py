@@ -1,1 +1,1 @@
-"""Frontends: a model file's container becomes IR. They decode; the operator files give meaning."""
+"""Frontends that decode model files to IR; the operator files define the meaning of operators."""

@@ -1,4 +1,4 @@
-"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` makes it a module."""
+"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it to a module."""
 
 from firmwright.frontends.onnx.importer import import_onnx
 from firmwright.frontends.onnx.preprocess import ModelOverrides, preprocess_model

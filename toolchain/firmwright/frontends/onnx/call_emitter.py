@@ -1,6 +1,6 @@
-"""Emission of graph calls for ONNX operators, with constant folding.
+"""Emission of graph calls for ONNX operators.
 
-Calls with constant inputs only are evaluated by the operator's reference.
+The operator's reference evaluates calls with only constant inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantValue:
-    """A value known at compile time; `name` is its origin."""
+    """A value known at compile time; a constant of the module is named after `name`."""
 
     array: Array
     name: str
@@ -41,7 +41,7 @@ def shape_of(tensor: OnnxValue) -> tuple[int, ...]:
 
 
 def dtype_of(tensor: OnnxValue) -> DType:
-    """Return the element type; NotSupportedError if it is not supported."""
+    """Return the element type; raise NotSupportedError if it is not supported."""
     if isinstance(tensor, Value):
         return tensor.type.dtype
     dtype = find_dtype(tensor.array.dtype.name)
@@ -52,7 +52,7 @@ def dtype_of(tensor: OnnxValue) -> DType:
 
 @dataclass(slots=True)
 class CallEmitter:
-    """The calls and constants so far; `span` and `stem` belong to the node being imported."""
+    """Collects calls and constants; `span` and `stem` belong to the node being imported."""
 
     ops: OpTable
     calls: list[Call] = field(default_factory=list)
@@ -74,7 +74,7 @@ class CallEmitter:
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
     def value(self, tensor: OnnxValue) -> Value:
-        """Return the value as a call operand; constants are added to the constant table once."""
+        """Return the value as a call operand; add a constant to the constant table once."""
         if isinstance(tensor, Value):
             return tensor
         cached = self._known.get(id(tensor))
@@ -100,9 +100,9 @@ class CallEmitter:
         dtype: DType | None = None,
         shape: Sequence[int] = (),
     ) -> OnnxValue:
-        """Emit a call of `op` with one result; `like`, or `dtype` and `shape`, declare its type.
+        """Emit a call of `op` with one result.
 
-        By default it is the first input's type.
+        `like`, or `dtype` and `shape`, give its type; the first input's type is the default.
         """
         first = next(item for item in inputs if item is not None)
         quantization = self._type(first).quantization if dtype is None else None
@@ -154,7 +154,7 @@ class CallEmitter:
         return None
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
-        """Emit a formula over `inputs`, named a, b, c...; one-element constants become literals."""
+        """Emit an expression over inputs a, b, c...; one-element constants become literals."""
         operands: list[OnnxValue] = []
         names: dict[str, str] = {}
         for name, tensor in zip(INPUT_NAMES, inputs, strict=False):
@@ -211,7 +211,7 @@ class CallEmitter:
     def slice(
         self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
     ) -> OnnxValue:
-        """Return `counts` elements of each axis from `begin` on."""
+        """Return `counts` elements of each axis from `begin`."""
         shape = shape_of(x)
         steps = tuple(steps) or (1,) * len(shape)
         if tuple(counts) == shape and all(step == 1 for step in steps):

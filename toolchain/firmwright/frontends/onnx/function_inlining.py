@@ -25,7 +25,7 @@ _WIDENED_OPERATORS = frozenset(
 
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
-    """Whether the node's operator is defined as a function."""
+    """Return whether the node's operator is defined as a function."""
     if _local_function(node, local) is not None:
         return True
     schema = _schema(node, opset)
@@ -54,7 +54,7 @@ def function_definition(
 
 
 def has_changed_semantics(node: Message, opset: int) -> bool:
-    """Whether the operator has another meaning in the model's opset, one that is not supported."""
+    """Return whether the model's opset defines the operator in an unsupported way."""
     if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
         return False
     if opset >= _WIDENED_FROM:
@@ -84,7 +84,6 @@ def _schema(node: Message, opset: int) -> Message | None:
 
 
 def _function_opsets(schema: Message, opset: int) -> list[int]:
-    """Return the opsets with a function definition that depends on types and attributes."""
     if not schema.has_context_dependent_function:
         return []
     return [v for v in schema.context_dependent_function_opset_versions if v <= opset]

@@ -58,7 +58,7 @@ def import_onnx(
     ops: OpTable,
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
-    """Return the module of a preprocessed model; UnsupportedError lists all unsupported items."""
+    """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
     model = read_onnx(data, file)
     importer = _OnnxImporter(model, CallEmitter(ops), is_claimed)
     function = importer.run()
@@ -247,7 +247,7 @@ class _OnnxImporter:
         return results
 
     def _materialize_all(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
-        """Materialize inputs; each dequantized value is computed once."""
+        """Materialize inputs; compute each dequantized value once."""
         tensors: list[OnnxValue | None] = []
         for value in inputs:
             if (
@@ -265,7 +265,7 @@ class _OnnxImporter:
     def _fuse_integer_operator(
         self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
-        """Return the node's results computed on integers; None if it must be computed on floats."""
+        """Return the node's results computed on integers, or None to compute them on floats."""
         op = c.node.op_type
         if op == "DequantizeLinear":
             return self._import_dequantize(c, inputs)
@@ -297,7 +297,7 @@ class _OnnxImporter:
     def _following_quantize(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
         """Return (activation, parameters, outputs) of the QuantizeLinear after `node`.
 
-        A Relu between them is the activation.
+        The activation is a Relu between them.
         """
         following, names, activation = self._only_reader(node), [], "none"
         if following is not None and following.op_type == "Relu":

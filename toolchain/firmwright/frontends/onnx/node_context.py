@@ -39,7 +39,7 @@ class NodeContext:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs, "" for omitted ones."""
+        """Return the names of the outputs, "" for omitted ones."""
         return tuple(self.node.output)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -49,7 +49,7 @@ class NodeContext:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> OnnxValue:
-        """Return a required input; NotSupportedError if it is omitted."""
+        """Return a required input; raise NotSupportedError if it is omitted."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
             raise NotSupportedError(f"a node without input {index}")
@@ -75,7 +75,7 @@ class NodeContext:
         return tuple(int(n) for n in np.asarray(self.array(index, what)).reshape(-1))
 
     def axis(self, default: int | None = None, name: str = "axis", rank: int | None = None) -> int:
-        """Return an axis attribute, counted from 0; `rank` is by default that of input 0."""
+        """Return an axis attribute, counted from 0; `rank` defaults to that of input 0."""
         axis = self.attr(name, default)
         size = len(self.shape(0)) if rank is None else rank
         if not isinstance(axis, int) or not -size <= axis < size:

@@ -1,7 +1,7 @@
 """Completion of an ONNX file: input shapes, fixed inputs, external data, opset, class labels.
 
-The compiler and the reference runtime then see the same model. External data are read from the
-model's own folder only.
+The compiler and the reference runtime then read the same model. External data must be in the
+model's folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from firmwright.frontends.onnx.strip_class_labels import has_class_labels, strip
 class ModelOverrides:
     """The user's settings for a model: `shapes` of inputs, and constants for inputs (`bindings`).
 
-    A binding is an array, or a flat tuple of numbers that takes the input's type and shape.
+    A binding is an array, or a flat tuple of numbers with the input's type and shape.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class ModelOverrides:
 def preprocess_model(
     data: bytes, file: str, overrides: ModelOverrides = ModelOverrides(), folder: Path | None = None
 ) -> bytes:
-    """Return the bytes of the complete model, unchanged if nothing was missing.
+    """Return the bytes of the complete model, unchanged if complete already.
 
     Raises ModelError, UsageError and ToolMissingError.
     """

@@ -1,6 +1,6 @@
 """Access to the optional package `onnx`, which is loaded on first use, and its protobuf messages.
 
-Element types are spelled as in base/dtypes.py; others keep ONNX's name in lower case.
+Element types are named as in base/dtypes.py; others keep ONNX's name in lower case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = {"float": "float32", "double": "float64"}
 
 
 def onnx_package() -> Any:
-    """Return the package `onnx`; ToolMissingError if it is not installed."""
+    """Return the package `onnx`; raise ToolMissingError if it is not installed."""
     try:
         import onnx.numpy_helper
         import onnx.reference
@@ -35,20 +35,20 @@ def onnx_package() -> Any:
 
 
 def dtype_name(code: int) -> str:
-    """Return the element type of a number of TensorProto.DataType."""
+    """Return the name of a TensorProto.DataType number."""
     names = {value: key for key, value in onnx_package().TensorProto.DataType.items()}
     name = str(names.get(code, f"type {code}")).lower()
     return _NAMES.get(name, name)
 
 
 def dtype_code(name: str) -> int:
-    """Return the number of an element type in TensorProto.DataType."""
+    """Return the TensorProto.DataType number of an element type."""
     back = {value: key for key, value in _NAMES.items()}
     return int(onnx_package().TensorProto.DataType.Value(back.get(name, name).upper()))
 
 
 def tensor_array(tensor: Message) -> Array:
-    """Return the values of a TensorProto; strings are bytes objects."""
+    """Return the values of a TensorProto; strings become bytes objects."""
     return np.asarray(onnx_package().numpy_helper.to_array(tensor))
 
 
@@ -76,7 +76,7 @@ def attribute_value(message: Message) -> Any:
 
 
 def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
-    """Evaluate a node on constants by the package's reference; None if it has no implementation."""
+    """Evaluate a node on constants with the package's reference; return None if unsupported."""
     onnx = onnx_package()
     graph = onnx.helper.make_graph(
         [node],

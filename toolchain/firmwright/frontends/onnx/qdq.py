@@ -1,9 +1,4 @@
-"""Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear (QDQ).
-
-A `QuantizedValue` is an int8 value of the graph with its quantization; uint8 values of the model
-are stored 128 lower. A `DequantizedValue` is the float value of a quantized one, computed only if
-an importer cannot work on the integers.
-"""
+"""Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear."""
 
 from __future__ import annotations
 
@@ -22,7 +17,10 @@ UNSIGNED_OFFSET = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedValue:
-    """An int8 value of the graph; `is_unsigned` if the model has it as uint8."""
+    """An int8 value of the graph with its quantization.
+
+    If `is_unsigned`, the model's value is a uint8, stored 128 lower.
+    """
 
     value: Value
     is_unsigned: bool
@@ -36,7 +34,7 @@ class QuantizedValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DequantizedValue:
-    """The float value of quantized integers, not computed yet."""
+    """The float value of quantized integers, computed only if an importer requires floats."""
 
     source: QuantizedValue | ConstantValue
 
@@ -61,7 +59,7 @@ class QdqParameters:
         return TensorType((), INT8, self.quantization)
 
     def quantize(self, dequantized_range: Array) -> Array:
-        """Return float32 values as int8, by the definition of QuantizeLinear."""
+        """Quantize float32 values to int8, by the definition of QuantizeLinear."""
         steps = (
             np.rint(dequantized_range.astype(np.float32) / np.float32(self.scale)) + self.zero_point
         )
@@ -75,7 +73,7 @@ class QdqParameters:
 def constant_qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None
 ) -> QdqParameters | None:
-    """Return the parameters given by constant operands; None for any other QuantizeLinear."""
+    """Return the parameters if the operands are constant and supported, else None."""
     if (
         not isinstance(scale, ConstantValue)
         or scale.array.size != 1
@@ -97,7 +95,7 @@ def constant_qdq_parameters(
 def attach_quantization(
     x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
 ) -> ConstantValue | None:
-    """Return a constant with the quantization given by operands of DequantizeLinear, or None."""
+    """Return a constant with the quantization from DequantizeLinear's operands, or None."""
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
     array = x.array.astype(np.int8) if x.array.dtype.itemsize == 1 and (

@@ -1,7 +1,7 @@
 """Fusion of DequantizeLinear, an operator and QuantizeLinear into an integer operator.
 
-Data movement keeps the quantization. Elementwise functions become look-up tables. Convolutions,
-matrix products, sums and means round a fixed-point factor where ONNX Runtime rounds a float, so
+Data movement keeps the quantization. Elementwise functions become lookup tables. Convolutions,
+matrix products, sums and means use a fixed-point factor where ONNX Runtime uses a float factor, so
 results may differ by 1.
 """
 
@@ -47,7 +47,7 @@ def _quantized_input(operand: QdqValue | None) -> Value | None:
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return int8 weights with zero point 0 and one scale, or one for each index of `axis`."""
+    """Return int8 weights with zero point 0 and one scale, or one per index of `axis`."""
     if not isinstance(operand, DequantizedValue) or not isinstance(operand.source, ConstantValue):
         return None
     quant = operand.source.quantization
@@ -59,7 +59,7 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
 def fuse_data_movement(
     importer: Importer, c: NodeContext, operands: Sequence[QdqValue | None]
 ) -> list[DequantizedValue] | None:
-    """Return the node's results as moved integers; None if that is not exact."""
+    """Return the node's results as moved integers, or None if that is not exact."""
     reals = [item for item in operands if isinstance(item, DequantizedValue)]
     sources = [item.source for item in reals if isinstance(item.source, QuantizedValue)]
     if not sources or len(sources) != len(reals):
@@ -125,7 +125,7 @@ def _emit_lut(
 
 
 def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
-    """Return x in the quantization `target`, by a table."""
+    """Requantize x to `target` by a lookup table."""
     quant = x.type.quantization
     assert quant is not None  # by construction
     if quant == target.quantization:
@@ -295,7 +295,7 @@ def try_fuse(
     target: QdqParameters,
     activation: str,
 ) -> OnnxValue | None:
-    """Apply a fusion rule; None if the integer operator does not support the call."""
+    """Apply a fusion function; return None if the integer operator does not support the call."""
     before = len(c.emit.calls)
     try:
         return take(c, operands, target, activation)

@@ -1,7 +1,7 @@
 """The ONNX container: the bytes of a preprocessed file become an `OnnxModel`.
 
-Checked rules: the file is a model with a graph, its opset is known, and names are defined once and
-before their use.
+The reader checks that the file is a model with a graph, that its opset is known, and that each name
+is defined once, before its uses.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class OnnxValueInfo:
 class OnnxModel:
     """A decoded file.
 
-    `nodes` are the package's messages in executable order, `values` the tensors with a type in the
-    file.
+    `nodes` are the package's messages in executable order; `values` are the tensors with declared
+    types.
     """
 
     file: str
@@ -51,7 +51,7 @@ class OnnxModel:
 
 
 def is_onnx(data: bytes, file: str) -> bool:
-    """Whether a file is taken for an ONNX model, by its name or its first bytes."""
+    """Detect an ONNX model by its file name or first bytes."""
     if file.lower().endswith(".onnx"):
         return True
     # A ModelProto begins with its field 1, the version; a flatbuffer has its mark at byte 4.
@@ -59,7 +59,7 @@ def is_onnx(data: bytes, file: str) -> bool:
 
 
 def parse_model(data: bytes, file: str) -> Message:
-    """Return the ModelProto; ModelError if the bytes are not one."""
+    """Return the ModelProto; raise ModelError if the bytes are not one."""
     model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)

@@ -8,7 +8,7 @@ _NAMES = "classlabels_strings"
 
 
 def has_class_labels(model: Message) -> bool:
-    """Whether the model has ZipMap nodes or string labels."""
+    """Return whether the model has ZipMap nodes or string labels."""
     return any(
         node.op_type == "ZipMap" or any(item.name == _NAMES for item in node.attribute)
         for node in model.graph.node
@@ -17,7 +17,7 @@ def has_class_labels(model: Message) -> bool:
 
 
 def strip_class_labels(model: Message) -> None:
-    """Change `model` in place: scores become plain tensors, labels integers."""
+    """Change `model` in place: scores become plain tensors, labels become integers."""
     graph, onnx = model.graph, onnx_package()
     for node in [node for node in graph.node if node.op_type == "ZipMap"]:
         graph.node.remove(node)

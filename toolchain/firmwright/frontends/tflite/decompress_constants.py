@@ -29,7 +29,7 @@ _HEADER_BYTES = 16
 
 
 def decompress_constant(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Return the tensor of type `kind`; NotSupportedError if the data violate the format."""
+    """Return the tensor of type `kind`; raise NotSupportedError for a format violation."""
     if len(ancillary) < _HEADER_BYTES:
         raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")
     decoder = _DECODERS.get(ancillary[0])
@@ -66,9 +66,9 @@ def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
 
 
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Decode by nested tables: an entry is a symbol, or the width and offset of the next look-up.
+    """Decode by nested tables: an entry is a symbol, or the width and offset of the next lookup.
 
-    A symbol's entry says how many of the bits last read belong to it; the others are read again.
+    A symbol's entry gives how many of the last bits belong to it; the rest are read again.
     """
     is_wide = bool(ancillary[5] & 1)
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):
@@ -97,7 +97,7 @@ def _entry(table: list[int], place: int) -> int:
 
 
 class _BitReader:
-    """A reader of bits, most significant first; `place` is the number of bits consumed."""
+    """Reads bits, most significant first; `place` is the number of bits consumed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

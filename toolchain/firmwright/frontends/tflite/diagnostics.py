@@ -18,7 +18,7 @@ _HALF = "float16 activations: convert the model to float32, or quantize it to in
 
 
 def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> str:
-    """Return the reason and a remedy for these tensor types; "" if the types are supported."""
+    """Return the reason and a remedy for unsupported tensor types, "" for supported types."""
     data = [tensor for tensor in inputs if tensor.buffer is None]
     weights = [tensor for tensor in inputs if tensor.buffer is not None]
     if any(t.dtype == "uint8" and t.quantization is not None for t in (*inputs, *outputs)):

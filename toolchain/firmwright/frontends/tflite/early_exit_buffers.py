@@ -1,8 +1,8 @@
 """Conversion of early exits of streaming models into conditional execution.
 
-TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends all runs but each n-th
+TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends all runs but every n-th
 with a status. The calls after it become a function that an `if` runs when a counter, kept as state,
-is due. In the other runs all results keep their values of the last complete run, zero before the
+is due. In other runs all results keep their values from the last complete run, or zero before the
 first; TFLM leaves them undefined.
 """
 
@@ -24,7 +24,7 @@ _COUNT = TensorType((1,), INT32)
 
 
 def convert_early_exits(function: Function, session: ImportSession) -> Function:
-    """Return `function` without early exits; refuse buffers that exit inside a branch or loop."""
+    """Return `function` without early exits; refuse those inside a branch or loop."""
     for inner in session.functions.values():
         for call in inner.body:
             if _exits_early(call):
@@ -45,7 +45,7 @@ def _exits_early(call: Call) -> bool:
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
-    """Return `function` with all early results copied, under their names, after the last exit."""
+    """Copy all early results after the last exit, under their names."""
     last = max(place for place, call in enumerate(function.body) if _exits_early(call))
     late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
     early = [value for value in _unique(function.results) if value.name not in late]
@@ -77,7 +77,7 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class _TailOutliner:
-    """Outlining of the calls after an early exit.
+    """Outlines the calls after an early exit.
 
     `before` maps the name of a value to its value in runs that skip the call.
     """

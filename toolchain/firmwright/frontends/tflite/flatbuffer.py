@@ -1,9 +1,9 @@
-"""A flatbuffer reader for untrusted files: every read is checked first.
+"""A flatbuffer reader for untrusted files that checks every read.
 
 Rules (the flatbuffers binary format): offsets point forward and inside the file, tables and vectors
 are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is inside its table;
 strings end in a zero byte; enumerators are known. Shared data cost part of a budget at each visit,
-which bounds work and memory. A ModelError has the path of the field (`subgraphs[0].tensors[3]`).
+which limits work and memory. A ModelError has the path of the field (`subgraphs[0].tensors[3]`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCALARS: dict[str, struct.Struct] = {
 
 
 class Flatbuffer:
-    """The bytes of one file, its name for errors, and the remaining budget."""
+    """The bytes of one file, the file name for errors, and the remaining budget."""
 
     __slots__ = ("budget", "data", "file")
 
@@ -95,7 +95,7 @@ class Flatbuffer:
 class FlatbufferTable:
     """A checked view of one table; the accessors take field names of the schema.
 
-    Absent scalars yield their defaults, absent vectors the empty tuple or bytes, absent strings "".
+    Absent scalars have their defaults, absent vectors are empty tuples or bytes, absent strings "".
     """
 
     buffer: Flatbuffer
@@ -118,7 +118,7 @@ class FlatbufferTable:
         return names[index]
 
     def text(self, name: str) -> str:
-        """Return a string field; bytes that are not UTF-8 appear as escapes."""
+        """Return a string field, with escapes for bytes that are not UTF-8."""
         field = self._field(name)
         place = self._place(field, 4)
         if place is None:

@@ -42,7 +42,7 @@ class _BrokenError(Exception):
 
 
 def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
-    """Return the numbers, flags and strings of a map by key; None if the bytes are not a map.
+    """Return the numbers, flags and strings of a map by key, or None if the bytes are not a map.
 
     Entries of other kinds (vectors, blobs, maps) are omitted.
     """

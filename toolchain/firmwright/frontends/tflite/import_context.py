@@ -22,10 +22,10 @@ from firmwright.ops.custom import import_custom
 
 @dataclass
 class ImportSession:
-    """Tables, constants and functions of the import, and the unsupported items of the whole model.
+    """Tables, constants and functions of the import, and the model's unsupported items.
 
-    `reached` are the indices of the imported subgraphs; `branches` holds the variables and the
-    function of subgraphs that others run.
+    `reached` are the indices of the imported subgraphs; `branches` has the variables and the
+    function of each subgraph run by another one.
     """
 
     raw: RawModel
@@ -49,7 +49,6 @@ class ImportSession:
         self.items.append(UnsupportedItem(op, where, why))
 
     def constant(self, constant: Constant) -> str:
-        """Add a constant under a unique name and return the name."""
         name = constant.name
         while name in self.constants:
             name += "'"

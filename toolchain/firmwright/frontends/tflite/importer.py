@@ -112,7 +112,7 @@ class _SubgraphImporter:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """Outputs of nodes. A tensor marked as variable that is an output is an ordinary tensor."""
+        """Return the outputs of nodes; a variable among them is an ordinary tensor."""
         return frozenset(index for node in self.graph.nodes for index in node.outputs)
 
     def run(self, name: str) -> Function:
@@ -166,7 +166,6 @@ class _SubgraphImporter:
         return self.values[index]
 
     def _unique(self, name: str) -> str:
-        """Return a unique name: TFLite allows equal tensor names, the IR does not."""
         candidate, count = name, 0
         while candidate in self.names:
             count += 1
@@ -275,7 +274,7 @@ class _SubgraphImporter:
         """Fold a call of constants; return whether its outputs are constants now.
 
         Outputs of the model and results far larger than their inputs stay calls, but later
-        operators see their values.
+        operators use their values.
         """
         if call.variables:
             return False
@@ -352,7 +351,7 @@ class _SubgraphImporter:
     def _shared_variables(
         self, indices: Mapping[str, int]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """Return the variables that the subgraphs use by their key here, and the assigned keys."""
+        """Return the variables that the subgraphs use, by key here, and the assigned keys."""
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():

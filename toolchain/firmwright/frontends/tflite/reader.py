@@ -43,7 +43,6 @@ _INTEGER_RANGES = {
 
 
 def read_tflite(data: bytes, file: str) -> RawModel:
-    """Decode and verify a model; `file` is its name in errors."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise ModelError(
             f"not a TFLite model: its {len(data)} bytes lack the identifier "
@@ -83,7 +82,7 @@ def _buffer(table: FlatbufferTable) -> bytes:
 
 
 def _opcode(table: FlatbufferTable) -> tuple[str, int]:
-    """Return (name, version) of an operator code; unknown codes are called BUILTIN_<number>."""
+    """Return (name, version) of an operator code; name unknown codes BUILTIN_<number>."""
     # Codes above 126 do not fit the first field; the larger of the two fields is valid.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
@@ -156,7 +155,7 @@ def _node(
 
 
 def _options(table: FlatbufferTable, op: str) -> Attrs:
-    """Return all options, with the schema's defaults; custom operators have those in the file."""
+    """Return all options, including the schema's defaults for builtin operators."""
     if op.startswith("custom:"):
         return read_flexbuffer_map(table.blob("custom_options")) or {}
     expected = OPTIONS_OF_OPERATOR.get(op)
@@ -229,7 +228,7 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
     """Return the tensor's quantization, or None.
 
     Empty vectors, and zero scales of index tensors, mean unquantized. The quantization of a float
-    tensor is a remnant of training.
+    tensor is a remnant of training and ignored.
     """
     details = table.table("quantization")
     if details is None or dtype not in _INTEGER_RANGES:

@@ -1,9 +1,10 @@
 """The tables of the TFLite schema, version 3: fields with types and defaults, and enumerations.
 
-Each line of the texts below is a table: for operator options its number in the union
-`BuiltinOptions`, then its name and its fields in slot order as `name:type`, with `=default` unless
-that is zero. Types are scalars, `string`, `[x]` for vectors, and names of tables or of enumerations
-(one signed byte); `_` is a retired slot. Source: the published schema.fbs of TensorFlow Lite.
+Each line of the texts below is a table. It begins with the table's number in the union
+`BuiltinOptions` (operator options only) and its name; then come the fields in slot order as
+`name:type`, with `=default` unless that is zero. Types are scalars, `string`, `[x]` for vectors,
+and names of tables or of enumerations (one signed byte); `_` is a retired slot. Source: the
+published schema.fbs of TensorFlow Lite.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ def _fields(words: list[str]) -> Fields:
 
 
 def _entries(text: str) -> list[list[str]]:
-    """The words of each table; a line that starts with blanks continues the one before."""
+    """Return the words of each table; a line that begins with a blank continues a table."""
     return [entry.split() for entry in text.strip().replace("\n    ", " ").splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""The variables of a model during import: reads and assignments become dataflow."""
+"""The variables of a model during import; reads and assignments become dataflow."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
-    """Return the default initial value: zero, or the zero point for int8, as in both runtimes."""
+    """Return the initial value in both runtimes: the zero point for int8, else zero."""
     if kind.quantization is None or kind.dtype != INT8:
         return 0
     return kind.quantization.zero_points[0]
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return the key of a variable of subgraph `index` in others; only named ones are shared."""
+    """Return the key of a variable of subgraph `index` in other subgraphs; only names are shared."""
     return key if isinstance(key, tuple) else (index, key)
 
 
 @dataclass
 class Variable:
-    """A variable: `value` at the start of a run, `current` after the calls so far."""
+    """A variable: `value` at the start of a run, `current` after the calls imported so far."""
 
     value: Value
     current: Value
@@ -67,7 +67,7 @@ class VariableTable:
         variable.current = value
 
     def result(self, value: Value) -> Value:
-        """Return `value` as a graph result; a value in state memory is copied."""
+        """Return `value` as a graph result; copy a value in state memory."""
         if any(value == variable.value for variable in self.known.values()):
             return self._copy(value, f"{value.name}/value", value.type)
         return value
@@ -90,7 +90,7 @@ class VariableTable:
     ) -> Function:
         """Return `function`, of subgraph `index`, with `variables` as further operands.
 
-        The values of `assigned` are further results. Each result is made by a distinct call.
+        The values of `assigned` are further results. Each result has its own call.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {

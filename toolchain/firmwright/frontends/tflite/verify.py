@@ -17,7 +17,7 @@ from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
 def verify_raw_model(model: RawModel) -> None:
-    """Raise ModelError at the first violated rule."""
+    """Raise ModelError at the first violation of the rules in the module docstring."""
     if not model.subgraphs:
         _fail(model.file, "it has no subgraph.")
     for index, subgraph in enumerate(model.subgraphs):

@@ -1,6 +1,6 @@
 """Exact widening of constants: int4 (two to a byte, the lower half first) and float16.
 
-Variables of these types are not changed and are refused later.
+Variables of these types are not changed, but refused later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 
 def widen_constants(graph: RawSubgraph) -> RawSubgraph:
-    """Return `graph` with its narrow constants widened."""
     tensors = [_from_int4(tensor) for tensor in graph.tensors]
     nodes: list[RawNode] = []
     for node in graph.nodes:

@@ -21,7 +21,7 @@ _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 
 
 def reject_invalid_attributes(importer: Importer) -> Importer:
-    """Wrap an importer so that missing or inconsistent attribute lists raise NotSupportedError."""
+    """Wrap an importer so that missing or inconsistent attributes raise NotSupportedError."""
 
     def run(c: NodeContext) -> Results | OnnxValue:
         try:
@@ -61,7 +61,7 @@ def row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool = False) ->
 
 
 def row_reduction(c: NodeContext, step: str, x: OnnxValue, formula: str = "a") -> OnnxValue:
-    """Reduce the values of a formula along each row to one element."""
+    """Reduce an expression's values along each row to one element."""
     attrs: dict[str, Attr] = {"formula": formula, "step": step, "axes": (1,), "keep_dims": True}
     return c.emit.call("reduction", [x], attrs)
 
@@ -85,9 +85,9 @@ def gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
 def labels_and_scores(
     c: NodeContext, scores: OnnxValue, is_positive: bool = False
 ) -> Sequence[OnnxValue]:
-    """Return (labels, scores); a single score of two classes is that of the second class.
+    """Return (labels, scores); a single score of two classes belongs to the second class.
 
-    With `is_positive` it is a probability, and the first class has the remainder to 1.
+    If `is_positive`, it is a probability, and the score of the first class is 1 minus it.
     """
     rows, count = shape_of(scores)
     if count > 1:

@@ -1,6 +1,6 @@
 """If, Loop and Scan resolved at compile time: the chosen branch, or unrolled iterations.
 
-Conditions or iteration counts known only at run time are refused.
+Conditions or iteration counts known only at run time are not supported.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _larger(total: int) -> int:
 
 
 def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
-    """Return [n, c, w] or [n, c, h, w] as an image [n, h, w, c]."""
+    """Transpose [n, c, w] or [n, c, h, w] to an image [n, h, w, c]."""
     shape = shape_of(x)
     if len(shape) == 4:
         return emit.transpose(x, (0, 2, 3, 1))
@@ -88,7 +88,7 @@ def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
 
 
 def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
-    """Return the image with channels first and `rank` dimensions."""
+    """Transpose an image to channels first, with `rank` dimensions."""
     if rank == 4:
         return emit.transpose(y, (0, 3, 1, 2))
     n, _, width, channels = shape_of(y)
@@ -96,7 +96,7 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
 
 
 def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
-    """Return stride, dilation and padding as attributes of the image operators."""
+    """Return the window as attributes of the image operators."""
     rows = (1,) if len(window.size) == 1 else ()
     none = (0, 0) if rows else (window.before[0], window.after[0])
     return {
@@ -107,7 +107,7 @@ def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
 
 
 def filters_to_ohwi(array: Array) -> Array:
-    """Return [m, c, w] or [m, c, h, w] as [m, h, w, c]."""
+    """Transpose [m, c, w] or [m, c, h, w] to [m, h, w, c]."""
     if array.ndim == 3:
         array = array[:, :, None, :]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
@@ -139,7 +139,7 @@ def emit_conv_nd(
     window: WindowGeometry,
     groups: int,
 ) -> OnnxValue:
-    """Any number of axes, any weights."""
+    """Emit a convolution with any number of axes and any weights."""
     attrs: dict[str, Attr] = {
         "stride": window.stride, "dilation": window.dilation, "before": window.before,
         "groups": groups, "outputs": window.outputs(shape_of(x)[2:]),
@@ -238,7 +238,7 @@ def _conv_integer(c: NodeContext) -> OnnxValue:
 def subtract_zero_point(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, rank: int
 ) -> OnnxValue:
-    """Return x as int32 minus its zero point, one or one per index of the first of `rank` axes."""
+    """Return x - zero point as int32; a vector of zero points applies along axis 0."""
     if zero_point is None:
         return c.emit.cast(x, INT32)
     count = math.prod(shape_of(zero_point))
@@ -292,7 +292,7 @@ def _emit_transpose_conv2d(
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
 ) -> tuple[WindowGeometry, tuple[int, ...]]:
-    """Return the window, whose `before` is cut off the full result, and the output's extents."""
+    """Return the window and output extents; `before` is cropped from the full result."""
     rank = len(inputs)
     plain = window_geometry(c, size, inputs)
     extra = tuple(c.attr("output_padding") or (0,) * rank)

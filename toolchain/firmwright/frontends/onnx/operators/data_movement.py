@@ -65,7 +65,6 @@ def _unsqueeze(c: NodeContext) -> OnnxValue:
 
 
 def _bit_cast(c: NodeContext) -> OnnxValue:
-    """Reinterpret the bits as an integer type of the same or a smaller width."""
     name = dtype_name(int(c.attr("to", 0)))
     before, after = c.dtype(0), find_dtype(name)
     if after is None:
@@ -138,7 +137,6 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
-    """Return a constant without elements."""
     return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
 
 
@@ -262,7 +260,7 @@ def _pad(c: NodeContext) -> OnnxValue:
 
 
 def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
-    """Remove the elements that negative pads cut off."""
+    """Remove the elements that negative pads crop."""
     shape = c.shape(0)
     begin = [max(-n, 0) for n in before]
     counts = [n - first - max(-last, 0) for n, first, last in zip(shape, begin, after, strict=True)]

@@ -104,7 +104,7 @@ def _cumulative(step: str, c: NodeContext) -> OnnxValue:
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
-    """Write new rows into a cache from each sample's index on."""
+    """Write new rows into a cache, from the index of each sample."""
     cache, update = c.input(0), c.input(1)
     shape, rows = shape_of(cache), shape_of(update)
     axis = c.axis(-2)

@@ -86,7 +86,7 @@ def _matmul(c: NodeContext) -> OnnxValue:
 
 
 def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    """Emit the product of matrices, or of stacks of matrices, as defined by numpy's matmul."""
+    """Emit the product of matrices or stacks of matrices, as defined by numpy's matmul."""
     a_shape, b_shape = shape_of(a), shape_of(b)
     if not a_shape or not b_shape:
         raise NotSupportedError("a product of matrices with a scalar")
@@ -185,7 +185,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
 
 
 def _align_axes(c: NodeContext, labelled: tuple[OnnxValue, str], order: str) -> OnnxValue:
-    """Return the operand with its axes in `order`, of size 1 for labels that it lacks."""
+    """Return the operand with its axes in `order`, of size 1 for missing labels."""
     x, term = labelled
     perm = [term.index(letter) for letter in order if letter in term]
     moved = c.emit.transpose(x, perm)

@@ -67,7 +67,7 @@ def _pool(c: NodeContext, kind: str) -> OnnxValue:
 def _is_image_pool(
     c: NodeContext, kind: str, window: WindowGeometry, outputs: tuple[int, ...]
 ) -> bool:
-    """Whether the image operators, which exclude padding, compute the same."""
+    """Return whether the image operators, which exclude padding, compute the same."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
@@ -104,7 +104,7 @@ def _average_pool(c: NodeContext) -> OnnxValue:
 
 
 def emit_int8_average_pool(c: NodeContext) -> OnnxValue | None:
-    """Emit an AveragePool of int8 values with unchanged scale; None if it is not supported."""
+    """Emit an AveragePool of int8 values with unchanged scale; return None if unsupported."""
     window = window_geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
     if not _is_image_pool(c, "average", window, _output_sizes(c, window)):
         return None

@@ -1,7 +1,6 @@
 """QuantizeLinear, DequantizeLinear and the QLinear operators by their definitions.
 
-qdq_fusion.py makes integer operators where it can; this module handles the other cases. Source: the
-ONNX operator specification.
+Used where qdq_fusion.py makes no integer operator. Source: the ONNX operator specification.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from firmwright.ir.core import Attr
 
 
 def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
-    """Return a scale or zero point that broadcasts: per tensor, per axis, or per block of it."""
+    """Return a scale or zero point (per tensor, axis or block) broadcastable to `shape`."""
     own = shape_of(operand)
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
@@ -81,7 +80,7 @@ def _dequantize(c: NodeContext) -> OnnxValue:
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
-    """Return one value, or one per index of the first of the `rank` axes after the batch axis."""
+    """Return a scalar, or a vector that broadcasts along axis 1 of `rank` axes."""
     count = math.prod(shape_of(operand))
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
@@ -114,7 +113,7 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
 
 
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
-    """Return uint8 values over the range of the values and 0, with scale and zero point."""
+    """Return uint8 values over a range that includes 0, with scale and zero point."""
     x = c.input(0)
     axes = tuple(range(len(shape_of(x))))
     flat: dict[str, Attr] = {"axes": axes, "keep_dims": False}

@@ -40,7 +40,7 @@ _ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights of one direction, [gates * hidden, ...], and its activations as formulas of v."""
+    """Weights of one direction, [gates * hidden, ...], and its activations as expressions of v."""
 
     backwards: bool
     w: OnnxValue
@@ -148,7 +148,7 @@ class _RecurrentInputs:
         return _index_first_axis(self.c, state, direction)
 
     def running(self, step: int) -> OnnxValue | None:
-        """Return the mask of samples that have not ended at `step`; None if all run."""
+        """Return the mask of samples that have not ended at `step`, or None if all are running."""
         if not self.c.has(4):
             return None
         lengths = self.c.array(4, "lengths").reshape(-1)

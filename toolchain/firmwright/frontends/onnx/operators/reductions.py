@@ -1,4 +1,4 @@
-"""Reductions along axes, and operators built from them: norms, softmax, normalizations."""
+"""Reductions along axes, and the operators based on them: norms, softmax, normalizations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firmwright.ir.core import Attr
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
-    """Return the axes to reduce; None if nothing is to be reduced."""
+    """Return the axes to reduce, or None for no reduction."""
     rank = len(c.shape(0))
     axes: tuple[int, ...] = tuple(c.attr("axes") or ())
     if c.has(1):
@@ -43,7 +43,7 @@ def emit_reduction(
     axes: Sequence[int],
     keep: bool = True,
 ) -> OnnxValue:
-    """Emit the reduction of a formula's values along axes."""
+    """Emit the reduction of an expression's values along axes."""
     attrs: dict[str, Attr] = {
         "formula": formula, "step": step, "axes": tuple(axes), "keep_dims": keep,
     }  # fmt: skip
@@ -144,7 +144,7 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
 
 
 def _broadcast_channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
-    """Return a vector with one value per channel, broadcastable to [n, c, ...]."""
+    """Make a vector of one value per channel broadcastable to [n, c, ...]."""
     return emit.reshape(tensor, (math.prod(shape_of(tensor)), *(1,) * (rank - 2)))
 
 

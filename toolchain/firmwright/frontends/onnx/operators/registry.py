@@ -1,4 +1,4 @@
-"""The table of ONNX importers, collected from the `IMPORTERS` of all modules of this package."""
+"""The table of ONNX importers, collected from the `IMPORTERS` of this package's modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firmwright.frontends.onnx.node_context import Importer
 
 @cache
 def onnx_importers() -> Mapping[str, Importer]:
-    """Return importers by operator name, or DOMAIN:OPERATOR outside of the standard domain."""
+    """Return importers by operator name, or DOMAIN:OPERATOR outside the standard domain."""
     table: dict[str, Importer] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

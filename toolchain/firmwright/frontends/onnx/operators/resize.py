@@ -1,7 +1,4 @@
-"""Resize and Upsample: a gather for nearest-neighbor mode, weighted taps for interpolation.
-
-Each axis is resized separately.
-"""
+"""Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps."""
 
 from __future__ import annotations
 

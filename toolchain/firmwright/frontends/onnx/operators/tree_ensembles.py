@@ -1,8 +1,7 @@
 """Tree ensembles of ONNX-ML as calls of `tree_ensemble`, with their post-processing.
 
-Every comparison becomes "x <= threshold goes left"; missing values keep their side. Source:
-ONNX-ML's tree operators, and ONNX Runtime where the standard is silent (the class of scores with
-one class id).
+Every comparison is normalized to x <= threshold for the left side; missing values keep their side.
+Source: ONNX-ML's tree operators; ONNX Runtime for the class of scores with a single class id.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Key: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeNode:
-    """A node as in the file; children and node are keyed by (tree or kind, number)."""
+    """A node as in the file; a node's key is (tree or kind, number)."""
 
     mode: str
     feature: int
@@ -85,7 +84,7 @@ class _FlattenedTrees:
 
 
 def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
-    """Return (t, whether the children are swapped) of the branch as x <= t."""
+    """Express the branch as x <= t; return t and whether the children must be swapped."""
     mode = _SWAPPED.get(branch.mode, branch.mode)
     if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
         raise NotSupportedError(f"branches of kind {branch.mode}")
