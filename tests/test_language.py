@@ -1,7 +1,7 @@
 """Checks the language of the project: glossary, names, docstrings, comments, messages and pages.
 
-The limits are rates per 1,000 words, because a few uses of a word such as "what" are good English. Words
-that are never needed in a technical text have no allowance.
+The limits are rates per 1,000 words, because a few uses of a word such as "what" are good
+English. Words that are never needed in a technical text have no allowance.
 """
 
 from __future__ import annotations

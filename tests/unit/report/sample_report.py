@@ -44,7 +44,9 @@ def make_report(**changed: Any) -> BuildReport:
         ),
         operator_by_time=(0, -1, 2),
         operators=(operator(0, "conv2d", 600), operator(2, "softmax", 400)),
-        sections=(SectionSize(".text", 0, 3000, "text"), SectionSize(".rodata", 3000, 2000, "rodata")),
+        sections=(
+            SectionSize(".text", 0, 3000, "text"), SectionSize(".rodata", 3000, 2000, "rodata")
+        ),
         regions=(ImageRegionUsage("code", 5000, 100_000),),
     )  # fmt: skip
     return replace(report, **changed)

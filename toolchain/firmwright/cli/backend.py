@@ -85,4 +85,5 @@ def _format_result(result: BackendTestResult) -> str:
         for entry in result.entries
     ]
     text = format_table(["pattern", "cases", "matched", "differ"], rows)
-    return f"{text}\n\n{result.samples} samples for each case on {result.board}, compared with the core alone."
+    compared = f"{result.samples} samples for each case on {result.board}"
+    return f"{text}\n\n{compared}, compared with the core alone."

@@ -63,11 +63,7 @@ def add_codegen_options(group: argparse._ArgumentGroup) -> None:
         choices=C_APIS,
         help="tvm: also generate microTVM's tvmgen_NAME.h in the folder tvm (default: own)",
     )
-    group.add_argument(
-        "--tuning",
-        metavar="LOG",
-        help="measurements of firmwright tune, to choose kernels by",
-    )
+    group.add_argument("--tuning", metavar="LOG", help="select kernels by this log of `tune`")
     group.add_argument(
         "--name", "--prefix", metavar="NAME", help="name of the model and prefix of its C"
     )

@@ -96,7 +96,8 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     """Return the text of docs/operators.md."""
     operators = supported_operators(ops, rules)
     tflite, onnx = len({name for item in operators for name in item.tflite}), onnx_operators()
-    summary = f"{len(operators)} operators implement {tflite} TFLite operators and {len(onnx)} ONNX operators."
+    imported = f"{tflite} TFLite operators and {len(onnx)} ONNX operators"
+    summary = f"{len(operators)} operators implement {imported}."
     rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, operators)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     names = textwrap.fill(f"{', '.join(onnx)}.", 100)

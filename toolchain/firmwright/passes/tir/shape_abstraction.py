@@ -201,7 +201,7 @@ def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimF
 
 
 def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
-    """Return `func` with one-dimensional buffers and explicit strides, or None for mixed index types."""
+    """Return `func` with one-dimensional buffers, or None for mixed index types."""
     mixed = False
 
     def flat(indices: tuple[tir.Expr, ...], buffer: tir.Buffer) -> tuple[tir.Expr, ...]:
