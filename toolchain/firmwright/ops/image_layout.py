@@ -55,7 +55,7 @@ def _mirror_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
-    """Combine the up to three parts (count, x start, x step, y start) of each axis."""
+    """Return the copies for all combinations of the parts (count, x start, x step, y start)."""
     skip, shape = call.int_attr("skip"), call.input(0).shape
     x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
     parts = [
@@ -115,7 +115,7 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
 def _block_axes(
     call: OpCall, deep: Sequence[int], flat: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """Return (extent, stride in the flat tensor, stride in the deep tensor) of the six loops."""
+    """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six loops."""
     block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [

@@ -1,7 +1,7 @@
 """Checked access to the tensors and options of foreign nodes.
 
-Containers guarantee neither that an operator has the inputs it needs nor, for custom operators,
-that it has the expected options.
+Readers guarantee neither that an operator has the inputs it needs nor that a custom operator has
+the expected options.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def int_option(context: ImportContext, name: str) -> int:
 
 
 def int_options(context: ImportContext, *names: str) -> dict[str, int]:
-    """Return several required integers by name."""
+    """Return several required integers, by name."""
     return {name: int_option(context, name) for name in names}

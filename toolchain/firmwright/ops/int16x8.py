@@ -1,14 +1,14 @@
 """Accumulators and requantization of layers with int16 activations and int8 weights.
 
-Activations are symmetric. Sums may exceed 32 bits; kernels use 32 where the weights prove that
-enough. Three ways lead from sum to output:
+Activations are symmetric. Sums may exceed 32 bits; kernels use 32 bits where the weights prove that
+they suffice. A sum is converted to the output in one of three ways:
 
-- 32-bit bias: 32-bit sums, requantized as for int8;
-- 64-bit bias or none: a multiplier reduced to 16 bits (rounded half up, at most 2^15 - 1), one
-  rounding. `Requantization` expresses it as a 31-bit multiplier with zeros in the low 16 bits;
-- LiteRT's fully_connected: the factor in double, halves away from zero (`ExactScale`). Its 53 bits
-  are split in two so that 64-bit products suffice. int8 layers without an equivalent 31-bit
-  multiplier use it as well.
+- 32-bit bias: 32-bit sums are requantized as for int8;
+- 64-bit bias or none: the multiplier is reduced to 16 bits (rounded half up, at most 2^15 - 1),
+  with one rounding. `Requantization` holds it as a 31-bit multiplier with 16 low zeros;
+- LiteRT's fully_connected: the factor is applied in double, halves away from zero (`ExactScale`).
+  Its 53 bits are split in two so that 64-bit products suffice. int8 layers without an equivalent
+  31-bit multiplier use it as well.
 
 Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected kernel, measured
 at and near ties.
@@ -51,7 +51,7 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the definition sums in 64 bits: with a 64-bit bias or none."""
+    """Whether the definition sums in 64 bits, as it does unless the bias has 32 bits."""
     bias = call.constant(2)
     return bias is None or bias.dtype == INT64
 
@@ -67,7 +67,7 @@ def requant_with_16_bit_multiplier(
 
 
 def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
-    """Return the 16-bit multiplier and its right shift."""
+    """Reduce a 31-bit multiplier to 16 bits; return it and its right shift."""
     if shift > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 layer with a scale factor above 2^{_MOST_SHIFT}")
     return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
@@ -94,7 +94,7 @@ def requantize_int64_array(acc: Array, multiplier: Any, right: Any) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class ExactScale:
-    """Factors, one or per channel, applied with all 53 bits; halves round away from zero."""
+    """Factors that are applied with all 53 bits; halves round away from zero."""
 
     factors: tuple[float, ...]
     zero_point: int
@@ -102,7 +102,7 @@ class ExactScale:
     clamp_max: int
 
     def parts(self) -> tuple[Array, Array, Array]:
-        """Return (high, low, right): factor = (high * 2^27 + low) / 2^(right + 27)."""
+        """Return (high, low, right) for each factor = (high * 2^27 + low) / 2^(right + 27)."""
         mantissas, exponents = np.frexp(np.array(self.factors))
         whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
         right = _MANTISSA_BITS - FACTOR_LOW_BITS - exponents.astype(np.int64)
@@ -126,7 +126,7 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
 def requantize_epilogue(
     b: Kernel, params: Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    """Declare the parameters; return a function (sum, channel) -> output element."""
+    """Declare the parameters; return a function from (sum, channel) to output element."""
     if isinstance(params, ExactScale):
         return _exact_epilogue(b, params, dtype)
     if wide == INT64:
@@ -178,6 +178,6 @@ def _exact_epilogue(
 
 
 def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
-    """Acc * multiplier / 2^right, computed in 64 bits, halves up, as int32."""
+    """Return acc * multiplier / 2^right as int32, computed in 64 bits, halves rounded up."""
     product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
     return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(INT32)

@@ -1,10 +1,10 @@
 """floor_div, floor_mod, pow, bitwise_xor, right_shift and atan2 with broadcasting.
 
 floor_div rounds the quotient down; floor_mod is the remainder with the sign of the divisor.
-Integers have no quantization. TFLite fails on a divisor of 0 and on a negative exponent; here a
-divisor of 0 counts as 1 and such a power is 1. Powers keep the low 32 bits. Shift counts are
-limited to the number of bits less one. Float quotients are rounded down after the division in
-float32, as in LiteRT. Semantics: TFLite's reference operators of these names.
+Integers have no quantization. TFLite fails for a divisor of 0 and for negative exponents; here a
+divisor of 0 counts as 1, and a power with a negative exponent is 1. Powers keep the low 32 bits.
+Shift counts are limited to the number of bits less one. Float quotients are rounded down after the
+division in float32, as in LiteRT. Semantics: TFLite's reference operators of these names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """int16 functions as lookup tables of 513 entries with linear interpolation.
 
-Entry i is the function at the lowest input plus i steps of 128, corrected by half the error of
-linear interpolation in the middle of the step.
+Entry i is the function at the lowest input plus i steps of 128, corrected by half of the
+interpolation error in the middle of the step.
 Semantics: TFLite's LUTPopulate and LUTLookup for int16.
 """
 
@@ -67,7 +67,7 @@ def lookup_array(table: Array, x: Array) -> Array:
 
 @contextmanager
 def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
-    """Bind the table's function of `x`, an int32 within the int16 range."""
+    """Emit a lookup of `x`, an int32 within the int16 range, and yield the interpolated value."""
     entry = ((x >> _STEP_BITS) + _STEPS // 2).cast(INDEX)
     with b.let("entry", entry) as index, b.let("base", b.load_i32(table, [index])) as base:
         slope = b.load_i32(table, [index + 1]) - base

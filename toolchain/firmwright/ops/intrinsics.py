@@ -1,7 +1,6 @@
 """Intrinsics available on every target.
 
-The numpy meaning of requantization is `base/quant.py`; tests compare the C text with it over the
-edge set of docs/numerics.md.
+base/quant.py defines the numpy meaning of requantization.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""`Kernel`: the TIR builder of one call, with its inputs and outputs declared.
-
-Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
-its weights never links the original.
-"""
+"""The TIR builder of a call's kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +16,11 @@ KERNEL_ALIGNMENT = 4
 
 
 class Kernel(Builder):
-    """A builder with parameters `x`... for variable inputs and `y`... for outputs of `call`."""
+    """A builder for `call` with parameters `x`... for variable inputs and `y`... for outputs.
+
+    Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
+    its weights never links the original.
+    """
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
@@ -47,7 +47,6 @@ class Kernel(Builder):
         return self.outputs[0]
 
     def input(self, index: int) -> tir.Buffer:
-        """Return the buffer of input `index`."""
         if index not in self._inputs:
             constant = self.call.constant(index)
             if constant is None:

@@ -1,6 +1,6 @@
 """l2_normalization (rows of length 1) and l2_pool2d (root of the mean square in a window).
 
-l2_normalization divides by the root of the sum of squares along the last axis, for floats by at
+l2_normalization divides by the root of the sum of squares along the last axis; floats divide by at
 least 10^-6. int8: a fixed-point inverse root (five Newton steps) requantizes each value, rounding
 twice, to scale 1/128. l2_pool2d is float only; attributes as in pooling.py.
 Semantics: TFLite's reference L2Normalization and L2Pool.

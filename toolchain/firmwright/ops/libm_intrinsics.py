@@ -1,6 +1,6 @@
 """float32 functions of the C math library, as intrinsics.
 
-Results are as accurate as the library; NaN outside the domain.
+Results are as accurate as the library's, and NaN outside the domain.
 """
 
 from __future__ import annotations

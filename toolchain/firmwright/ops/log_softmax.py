@@ -53,7 +53,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """Factors to and from 5 integer bits; `radius` is the greatest difference that fits."""
+    """Multipliers and shifts to and from 5 integer bits; differences above `radius` do not fit."""
 
     multiplier: int
     shift: int

@@ -2,7 +2,7 @@
 
 int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point with 4
 integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of logistic(i / 24)
-with 16 fraction bits is interpolated, and the sign restored. float32: below -9 logistic is e^x.
+with 16 fraction bits is interpolated, and the sign restored. float32: below -9, logistic is e^x.
 Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
@@ -137,7 +137,7 @@ def _int16(call: OpCall, x: Array) -> Array:
 
 
 def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
-    """Map steps of 1/12288, or half of that for tanh, to 15 fraction bits."""
+    """Map steps of 1/12288, or half of that for tanh, to results with 15 fraction bits."""
     table, bits = sigmoid_table(), _fraction_bits(is_tanh)
     distance = np.minimum(np.abs(value), _LAST << bits)
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
@@ -166,7 +166,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 def lookup_sigmoid(
     b: Kernel, table: tir.Buffer, value: ArithExpr, is_tanh: bool
 ) -> Iterator[ArithExpr]:
-    """Emit `lookup_sigmoid_array`; `value` should be a variable."""
+    """Emit the kernel equivalent of `lookup_sigmoid_array`; `value` should be a variable."""
     bits = _fraction_bits(is_tanh)
     with (
         b.let("distance", minimum(maximum(value, 0 - value), _LAST << bits)) as distance,
@@ -196,7 +196,7 @@ def _logistic(x: Array) -> Array:
 
 
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
-    """Use e^-|x|, which never overflows; both quotients share the denominator."""
+    """Emit quotients of e^-|x|, which never overflows, with one denominator."""
     with (
         loop_over_elements(call, b) as (values, store),
         b.let("x", values[0]) as x,

@@ -10,8 +10,9 @@ hidden values and cells [batch, units]. Outputs: hidden values of all steps and 
 
 int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
 added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point_sigmoid16.py)
-and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. Both
-profiles follow TFLM for int16: 64-bit sums requantized as in int16x8.py, the rest as its int8.
+and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. For int16,
+both profiles follow TFLM: 64-bit sums are requantized as in int16x8.py, and everything else is as
+in TFLM's int8 layer.
 Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
@@ -227,7 +228,7 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Write hidden values to the output first: all gates need those of the previous step."""
+    """Emit all gates of a step before the hidden values change, because all gates read those."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     _, hidden, cells = b.outputs
@@ -244,7 +245,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _sum_dtype(call: OpCall) -> DType:
-    """Return the type of sums; for int16, int32 only if the weights prove that enough."""
+    """Return the type of sums; int16 layers use int64 unless int32 provably suffices."""
     kind = call.input(0).dtype
     if kind != INT16:
         return FLOAT32 if kind == FLOAT32 else INT32
@@ -279,7 +280,7 @@ class _UnitBuilder:
             self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
 
     def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
-        """Return the biases of both products (None: 0), with zero points folded in."""
+        """Return the biases of both products with zero points folded in; None means 0."""
         call, b = self.call, self.b
         if self.is_real:
             return b.input(BIAS + gate), None
@@ -336,7 +337,7 @@ class _UnitBuilder:
     # ---- integers ----
 
     def _input_products(self, stack: ExitStack, sums: tir.Buffer, u: ArithExpr) -> list[ArithExpr]:
-        """Bind each gate's requantized products with x and restart the sums."""
+        """Bind each gate's requantized product with x, then restart the sums."""
         b, products = self.b, []
         for gate, (_, recurrent) in enumerate(self.biases):
             factor, _ = gate_factors(self.call, gate)

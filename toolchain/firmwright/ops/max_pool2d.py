@@ -1,4 +1,4 @@
-"""max_pool2d: the greatest x in the window, exact in every type. See pooling.py for attributes.
+"""max_pool2d: the greatest x in the window, exact in every type; attributes as in pooling.py.
 
 Semantics: TFLite's reference pooling.
 """

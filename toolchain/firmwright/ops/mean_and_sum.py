@@ -1,10 +1,11 @@
 """mean and sum over some axes; attributes as in axis_reduction.py.
 
 int8, int16: the int32 sum of x - zero point is requantized by one factor that includes the
-division. With (m, s) of input scale / output scale and 2^k <= n < 2^(k+1) for n elements, the
-multiplier is floor(m * 2^k / n) and the shift s - k; sum uses m and s. Plain integers: sums keep
-the low 32 bits, means truncate towards zero. Semantics: TFLite's reference quantized mean and
-TFLM's sum (LiteRT's int8 sum overflows: seven times -128 gives -1); both profiles round twice.
+division. For n elements with 2^k <= n < 2^(k+1), and input scale / output scale = (m, s) as
+multiplier and shift, a mean uses the multiplier floor(m * 2^k / n) and the shift s - k; a sum uses
+m and s. Plain integers: sums keep the low 32 bits, means truncate toward zero.
+Semantics: TFLite's reference quantized mean and TFLM's sum (LiteRT's int8 sum overflows: seven
+times -128 gives -1); both profiles round twice.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reduced_count(call: OpCall) -> int:
-    """Return how many elements of x contribute to one of y."""
+    """Return how many elements of x are reduced to one of y."""
     return call.input(0).elements // call.output.elements
 
 
@@ -67,7 +68,7 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the requantization of the module docstring."""
+    """Return the requantization that the module docstring describes."""
     x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
@@ -95,7 +96,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def rows(call: OpCall) -> RowReduction | None:
-    """Return row sums if exactly rows and columns are reduced."""
+    """Return the row reduction if exactly rows and columns are reduced, else None."""
     x = call.input(0)
     if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
         return None
@@ -124,7 +125,7 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one output at a time; the sum starts at minus the zero points."""
+    """Emit one output at a time; the sum starts at -(zero point * number of elements)."""
     dtype, start = _sum_dtype(call), 0
     if _is_quantized(call):
         start = -tensor_quant(call.input(0)).zero_point * reduced_count(call)

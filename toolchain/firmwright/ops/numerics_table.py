@@ -1,4 +1,4 @@
-"""The operator x profile table of docs/numerics.md, built from the records of the operators."""
+"""The operator x profile table of docs/numerics.md, built from the operator definitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def format_numerics_table(ops: OpTable) -> str:
 
 
 def replace_table(page: str, ops: OpTable) -> str:
-    """Replace the text between the markers of `page` by the table."""
+    """Return `page` with the text between the markers replaced by the table."""
     head, mark, remainder = page.partition(BEGIN)
     _, end, tail = remainder.partition(END)
     if not mark or not end:

@@ -1,8 +1,8 @@
 """one_hot and reverse_sequence.
 
-one_hot: `on` at the index, `off` elsewhere along `axis` (inputs 1 and 2). reverse_sequence reverses
-the first elements along `seq_dim`; input 1 gives their number for each index of `batch_dim`.
-Indices outside of the depth give `off` only; sequence lengths are clamped to the input.
+one_hot: `on` at the index and `off` elsewhere along `axis` (inputs 1 and 2 hold both values);
+indices outside the depth give `off` only. reverse_sequence reverses the first elements along
+`seq_dim`; input 1 holds their number for each index of `batch_dim`, clamped to the input.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -42,7 +42,7 @@ def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> Non
 
 
 def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
-    """Clamp `index` to `count` positions."""
+    """Clamp `index` to [0, count - 1]."""
     return minimum(maximum(index.cast(INDEX), 0), count - 1)
 
 

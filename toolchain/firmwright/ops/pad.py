@@ -1,7 +1,7 @@
 """pad: the input with a constant margin (TFLite's PAD and PADV2).
 
-`paddings` holds (before, after) for each axis. The margin is constant input 1 if present, in stored
-values; otherwise the output's zero point, or 0 for floats. Stored values are copied unchanged;
+`paddings` holds (before, after) for each axis. The margin holds the stored value of input 1 if
+present, otherwise the output's zero point, or 0 for floats. Stored values are copied unchanged;
 scales are ignored as in TFLite.
 Semantics: TFLite's reference Pad.
 """
@@ -28,7 +28,6 @@ def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
 
 
 def pad_value(call: OpCall) -> float:
-    """Return the stored value of the margin."""
     if call.has_input(1):
         constant = call.constant(1)
         assert constant is not None  # by infer
@@ -63,7 +62,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Fill the whole output, then copy; compilers optimize both loops."""
+    """Fill the whole output, then copy the input; compilers optimize both loops."""
     x_shape, y_shape, before = _merged_axes(call)
     lower_fill(b, b.y, pad_value(call))
     with (
@@ -76,7 +75,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
-    """Return shapes and leading margins, merging each axis with following axes without margin."""
+    """Merge each axis with following axes without margin; return shapes and leading margins."""
     x_shape: list[int] = []
     y_shape: list[int] = []
     before: list[int] = []

@@ -20,12 +20,10 @@ Permutation = tuple[int, ...]
 
 
 def has_permuted_inputs(call: OpCall) -> bool:
-    """Whether the call has the attribute `perms`."""
     return "perms" in call.attrs
 
 
 def input_permutations(call: OpCall) -> list[Permutation]:
-    """Return the permutation of each input."""
     kinds = [call.input(index) for index in range(len(call.inputs))]
     if not has_permuted_inputs(call):
         return [tuple(range(len(kind.shape))) for kind in kinds]
@@ -48,7 +46,6 @@ def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
-    """Return the inputs after permutation."""
     perms = input_permutations(call)
     return [array.transpose(perm) for array, perm in zip(arrays, perms, strict=True)]
 
@@ -60,7 +57,10 @@ def load_element(
     index: Mapping[int, ArithExpr | int],
     rank: int,
 ) -> ArithExpr:
-    """Load the permuted element at `index` of `rank` axes; an axis of length 1 is always at 0."""
+    """Load the element of permuted `source` at `index`, of which the last axes are the operand's.
+
+    The result has `rank` axes; an axis of length 1 is broadcast.
+    """
     first = rank - len(perm)
     position: list[ArithExpr | int] = [0] * len(perm)
     for axis, source_axis in enumerate(perm):
@@ -73,7 +73,7 @@ def load_element(
 def permuted_elements(
     call: OpCall, b: Kernel
 ) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
-    """Like `elementwise.elements`, with one loop for each axis of the result."""
+    """Like `elementwise.loop_over_elements`, but with one loop for each axis of the result."""
     shape = call.output.shape
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as stack:

@@ -1,8 +1,9 @@
 """pool_nd: maximum, mean or norm in a window over any number of axes, channels first.
 
-Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`; for
-means `padded` (padding that counts, before and after each axis; empty: only input elements count),
-for norms `order` p: the p-th root of the sum of |x|^p. Elements beyond the input are ignored.
+Attributes: `kind` (max, average, norm), `size`, `stride`, `dilation`, `before`, `outputs`. Means
+have `padded`: the padding before and after each axis that counts as elements; if empty, only input
+elements count. Norms have `order` p: the result is the p-th root of the sum of |x|^p. Elements
+outside the input are ignored.
 Semantics: ONNX's MaxPool, AveragePool and LpPool.
 """
 
@@ -54,7 +55,7 @@ def _root_formula(call: OpCall) -> str:
 
 
 def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
-    """Return for each axis the number of counted taps at every output position."""
+    """Return, for each axis, the number of counted taps at every output position."""
     padded = call.ints_attr("padded")
     counts: list[Array] = []
     for axis, size in enumerate(window.size):

@@ -1,8 +1,8 @@
-"""Shapes, import, loops and cases shared by average_pool2d, max_pool2d and l2_pool2d.
+"""Shapes, import and loops shared by average_pool2d, max_pool2d and l2_pool2d.
 
 Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left, right),
 `activation`. Input and output of a quantized pool share scale and zero point, so nothing is
-requantized. Taps outside of the input are ignored.
+requantized. Taps outside the input are ignored.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def lower_pool(
 
 
 def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
-    """Like `clip_to_activation`, in TIR."""
+    """Emit the equivalent of `clip_to_activation`."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
         return apply_activation(value, activation)
@@ -105,7 +105,6 @@ def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
 
 
 def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-    """Build the TFLite importer of the pool operator `name`."""
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 1)

@@ -1,8 +1,8 @@
 """quantize: float32, or another quantization, to the output's scale and zero point.
 
 float32: round(x / y scale) + zero point in float32, halves away from zero, saturated (the reference
-is undefined beyond 32 bits). Integers: x minus its zero point is requantized by x scale / y scale
-with two roundings.
+is undefined beyond 32 bits). Integers: the zero point is subtracted, and the difference requantized
+by x scale / y scale with two roundings.
 Semantics: TFLite's AffineQuantize and Requantize.
 """
 
@@ -88,7 +88,7 @@ def _requantize_int32(
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
-    """Quantize a float; the bounds are exact in float32, so no conversion is out of range."""
+    """Quantize a float; the bounds are exact in float32, so the conversion is always in range."""
     quant, dtype = tensor_quant(kind), kind.dtype
     steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point

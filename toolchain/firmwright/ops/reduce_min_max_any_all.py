@@ -1,7 +1,7 @@
-"""reduce_max, reduce_min, reduce_any and reduce_all over some axes; attributes as of mean.
+"""reduce_max, reduce_min, reduce_any and reduce_all over some axes.
 
-All exact. Input and output of extremes share their quantization; any and all take bools.
-Semantics: TFLite's reference Reduce.
+Attributes as in mean_and_sum.py. All are exact. Input and output of minima and maxima share their
+quantization; any and all take bools. Semantics: TFLite's reference Reduce.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def reduction_op(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     in_tflm: Sequence[DType] = (INT8, FLOAT32),
 ) -> OpDef:
-    """Build an operator that folds elements into `start`; TFLM has it for types `in_tflm`."""
+    """Build an operator that folds elements into `start`; TFLM supports the types `in_tflm`."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))

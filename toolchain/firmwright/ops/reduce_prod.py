@@ -1,7 +1,7 @@
-"""reduce_prod: the product of x over some axes; attributes as of mean.
+"""reduce_prod: the product of x over some axes; attributes as in mean_and_sum.py.
 
-Floats multiply in order; plain integers keep the low 32 bits. int8 and int16 with n factors: each
-partial product of values minus zero point is scaled by input scale / (output scale)^(1/n) in 64
+Floats multiply in order; plain integers keep the low 32 bits. int8 and int16 with n factors: zero
+points are subtracted, each partial product is scaled by input scale / (output scale)^(1/n) in 64
 bits with one rounding (see int16x8.py) and keeps 32 bits; the last one is scaled once more.
 Semantics: LiteRT's reference Reduce; TFLM has no products.
 """
@@ -28,7 +28,6 @@ from firmwright.ops.requantize import clamp, tensor_quant
 
 
 def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Multiply; integers keep the low 32 bits."""
     if a.expr.dtype == FLOAT32:
         return a * b
     return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
@@ -81,7 +80,7 @@ def _in_32_bits(x: Array) -> Array:
 
 
 def _lower(call: OpCall, b: Kernel) -> None:
-    """The accumulator is `_NONE` before the first factor."""
+    """Emit the product; the accumulator is `_NONE` before the first quantized factor."""
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return

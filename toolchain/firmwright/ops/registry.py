@@ -1,6 +1,6 @@
 """The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
 
-Adding an operator needs no list. Duplicate operator or import names are an error.
+Operators are found without being listed. Duplicate operator or import names are an error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """relu, relu6, relu_n1_to_1 and relu_0_to_1: clamp to [0, inf), [0, 6], [-1, 1] or [0, 1].
 
-int8: x without its zero point is requantized by x scale / y scale, rounding twice, then clamped to
-the quantized range. LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 does not
-requantize; it clamps raw values in terms of the input, which is equal if input and output have the
-same quantization. TFLM has no relu_n1_to_1 and relu_0_to_1.
+int8: the zero point is subtracted, and the difference requantized by x scale / y scale, rounding
+twice, then clamped to the quantized range. LiteRT divides the scales in float32, TFLM in double.
+TFLM's relu6 clamps raw input values and does not requantize, so both quantizations must be equal.
+TFLM has no relu_n1_to_1 and relu_0_to_1.
 Semantics: the reference kernels of TFLite and TFLM.
 """
 
@@ -41,7 +41,6 @@ def _clamps_raw_values(call: OpCall) -> bool:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the requantization from an int8 input without its zero point to the output."""
     x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
     factor = x_scale / y_scale
     if call.numerics == "litert":

@@ -1,7 +1,7 @@
 """Requantization of quantized operators: activation ranges, parameters and the TIR epilogue.
 
 Semantics: TFLite's int8 quantization specification and the parameter computation of its reference
-kernels, in their float widths, which determine the last bit of a multiplier.
+kernels, with the same float widths, which determine the last bit of a multiplier.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def tensor_quant(kind: TensorType) -> Quantization:
 
 
 def import_activation(value: object) -> str:
-    """Return the activation for TFLite's fused activation function."""
     name = str(value).lower()
     if name not in ACTIVATIONS:
         raise NotSupportedError(f"fused activation {value}")
@@ -59,7 +58,7 @@ def import_activation(value: object) -> str:
 
 
 def float_activation_range(activation: str) -> tuple[float, float]:
-    """Return the clamp of a float result; infinite where unbounded."""
+    """Return the lower and upper bound of a float result; infinite where unbounded."""
     low, high = ACTIVATIONS[activation]
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
@@ -75,7 +74,7 @@ def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
 
 
 def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
-    """Return the clamp of a quantized result, computed in float32."""
+    """Return the lower and upper bound of a quantized result, computed in float32."""
     low, high = ACTIVATIONS[activation]
     quant = tensor_quant(kind)
     scale = np.float32(quant.scale)
@@ -98,7 +97,7 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """Multipliers and shifts (one, or one per channel), rounding, output zero point and clamp."""
+    """The parameters of requantization: one multiplier and shift, or one of each per channel."""
 
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -112,7 +111,7 @@ class Requantization:
         return len(self.multipliers) > 1
 
     def apply(self, acc: Array, dtype: DType) -> Array:
-        """Requantize int32 accumulators (channel last) to `dtype`: the numpy reference."""
+        """Requantize int32 accumulators (channel last) to `dtype`; the numpy reference."""
         scaled = multiply_by_quantized_multiplier(
             acc, np.array(self.multipliers), np.array(self.shifts), self.rounding
         )

@@ -1,7 +1,7 @@
 """resample: along one axis, each output is a weighted sum of a few inputs.
 
 Inputs: x, `positions` uint16 [outputs, taps] and `weights` float32 [outputs, taps], both constant.
-Attribute `axis`. Any interpolating resize is a sequence of these, one for each axis.
+Attribute `axis`. Any interpolating resize is a sequence of such calls, one for each axis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quantized add and sub: both inputs rescaled to a common scale, then summed.
+"""Quantized add and sub: both inputs are rescaled to a common scale, then summed.
 
 Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale / (2 * the
 larger scale), so the sum has the scale 2 * the larger scale / 2^20 (2^15); it is requantized to the
@@ -61,7 +61,7 @@ class SumTerm:
         )
 
     def fourfold(self, b: Kernel, stack: ExitStack, x: ArithExpr) -> ArithExpr:
-        """Return 4 * `apply` in TIR; a power of two needs a single product."""
+        """Return 4 * `apply` in TIR; a multiplier that is a power of two needs one product only."""
         offset = x.cast(INT32) - self.zero_point
         right = -self.shift
         if self.multiplier == _HALF and right < _LEFT_SHIFT:
@@ -79,14 +79,13 @@ class SumTerm:
 
 @dataclass(frozen=True, slots=True)
 class RescaledSum:
-    """The requantization of both terms and of their sum."""
+    """The requantizations of both terms and of their sum."""
 
     terms: tuple[SumTerm, SumTerm]
     output: Requantization
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    """Return the rescaling parameters of a quantized call."""
     kinds = [tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
@@ -127,7 +126,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
 
 
 def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
-    """Use general requantization; no term exceeds 2^29."""
+    """Emit an int16 sum with general requantization; no term exceeds 2^29."""
     with loop_over_elements(call, b) as (values, store):
         left, right = (
             _term(call, index, term, x)

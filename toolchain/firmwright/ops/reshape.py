@@ -1,7 +1,7 @@
 """reshape: the same elements in the same order with another shape.
 
-TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. As a view it
-costs nothing: input and output are one buffer.
+TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. If input and
+output can be one buffer, the call is a view without code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Copy; needed only where input and output must be distinct buffers."""
+    """Copy the elements; needed only if input and output must be distinct buffers."""
     lower_flat_copy(b, b.input(0), b.y)
 
 

@@ -1,9 +1,9 @@
-"""resize_bilinear: each output pixel interpolated from the four nearest input pixels.
+"""resize_bilinear: each output pixel is interpolated from the four nearest input pixels.
 
-Attributes: `size`, `align_corners`, `half_pixel_centers`. Tables hold for each output row the rows
-above and below and the weight of the latter; columns likewise. Integer weights are multiples of
-1/1024, rounded down from rounded steps; the weighted sum rounds to nearest, halves away from zero.
-Scales are ignored.
+Attributes: `size`, `align_corners`, `half_pixel_centers`. Tables hold, for each output row, the
+rows above and below and the weight of the latter; columns likewise. Integer weights are multiples
+of 1/1024, rounded down from rounded steps; the weighted sum rounds to nearest, halves away from
+zero. Scales are ignored.
 Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
 """
 
@@ -44,7 +44,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
-    """Return (before, after, weight of after) of each output row or column."""
+    """Return (before, after, weight of after) for each output row or column."""
     inputs, outputs = call.input(0).shape[1 + axis], call.ints_attr("size")[axis]
     corners = bool(call.int_attr("align_corners")) and outputs > 1
     centers = bool(call.int_attr("half_pixel_centers"))
@@ -89,7 +89,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """int8 sums fit in 28 bits, int16 sums need 64."""
+    """Emit weighted sums; int8 sums fit in 28 bits, int16 sums need 64."""
     is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else INT32 if call.input(0).dtype == INT8 else INT64
     unit: float = 1.0 if is_float else _UNIT

@@ -1,7 +1,7 @@
-"""Which input rows each output row needs, for operators over NHWC tensors.
+"""The input rows that each output row needs, for operators over NHWC tensors.
 
 A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None for calls
-without such rows; those cannot be streamed by rows.
+without such rows; these calls cannot be row streamed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) 
 
 
 def elementwise_row_window(call: OpCall) -> RowWindow | None:
-    """Return the window of one row if output row r needs only row r of variable inputs."""
+    """Return the window of one row if output row r needs only row r of each variable input."""
     if not _has_rows(call.output.shape):
         return None
     height = call.output.shape[1]

@@ -4,13 +4,12 @@
         channel c - 1 (overlapping triangles), in 64 bits that wrap.
     filter_bank_square_root: square root, rounded to nearest, shifted right by input 1.
     spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate a, b
-        for odd channels, and subtracts it; at least the share `min_signal_remaining` of x remains.
+        for odd channels, and subtracts it, leaving at least the share `min_signal_remaining` of x.
     pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, else v - 1.
     filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts as 1.
 
 The base-2 logarithm is the integer part plus a 16-bit table of log2(1 + i/128) - i/128,
-interpolated linearly. The gain is a table with a value and two coefficients for each bit length of
-the noise.
+interpolated linearly.
 Semantics: TFLM's signal library.
 """
 
@@ -38,7 +37,6 @@ UINT32_MASK = 0xFFFFFFFF
 
 
 def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
-    """Return the type of an output with one value for each channel of input 0."""
     x, y = call.input(0), call.output
     if x.dtype != source or x.elements != y.elements:
         raise NotSupportedError(
@@ -294,7 +292,7 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
-    """Return the gain at noise `level`, a quadratic curve for each of its bit lengths."""
+    """Return the gain at noise `level`, from a table with a quadratic segment per bit length."""
     bits = intrinsic("bit_length", [level], INT32)
     row = maximum(minimum(bits * 4 - 6, gains.elements - 3), 0).cast(INDEX)
     left, right = maximum(bits * -1 + 11, 0).cast(UINT32), maximum(bits - 11, 0).cast(UINT32)

@@ -4,11 +4,11 @@
         before the first run are zeros; otherwise frames are invalid until enough samples arrived.
     stacker: concatenates the last left + 1 + right frames, every `step` runs. The first frame
         fills the left context; output starts once the right context is complete.
-    delay: the samples of `delay_length` earlier, zeros at first.
+    delay: delays the samples by `delay_length`; the first ones are zeros.
     overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
 
-All but the stacker work along the last axis. Invalid outputs, which TFLM leaves unwritten, hold the
-samples available so far, and zeros.
+All but the stacker work along the last axis. Invalid outputs, which TFLM does not write, hold the
+samples available so far, followed by zeros.
 Semantics: TFLM's signal library.
 """
 
@@ -31,7 +31,7 @@ from firmwright.ops.signal_operator import signal_operator
 
 
 def _streams(kind: TensorType) -> tuple[int, int]:
-    """Return (number of independent streams, samples of each)."""
+    """Return the number of independent streams and of the samples in each."""
     if not kind.shape:
         raise NotSupportedError("samples without an axis")
     return kind.elements // kind.shape[-1], kind.shape[-1]
@@ -71,7 +71,7 @@ def _update_history(
 
 
 def _framer_history(size: int, step: int, *, prefill: bool) -> int:
-    """Return how many samples of earlier runs the frames cover."""
+    """Return the number of samples from earlier runs that the frames of a run contain."""
     return size - step if prefill else -(-size // step) * step - step
 
 

@@ -1,7 +1,7 @@
 """Integer intrinsics of the signal operators: bit length and rounded square root.
 
-Semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 65535, even where
-65536 is nearer.
+Semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 65535, even if 65536
+is nearer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records and importers of operators that exist only in TFLM's signal library."""
+"""Builders of the definitions of operators that exist only in TFLM's signal library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def signal_operator(
     accumulator: str,
     macs: Callable[[OpCall], int] = lambda call: 0,
 ) -> OpDef:
-    """Build the record of the custom operator `custom`.
+    """Build the definition of the custom operator `custom`.
 
     `functions` are type inference, numpy reference, default lowering and importer.
     """

@@ -5,8 +5,8 @@
         silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Semantics: TFLM's signal library. It searches the magnitude in 16 bits, so -32768 counts as less
-than all later values and results may wrap. Bins outside of the range, which it leaves unwritten,
+Semantics: TFLM's signal library. It finds the greatest magnitude in 16 bits, where -32768 counts as
+less than any later value, so results may wrap. It does not write bins outside the range; here they
 are 0.
 """
 

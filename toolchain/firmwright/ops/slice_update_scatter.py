@@ -1,8 +1,9 @@
 """dynamic_update_slice and scatter_nd: writes at indices known only at run time.
 
-dynamic_update_slice replaces the part of input 0 that begins at input 2 by input 1, shifted to fit
-inside the tensor. scatter_nd starts with zeros of the attribute `shape` and adds each slice of
-input 1 at the leading coordinates in the rows of input 0; indices out of range are clamped.
+dynamic_update_slice overwrites part of input 0 with input 1, from the coordinates in input 2 on;
+the part is shifted to fit inside the tensor. scatter_nd starts with zeros of the attribute `shape`
+and adds each slice of input 1 at the leading coordinates in the rows of input 0; indices out of
+range are clamped.
 Semantics: TFLite's reference operators, which fail for indices out of range.
 """
 
@@ -78,7 +79,7 @@ def _update_import(context: ImportContext) -> ImportedCall:
 
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
-    """Return (slices, coordinates of each index, elements of each slice)."""
+    """Return the numbers of slices, of coordinates per index, and of elements per slice."""
     indices, shape = call.input(0).shape, call.ints_attr("shape")
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 
@@ -124,7 +125,6 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Add; integers keep their low bits."""
     kind = a.expr.dtype
     if kind == FLOAT32:
         return a + b

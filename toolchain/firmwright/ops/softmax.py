@@ -1,9 +1,10 @@
 """softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
 
-int8: differences to the row maximum are scaled to 5 integer bits, their exponentials (a table of
-all 256 differences, 0 integer bits) summed with 12 integer bits, the reciprocal found by Newton's
-method, and the product shifted to the output scale 1/256 (int16 results: 1/65536). Entries below
-the algorithm's radius are zero. Both profiles are identical. int16: see softmax_int16.py.
+int8: differences to the row maximum are scaled to 5 integer bits. Their exponentials (a table for
+all 256 differences, 0 integer bits) are summed with 12 integer bits; the reciprocal of the sum is
+found by Newton's method, and the product shifted to the output scale 1/256 (int16 results:
+1/65536). Differences beyond 5 bits give zero. Both profiles are identical. int16: see
+softmax_int16.py.
 Semantics: TFLite's reference Softmax.
 """
 
@@ -72,7 +73,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def check_int8_row(call: OpCall) -> None:
-    """Check the quantization and length of an int8 row."""
     tensor_quant(call.input(0))
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
         raise NotSupportedError(f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements")
@@ -85,7 +85,7 @@ def softmax_beta(call: OpCall) -> float:
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
-    """Return multiplier and shift of differences, and the greatest difference that fits."""
+    """Return the multiplier and shift of differences, and the greatest difference that fits."""
     factor = min(
         beta * tensor_quant(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
     )
@@ -95,7 +95,7 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """Return int32 exponentials with 0 integer bits by distance below the row maximum."""
+    """Return e^-x in int32 with 0 integer bits, by the distance from the row maximum."""
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach
@@ -146,7 +146,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def lower_exponential_sum(
     call: OpCall, b: Kernel, x: tir.Buffer, row: ArithExpr, depth: int
 ) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
-    """Return registers of the row maximum and the exponentials' sum, and the table."""
+    """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
     table = b.constant("exponentials", exponential_table(call), INT32)
     highest, total = b.reg("highest", INT32), b.reg("total", INT32)
     b.store(highest, [0], INT8.min)

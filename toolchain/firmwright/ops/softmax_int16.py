@@ -1,8 +1,8 @@
 """int16 softmax: exponentials and the reciprocal of their sum from interpolated tables.
 
 Differences to the row maximum are scaled so that 65535 steps are 10; exponentials have 15 fraction
-bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of 1 / x, and
-each exponential is multiplied by the result. Both profiles are identical.
+bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals,
+and each exponential is multiplied by the result. Both profiles are identical.
 Semantics: TFLite's SoftmaxInt16.
 """
 
@@ -29,7 +29,7 @@ _CENTER = (1 << 15) + (1 << 16)
 
 
 def check_int16(call: OpCall, beta: float) -> None:
-    """Check the scales of the definition and that its numbers fit 32 bits."""
+    """Raise NotSupportedError unless the scales are as defined and all numbers fit 32 bits."""
     x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
         raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")

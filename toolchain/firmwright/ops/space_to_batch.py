@@ -2,8 +2,8 @@
 
 `block` is the block size of each axis from 1 on; `margins` holds (before, after) added to, or
 cropped from, each such axis. Each operator is one strided copy with index tables: element (y, x) of
-the large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, in
-TFLM 0.
+the large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, or
+in TFLM 0.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -67,7 +67,10 @@ def _space_shape(call: OpCall) -> tuple[int, ...]:
 def _block_loops(
     call: OpCall, large: Sequence[int], small: Sequence[int]
 ) -> list[tuple[int, int, tuple[int, ...], int]]:
-    """Return (extent, stride in the large tensor, table for the small one, its unit) by loop."""
+    """Return, for each loop, its extent, its stride in the large tensor, and its index table.
+
+    The index in the small tensor is the table's entry times the last element.
+    """
     block, strides = call.ints_attr("block"), row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)

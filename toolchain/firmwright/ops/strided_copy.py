@@ -1,9 +1,6 @@
 """Strided copies: the form shared by all operators that only move elements.
 
-A `StridedCopy` copies elements from one input to one output: element [i0, i1, ...] goes from
-`x_offset + sum of i * x_stride` to `y_offset + sum of i * y_stride` (flat; strides may be 0 or
-negative). An axis may take its input index from `table` and its output index from `y_table`. Stored
-values are copied unchanged; scales are ignored as in TFLite.
+Stored values are copied unchanged; scales are ignored as in TFLite.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT6
 
 @dataclass(frozen=True, slots=True)
 class CopyAxis:
-    """One loop of a strided copy; tables replace strides where set."""
+    """One loop of a strided copy; tables, where set, replace strides."""
 
     extent: int
     x_stride: int
@@ -58,7 +55,12 @@ class CopyAxis:
 
 @dataclass(frozen=True, slots=True)
 class StridedCopy:
-    """A copy from input number `source` to output number `result`."""
+    """A copy from input number `source` to output number `result`.
+
+    Element [i0, i1, ...] goes from `x_offset + sum of i * x_stride` to
+    `y_offset + sum of i * y_stride` (flat; strides may be 0 or negative). An axis may take its
+    input index from `table` and its output index from `y_table`.
+    """
 
     axes: tuple[CopyAxis, ...]
     x_offset: int = 0
@@ -115,12 +117,10 @@ def is_view_transpose(shape: Sequence[int], perm: Sequence[int]) -> bool:
 
 
 def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxis, ...]:
-    """Return loops over a compact output of `extents`."""
     return tuple(map(CopyAxis, extents, x_strides, row_major_strides(extents)))
 
 
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    """Set all elements of `y` to `value`."""
     with (
         b.view("whole", y, 0, (y.elements,), access="w") as flat,
         b.for_("i", y.elements) as i,
@@ -129,7 +129,7 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 
 
 def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
-    """Copy all elements of `source` to `target`, which has as many."""
+    """Copy all elements of `source` to `target`, which has the same number."""
     count = target.elements
     with (
         b.view("from", source, 0, (count,)) as x,
@@ -167,7 +167,6 @@ def _lower_copy(b: Kernel, copy: StridedCopy, count: int) -> None:
 
 
 def narrowest_index_dtype(values: Sequence[int]) -> DType:
-    """Return the smallest type that holds the non-negative `values`."""
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
@@ -185,9 +184,9 @@ def data_movement_op(
     profiles: Sequence[NumericsProfile] = ("litert", "tflm"),
     fill: Callable[[OpCall], float | None] = lambda call: None,
 ) -> OpDef:
-    """Build the record of a data movement operator.
+    """Build the definition of a data movement operator.
 
-    `shapes` are those of the outputs, `fill` is the value of elements that no copy writes.
+    `shapes` returns the shapes of the outputs, `fill` the value of elements that no copy writes.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -239,7 +238,6 @@ def data_movement_op(
 
 
 def require_inputs(context: ImportContext, inputs: int) -> None:
-    """Check that the first `inputs` inputs are present."""
     if len(context.inputs) < inputs or None in context.inputs[:inputs] or not context.outputs:
         raise NotSupportedError(f"a node without its {inputs} inputs")
 
@@ -255,7 +253,6 @@ def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, .
 
 
 def normalize_axis(axis: object, rank: int) -> int:
-    """Return `axis` counted from 0."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise NotSupportedError(f"axis {axis} of {rank} dimensions")
     return axis % rank

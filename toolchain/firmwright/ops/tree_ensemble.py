@@ -1,12 +1,12 @@
-"""tree_ensemble: y[n, k] = the sum over trees of output k of the leaf that row n of x reaches.
+"""tree_ensemble: y[n, k] sums the leaves that row n of x reaches in the trees of output k.
 
-Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree, the feature, the
+Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the feature, the
 threshold, the number of branches on the left, and whether a missing value goes left; the number of
 branches of each tree; the leaves (int32, [leaves, outputs]). A branch goes left if x <= threshold.
-`exponent`, `bases`: leaves and bases are multiples of 2^-exponent; y is their sum as float32.
+Leaves and `bases` are multiples of 2^-`exponent`; y is their sum as float32.
 
-Sums are exact in any order of trees. The rounding of leaves, to half of 2^-exponent, and of the
-final conversion together lose less than adding in float32.
+Sums are exact in any order of trees. Rounding the leaves, to half of 2^-exponent, and the final
+conversion together lose less than adding in float32.
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
@@ -92,7 +92,7 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Walk tables of 4 bytes per branch if thresholds are on grids, else 6."""
+    """Emit walks of tables with 4 bytes per branch if all thresholds are on grids, else 6."""
     forest = forest_from_call(call)
     leaves, column_grids = build_leaf_table(forest), threshold_grids(forest)
     thresholds = (
@@ -154,7 +154,7 @@ def _write_keys(
 def grid_key_params(
     feature: tuple[int, bool], grid: ThresholdGrid
 ) -> tuple[float, float, float, float]:
-    """Return scale, least and greatest key, and the key of a missing value."""
+    """Return the scale, the least and greatest key, and the key of a missing value."""
     high = float(grid.high + 1)
     return 2.0**grid.shift, float(grid.low), high, float(grid.low) if feature[1] else high
 
@@ -204,13 +204,11 @@ def _column_bits(forest: Forest) -> int:
 
 
 def _branch_table(b: Kernel, forest: Forest) -> tir.Buffer:
-    """Pack the number of left branches and the column of each branch into one integer."""
     words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
     return b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
 
 
 def smallest_unsigned_dtype(most: int) -> DType:
-    """Return the smallest unsigned type that holds `most`."""
     return next(kind for kind in (UINT8, UINT16, UINT32) if most <= kind.max)
 
 
@@ -235,7 +233,7 @@ def _add_leaf(b: Kernel, leaves: LeafTable, leaf: tir.Buffer, sums: tir.Buffer) 
 def store_sums(
     call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
 ) -> None:
-    """Store the outputs of a row; a constant total yields the last output from the others."""
+    """Store the outputs of a row; with a constant total, derive the last output from the others."""
     unit = 2.0 ** -call.int_attr("exponent")
     outputs = leaves.rows.shape[1]
     for k in range(outputs):

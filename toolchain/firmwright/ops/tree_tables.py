@@ -1,13 +1,13 @@
 """Forests as arrays, shared by reference, tables and generated code of `tree_ensemble`.
 
-Preorder with the number of left branches defines the shape of the full binary trees: the left child
-of branch i is i + 1, the right child follows the left branches. Leaves are counted from left to
-right.
+The number of left branches of each branch, in preorder, defines the shape of the full binary trees:
+the left child of branch i is i + 1, the right child follows the left branches. Leaves are counted
+from left to right.
 
 Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
-grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats, with
-negative ones inverted, have the order of the floats. NaN follows a flag of the branch; a feature
-with both flags becomes two columns.
+grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats are
+compared; with the bits of negative floats inverted, their order is the same. The direction of NaN
+is a flag of the branch; a feature with both directions becomes two columns.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Branches of all trees in preorder; `sizes` counts them by tree, `leaves` has a row by leaf.
+    """The branches of all trees in preorder.
 
-    `columns[i]` indexes `features`: pairs of feature and whether a missing value goes left at
-    branch i.
+    `sizes` counts the branches of each tree, `leaves` has a row for each leaf. `columns[i]` indexes
+    `features`: pairs of feature and whether a missing value goes left at branch i.
     """
 
     columns: Array
@@ -65,7 +65,7 @@ class ThresholdGrid:
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    """Return the arrays of a call that infer has checked."""
+    """Return the arrays of a call that `infer` has checked."""
     features, thresholds, lefts, missing, sizes, leaves = (
         _array(call, index) for index in range(1, 7)
     )
@@ -87,7 +87,7 @@ def _array(call: OpCall, index: int) -> Array:
 
 
 def threshold_grids(forest: Forest) -> tuple[ThresholdGrid, ...] | None:
-    """Return the grid of every column, None if any has none."""
+    """Return the grid of every column, or None if any column has no grid."""
     column_grids = []
     for column in range(len(forest.features)):
         grid = _grid(forest.thresholds[forest.columns == column].astype(np.float64))
@@ -111,7 +111,7 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
 
 
 def grid_thresholds(forest: Forest, column_grids: tuple[ThresholdGrid, ...]) -> Array:
-    """Return thresholds as 16-bit integers from 0."""
+    """Return thresholds as uint16 positions on their columns' grids; the lowest is 0."""
     factors = np.array([2.0**grid.shift for grid in column_grids])
     lows = np.array([grid.low for grid in column_grids], np.int64)
     scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(np.int64)
@@ -133,7 +133,7 @@ def grid_key(
     high: ArithExpr | float,
     missing: ArithExpr | float,
 ) -> Iterator[ArithExpr]:
-    """Bind x on a grid: the scaled value rounded up, from `low` to one above the thresholds."""
+    """Bind x scaled to the grid, rounded up, and clamped from `low` to one above the thresholds."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     with (
         b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
@@ -149,7 +149,7 @@ def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> 
 
 
 def missing_value_key(left: bool) -> int:
-    """Return the key of a missing value: below every threshold, or above."""
+    """Return the key of a missing value, below or above every threshold."""
     return _KEY_MIN if left else _KEY_MAX
 
 
@@ -158,7 +158,7 @@ def missing_value_key(left: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeafTable:
-    """Distinct rows of values, and the row of each leaf.
+    """The distinct rows of values, and the row of each leaf.
 
     If the outputs of every leaf have the same sum, `total`, rows omit the last output.
     """
@@ -180,8 +180,8 @@ def build_leaf_table(forest: Forest) -> LeafTable:
 def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
     """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in 32 bits.
 
-    `trees` gives the tree of each leaf. If the values of every leaf have the same sum up to
-    rounding, the integers do so exactly.
+    `trees` holds the tree of each leaf. If the values of every leaf have the same sum up to
+    rounding, the integers have exactly the same sum.
     """
     values = values.astype(np.float64)
     largest = np.zeros((int(trees.max()) + 1, values.shape[1]))

@@ -1,8 +1,6 @@
 """Windows over any number of spatial axes, channels first, for conv_nd.py and pool_nd.py.
 
-A `WindowNd` has a size, stride, dilation and leading padding for each spatial axis; the trailing
-padding follows from the output size. 2-D images with constant weights use conv2d.py and pooling.py,
-which are faster.
+2-D images with constant weights use conv2d.py and pooling.py, which are faster.
 """
 
 from __future__ import annotations
@@ -22,7 +20,10 @@ from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 
 @dataclass(frozen=True, slots=True)
 class WindowNd:
-    """A window; `inputs` and `outputs` are the spatial extents. See the module docstring."""
+    """A window with size, stride, dilation and leading padding for each spatial axis.
+
+    `inputs` and `outputs` are the spatial extents; they determine the trailing padding.
+    """
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -35,7 +36,7 @@ class WindowNd:
     def taps(
         self, b: Builder, outputs: Sequence[ArithExpr]
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
-        """Loop over taps inside of the input: (window position, input position)."""
+        """Open loops over taps inside the input; yield window position and input position."""
         with ExitStack() as stack:
             taps, positions = [], []
             for axis, out in enumerate(outputs):
@@ -55,7 +56,7 @@ class WindowNd:
         return self.before[axis] > 0 or last >= self.inputs[axis]
 
     def patches(self, x: Array, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each tap with the elements of x [n, c, ...] under it at every output position."""
+        """Yield each tap and the elements of x [n, c, ...] that it reads for all outputs."""
         for tap in itertools.product(*map(range, self.size)):
             patch = x
             for axis, k in enumerate(tap):
@@ -73,7 +74,6 @@ class WindowNd:
 
 
 def window_of(call: OpCall, size: Sequence[int], outputs: Sequence[int]) -> WindowNd:
-    """Build the window from the attributes `stride`, `dilation`, `before`."""
     window = WindowNd(
         tuple(size),
         call.ints_attr("stride"),
