@@ -2,8 +2,8 @@
 
 int8: the zero point is subtracted, and the difference requantized by x scale / y scale, rounding
 twice, then clamped to the quantized range. LiteRT divides the scales in float32, TFLM in double.
-TFLM's relu6 clamps raw input values and does not requantize, so both quantizations must be equal.
-TFLM has no relu_n1_to_1 and relu_0_to_1.
+TFLM's relu6 only clamps raw values to the input's range, which is equivalent if both tensors have
+the same quantization. TFLM has no relu_n1_to_1 and relu_0_to_1.
 Semantics: the reference kernels of TFLite and TFLM.
 """
 
