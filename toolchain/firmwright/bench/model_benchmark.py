@@ -62,7 +62,6 @@ class BenchmarkRow:
 
     @property
     def ratio(self) -> float | None:
-        """Return our instructions divided by the other system's."""
         theirs = self.peer.instructions
         if self.count is None or not theirs or self.unit != "instructions":
             return None

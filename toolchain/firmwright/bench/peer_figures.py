@@ -52,7 +52,6 @@ def _figure(row: dict[str, str]) -> PeerFigure:
 def find_figure(
     figures: Sequence[PeerFigure], *, model: str, core: str, metric: str, peer: str = REFERENCE_PEER
 ) -> int | None:
-    """Return a system's figure for a model file on a core, or None."""
     key = (peer, core, model, metric)
     for figure in figures:
         if (figure.peer, figure.core, figure.model, figure.metric) == key:

@@ -90,7 +90,6 @@ def _convolution(rng: np.random.Generator) -> OpCall:
 
 
 def _convolution_row(rng: np.random.Generator) -> OpCall:
-    """Return a convolution with one output row, where only the columns are padded."""
     channels, outputs = _pick(rng, _CHANNELS[:8]), _pick(rng, _CHANNELS[:9])
     window = (3, 3) if rng.random() < 0.7 else (5, 5)
     columns = int(rng.integers(6, 49))

@@ -36,7 +36,6 @@ OPERATORS = (
 
 
 def quantize(folder: Path) -> dict[str, Any]:
-    """Process the request in `folder`; return the content of answer.json."""
     request, samples = read_request(folder)
     try:
         import onnxruntime.quantization as tools

@@ -30,7 +30,6 @@ class SampleInput:
     value_range: tuple[int, int] | None = None
 
     def extremes(self) -> tuple[int, int]:
-        """Return the smallest and largest value of the declared range or the dtype."""
         if self.value_range is not None:
             return self.value_range
         match self.dtype.kind:

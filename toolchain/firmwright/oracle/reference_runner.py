@@ -120,7 +120,6 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
 
 
 def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
-    """Run the worker; raise ToolFailedError unless it writes answer.json."""
     source_root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     environment = os.environ | {

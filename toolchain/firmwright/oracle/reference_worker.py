@@ -193,7 +193,6 @@ ADDED_OUTPUTS = "firmwright_added_outputs"
 
 
 def expose_all_results(model: bytes) -> bytes:
-    """Return the model with the results of all nodes as additional outputs."""
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
@@ -226,7 +225,6 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
-    """Open the runtime of the profile; raise RequestError if its package is missing."""
     packages = {"tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package}
     package = packages.get(numerics, LiteRtRuntime.package)
     try:
@@ -290,7 +288,6 @@ def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def run_request(folder: Path) -> dict[str, Any]:
-    """Process the request in `folder`: write outputs.npz and return the content of answer.json."""
     request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
     if request.get("subgraph"):

@@ -30,7 +30,6 @@ _NAMED_OPS = 4
 def partition_by_patterns(
     module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """Return `module` with functions for the groups that `choose` selects."""
     for function in module.functions.values():
         if isinstance(function, Function) and not target_of(function):
             groups = choose(function, module, active)

@@ -57,7 +57,6 @@ class PartitionedProgram:
 
     @property
     def groups(self) -> list[CallGroup]:
-        """Return the groups that backends execute."""
         return [part.group for part in self.parts if part.group.target]
 
 
@@ -234,7 +233,6 @@ def _cheapest_borders(
 
 
 def _live_bytes(function: Function) -> list[int]:
-    """Return the bytes live at each call: inputs, outputs, and values read later."""
     definitions = {value.name: (-1, value.type.size_bytes) for value in function.sources}
     last = {value.name: len(function.body) for value in function.sinks}
     for index, call in enumerate(function.body):

@@ -7,7 +7,6 @@ from firmwright.ir.module import AnyFunction, IRModule
 
 
 def target_of(function: AnyFunction) -> str:
-    """Return the function's target in the module's table, or "" if it has none."""
     return str(function.attrs.get("target", ""))
 
 

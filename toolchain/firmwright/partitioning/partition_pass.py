@@ -35,7 +35,6 @@ def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
 def run_partition(
     module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
 ) -> IRModule:
-    """Partition a module after `run_pre_partition`."""
     active = active_backends(module)
     module = partition_by_patterns(module, active, choose)
     for name, count in count_functions_by_target(module).items():

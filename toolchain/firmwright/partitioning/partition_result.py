@@ -85,7 +85,6 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    """Return the program's regions, each with all candidates that share one of its calls."""
     return tuple(
         PartitionedRegion(
             part.group.target or CORE_TARGET_NAME,

@@ -50,7 +50,6 @@ def greedy_cover(
 
 
 def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iterator[CallGroup]:
-    """Yield single calls that a pass annotated with a backend."""
     names = {item.name for item in active}
     for index, call in enumerate(function.body):
         if call.target in names and not call.op.startswith("@"):
@@ -118,6 +117,5 @@ def _match(
 def make_match(
     calls: Sequence[int], item: ActiveBackend, function: Function, module: IRModule
 ) -> Match:
-    """Return the matched calls in the form that predicates receive."""
     covered = tuple(function.body[i] for i in calls)
     return Match(covered, module, item.target, item.backend.version)

@@ -158,7 +158,6 @@ class _DevicePlanner:
         return claims[0][0]
 
     def _place_private_constants(self, module: IRModule) -> IRModule:
-        """Assign pools to the constants of kernels that cannot access the program's memory."""
         for call in self.entry.body:
             callee = module.callee(call.op)
             device = self.device_map.device_for(call)

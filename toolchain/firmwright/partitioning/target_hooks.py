@@ -25,7 +25,6 @@ TargetKindLookup = Callable[[Target], TargetKind]
 
 
 def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRModule:
-    """Call the hook of every target that has it, in the order of the module's target table."""
     for name, target in module.targets.items():
         hook_impl: Hook | None = getattr(kind_of(target).hooks, hook)
         if hook_impl is None or not functions_for(module, name):

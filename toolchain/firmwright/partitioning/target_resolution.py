@@ -72,12 +72,10 @@ def board_target(board: Board) -> Target:
 
 
 def format_targets(targets: Sequence[Target]) -> str:
-    """Return the text form of the targets, as read by `parse_targets`."""
     return ", ".join(map(str, targets))
 
 
 def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
-    """Return the canonical text that requests these targets on `board`."""
     core = targets.get(CORE_TARGET_NAME)
     listed = [] if core is None or core == board_target(board) else [core]
     return format_targets(

@@ -25,7 +25,6 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with such calls tiled."""
     entry = module.entry
     if not isinstance(entry, Function) or not any(pool.targets for pool in module.pools):
         return module

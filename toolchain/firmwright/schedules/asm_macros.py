@@ -19,7 +19,6 @@ REGISTER_MACROS = """\
 
 
 def string_lines(operations: Iterable[str]) -> list[str]:
-    """Return the operations as C string literals, one per line."""
     return [f'    "{operation}\\n\\t"' for operation in operations]
 
 

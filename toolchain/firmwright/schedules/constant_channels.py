@@ -126,7 +126,6 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
 
 
 def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:
-    """Return the output of each channel whose two accumulator bounds give equal outputs."""
     shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
     reach = np.maximum(np.abs(low), np.abs(high)).tolist()
     fits = np.array(

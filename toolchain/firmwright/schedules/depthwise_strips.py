@@ -47,7 +47,6 @@ class TapOperations(Protocol):
 
 
 def strip_configs(op: OpCall) -> Sequence[Config]:
-    """Return one configuration per strip width that fits the layer."""
     if op.input(1).shape[2] > _MAX_UNROLLED or channel_multiplier_of(op) != 1:
         return ()
     groups = _groups(op)

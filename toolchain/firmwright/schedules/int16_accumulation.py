@@ -98,7 +98,6 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
 
 
 def longest_chunk(flat: Array, taps: int) -> int:
-    """Return the longest chunk with 32-bit sums, in steps of `taps` values."""
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
     lengths = (-(-steps // chunks) for chunks in range(1, steps + 1))

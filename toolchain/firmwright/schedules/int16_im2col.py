@@ -62,7 +62,6 @@ class Int16Microkernel(Protocol):
 
 
 def int16_gemm_configs(op: OpCall) -> Sequence[Config]:
-    """Return the single configuration, or none for other dtypes than int16."""
     if op.input(0).dtype != INT16:
         return ()
     return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
@@ -100,7 +99,6 @@ class Int16Im2colPacker(FloatIm2colPacker):
             b.store(column, [c], 0)
 
     def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
-        """Copy `count` elements, by 32-bit words if pixels consist of whole words."""
         b, even = self.b, self.x.shape[3] % 2 == 0
         dtype, steps = (UINT32, count // 2) if even else (INT16, count)
         alignment = 4 if even else 1
@@ -117,8 +115,6 @@ class Int16Im2colPacker(FloatIm2colPacker):
 
 @dataclass(frozen=True, slots=True)
 class _Int16GemmKernel:
-    """The constants and tile sizes of one layer; `chunk` divides `steps`."""
-
     block: Int16Microkernel
     weights: tir.Buffer
     sums: Int16Accumulation
@@ -129,7 +125,6 @@ class _Int16GemmKernel:
     chunk: int
 
     def products(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of the pixels starting at `at`."""
         shape = (self.pixels, self.outputs)
         with (
             b.view("out", b.y, at * self.outputs, shape, access="w") as y,
@@ -193,7 +188,6 @@ class _Int16GemmKernel:
         group: ArithExpr,
         start: ArithExpr | None = None,
     ) -> None:
-        """Accumulate the chunk that begins at step `start`."""
         unroll = next(n for n in (max(8 // self.block.taps, 1), 2, 1) if self.chunk % n == 0)
         with b.for_("i", self.chunk // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
             step = i * unroll + u

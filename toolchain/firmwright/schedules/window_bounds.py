@@ -36,7 +36,6 @@ def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[Val
 
 
 def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTapRun]:
-    """Split `outputs` into runs with equal taps `valid(output)`."""
     runs: list[ValidTapRun] = []
     for output in outputs:
         taps = valid(output)

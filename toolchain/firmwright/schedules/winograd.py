@@ -71,7 +71,6 @@ def plan_winograd(op: OpCall) -> WinogradPlan | None:
 
 
 def supports_winograd(op: OpCall, channel_block: int) -> bool:
-    """Return whether tiles and blocks are whole and the proofs hold."""
     outputs, kh, kw, channels = op.input(1).shape
     _, height, width, _ = op.output.shape
     fits = (

@@ -259,7 +259,6 @@ class _CollageSearch:
 def apply_partition(
     model: Model, options: Options, parts: Sequence[PartitionedRegion], where: str
 ) -> Model:
-    """Partition `model` into the regions of a saved result."""
     module = _prepare_module(model, options)
     check_tensors(parts, module, where)
     return make_portable(
@@ -268,7 +267,6 @@ def apply_partition(
 
 
 def make_portable(model: Model, divided_module: IRModule, options: Options) -> Model:
-    """Return the partitioned model without board-specific data."""
     targets = parse_targets(options.target)
     core = find_core(targets)
     table = {

@@ -91,7 +91,6 @@ class DaskExecutor:
 
 @contextlib.contextmanager
 def open_executor(jobs: int, scheduler: str = "") -> Iterator[Executor]:
-    """Provide an executor with `jobs` processes, or with the workers of a scheduler."""
     if scheduler:
         with _client(scheduler) as client:
             yield DaskExecutor(client)
@@ -130,7 +129,6 @@ def _leave(*_: object) -> None:
 
 
 def package_version() -> str:
-    """Return the package's version on the machine that runs tasks."""
     return VERSION
 
 

@@ -163,7 +163,6 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
 
 
 def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]:
-    """Split the kernels into two tasks, in the same order."""
     flat = [(call, choice) for call, choices in task.layers for choice in choices]
     middle = len(flat) // 2
     return (
@@ -241,7 +240,6 @@ def session_opener(setup: MeasurementSetup) -> Any:
 
 
 def flash_board(image: Image, template: str) -> None:
-    """Run the command that flashes `image`, if there is one."""
     if not template:
         return
     files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}

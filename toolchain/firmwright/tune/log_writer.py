@@ -47,7 +47,6 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Record a measurement that may arrive before its turn."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)

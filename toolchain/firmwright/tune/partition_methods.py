@@ -45,7 +45,6 @@ class PartitionRequest:
 def partition_model(
     model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> tuple[Model, dict[str, Any]]:
-    """Return the model and the options to compile it with."""
     options = dict(options_in)
     match request.how:
         case "eager":
@@ -66,7 +65,6 @@ def partition_model(
 def search_partition(
     model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> CollageResult:
-    """Run Collage, with measurements where possible."""
     options = options_for(model.module, options_in)
     board = load_board(options.board, options.board_dirs)
     rig: MeasurementSetup | None = None

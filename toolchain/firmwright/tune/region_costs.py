@@ -65,7 +65,6 @@ class RegionCostEstimator:
     cost_log: RegionCostLog
 
     def estimate(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
-        """Return the cost of each of `groups`, regions of `function`."""
         known_costs = [self._known(function, group) for group in groups]
         keys = [self.key(function, group) for group in groups]
         open_keys: dict[RegionCostKey, CallGroup] = {}
@@ -331,7 +330,6 @@ def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
 
 
 def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
-    """Return the most live bytes of workspace and inner tensors by region and pool."""
     plan = compiled.summary.plan
     assert plan is not None  # the module is planned
     scratch: dict[int, dict[str, int]] = {}

@@ -34,7 +34,6 @@ Strategy: TypeAlias = Callable[
 def propose_random(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Propose random choices, all with the same probability."""
     untried = space.untried(seen)
     order = rng.permutation(len(untried))
     return [untried[index] for index in order[:count]]

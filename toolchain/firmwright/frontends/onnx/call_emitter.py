@@ -41,7 +41,6 @@ def shape_of(tensor: OnnxValue) -> tuple[int, ...]:
 
 
 def dtype_of(tensor: OnnxValue) -> DType:
-    """Return the element type; raise NotSupportedError if it is not supported."""
     if isinstance(tensor, Value):
         return tensor.type.dtype
     dtype = find_dtype(tensor.array.dtype.name)
@@ -170,7 +169,6 @@ class CallEmitter:
         return self.call("expression", operands, {"formula": text}, dtype=dtype_of(operands[0]))
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
-        """Return the text of a one-element constant that does not affect the result's shape."""
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
             return None
         rank = max((len(shape_of(t)) for t in inputs if isinstance(t, Value)), default=-1)
@@ -211,7 +209,6 @@ class CallEmitter:
     def slice(
         self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
     ) -> OnnxValue:
-        """Return `counts` elements of each axis from `begin`."""
         shape = shape_of(x)
         steps = tuple(steps) or (1,) * len(shape)
         if tuple(counts) == shape and all(step == 1 for step in steps):

@@ -25,7 +25,6 @@ _WIDENED_OPERATORS = frozenset(
 
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
-    """Return whether the node's operator is defined as a function."""
     if _local_function(node, local) is not None:
         return True
     schema = _schema(node, opset)
@@ -35,7 +34,6 @@ def has_function_definition(node: Message, opset: int, local: Sequence[Message])
 def function_definition(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None], local: Sequence[Message]
 ) -> Message:
-    """Return the FunctionProto of the node's operator for these input types."""
     own_definition = _local_function(node, local)
     if own_definition is not None:
         return own_definition

@@ -247,7 +247,6 @@ class _OnnxImporter:
         return results
 
     def _materialize_all(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
-        """Materialize inputs; compute each dequantized value once."""
         tensors: list[OnnxValue | None] = []
         for value in inputs:
             if (

@@ -49,7 +49,6 @@ class NodeContext:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> OnnxValue:
-        """Return a required input; raise NotSupportedError if it is omitted."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
             raise NotSupportedError(f"a node without input {index}")

@@ -19,7 +19,6 @@ _NAMES = {"float": "float32", "double": "float64"}
 
 
 def onnx_package() -> Any:
-    """Return the package `onnx`; raise ToolMissingError if it is not installed."""
     try:
         import onnx.numpy_helper
         import onnx.reference
@@ -35,14 +34,12 @@ def onnx_package() -> Any:
 
 
 def dtype_name(code: int) -> str:
-    """Return the name of a TensorProto.DataType number."""
     names = {value: key for key, value in onnx_package().TensorProto.DataType.items()}
     name = str(names.get(code, f"type {code}")).lower()
     return _NAMES.get(name, name)
 
 
 def dtype_code(name: str) -> int:
-    """Return the TensorProto.DataType number of an element type."""
     back = {value: key for key, value in _NAMES.items()}
     return int(onnx_package().TensorProto.DataType.Value(back.get(name, name).upper()))
 

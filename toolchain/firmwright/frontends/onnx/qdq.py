@@ -73,7 +73,6 @@ class QdqParameters:
 def constant_qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None
 ) -> QdqParameters | None:
-    """Return the parameters if the operands are constant and supported, else None."""
     if (
         not isinstance(scale, ConstantValue)
         or scale.array.size != 1

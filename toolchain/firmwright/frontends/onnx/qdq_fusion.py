@@ -125,7 +125,6 @@ def _emit_lut(
 
 
 def requantize_by_lut(c: NodeContext, x: Value, target: QdqParameters) -> Value:
-    """Requantize x to `target` by a lookup table."""
     quant = x.type.quantization
     assert quant is not None  # by construction
     if quant == target.quantization:

@@ -59,7 +59,6 @@ def is_onnx(data: bytes, file: str) -> bool:
 
 
 def parse_model(data: bytes, file: str) -> Message:
-    """Return the ModelProto; raise ModelError if the bytes are not one."""
     model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)

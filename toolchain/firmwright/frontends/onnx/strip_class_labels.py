@@ -8,7 +8,6 @@ _NAMES = "classlabels_strings"
 
 
 def has_class_labels(model: Message) -> bool:
-    """Return whether the model has ZipMap nodes or string labels."""
     return any(
         node.op_type == "ZipMap" or any(item.name == _NAMES for item in node.attribute)
         for node in model.graph.node

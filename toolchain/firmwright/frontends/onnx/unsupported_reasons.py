@@ -24,5 +24,4 @@ _REASONS: Mapping[str, str] = {
 
 
 def unsupported_reason(op: str) -> str:
-    """Return the reason why the standard operator `op` is not supported."""
     return next((why for why, names in _REASONS.items() if op in names.split()), UNKNOWN)

@@ -75,7 +75,6 @@ class _FlexbufferReader:
         return int.from_bytes(self._bytes(place, width), "little")
 
     def _target(self, place: int, width: int) -> int:
-        """Return the target of an offset, which always points backwards."""
         return place - self._unsigned(place, width)
 
     def _map(self, place: int, width: int) -> dict[str, Attr]:

@@ -378,7 +378,6 @@ class _SubgraphImporter:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> str:
-        """Return the name of the function of subgraph `index`, with `variables` as operands."""
         table, function = self.session.branches[index]
         name = f"{attr}_{index}" + (f"_{len(self.session.functions)}" if variables else "")
         if name not in self.session.functions:
@@ -401,7 +400,6 @@ class _SubgraphImporter:
         return self.handles[node.inputs[0]]
 
     def _run_initialization(self, node: RawNode) -> None:
-        """Evaluate the initialization subgraph; its variables are the initial values."""
         scratch_session = replace(self.session, constants={})  # its constants are not needed later
         once = _SubgraphImporter(scratch_session, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")

@@ -34,7 +34,6 @@ CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Return blocks of at most four pixels for int8 layers without horizontal dilation."""
     if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
         return ()
     pixels = op.output.shape[0] * op.output.shape[1] * op.output.shape[2]
@@ -79,7 +78,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def block_pixels(requested: int, pixels: int) -> int:
-    """Return the largest supported block of at most `requested` and `pixels` pixels."""
     return next(count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels))
 
 

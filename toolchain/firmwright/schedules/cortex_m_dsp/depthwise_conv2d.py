@@ -91,7 +91,6 @@ def _output(
     weights: list[ArithExpr],
     finish: FinishElement,
 ) -> None:  # fmt: skip
-    """Emit one output element: unrolled taps inside the input, guarded loops at the border."""
     acc = b.reg("acc", INT32)
     window = layer.window
     top = at.oy * window.stride[0] - window.padding[0]

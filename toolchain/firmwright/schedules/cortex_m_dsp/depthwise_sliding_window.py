@@ -65,7 +65,6 @@ class SlidingAxis:
     output_step: int
 
     def valid(self, output: int) -> range:
-        """Return the taps of `output` that fall inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
@@ -146,8 +145,6 @@ class _SlidingLayer:
 
 @dataclass(frozen=True, slots=True)
 class _ChannelRegisters:
-    """The bias and packed weights of one channel, in the order of `_pack`."""
-
     bias: ArithExpr
     words: Sequence[ArithExpr]
     across: int
@@ -267,7 +264,6 @@ def _group(
     outputs: range,
     valid: range,
 ) -> None:
-    """Emit the outputs at all positions across the axis that have the valid taps `valid`."""
     n, source, target = at
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
@@ -290,7 +286,6 @@ def _group(
 
 
 def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
-    """Return the prefix of the variables of a group of positions with `missing` taps."""
     if not missing:
         return "inner"
     is_vertical = layer.across.input_step > layer.along.input_step
@@ -332,7 +327,6 @@ class _SlideEmitter:
     def _lines(
         self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr, label: str
     ) -> None:
-        """Emit unrolled code for `lines`; addresses are relative to the two starts."""
         if not lines:
             return
         along, across, b = self.layer.along, self.layer.across, self.b

@@ -152,7 +152,6 @@ def _taps(
 def _finisher(
     op: OpCall, b: Kernel, kernel: Array
 ) -> Callable[[ArithExpr], AbstractContextManager[FinishElement]]:
-    """Return a function that binds a channel and yields the epilogue of its sum."""
     step = (
         fully_connected.int16_requantization(op)
         if op.op == "fully_connected"

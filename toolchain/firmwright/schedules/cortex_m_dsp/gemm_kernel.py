@@ -76,7 +76,6 @@ class GemmKernel:
     steps: int | None = None
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of the pixels starting at `at`, from packed `columns`."""
         self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
             self._store(b, self._multiply(b, columns, index), at, index)
@@ -116,7 +115,6 @@ class GemmKernel:
 
     @property
     def _assembly(self) -> str:
-        """Return the name of the micro-kernel without its step count, or "" if there is none."""
         if self.is_paired:
             return f"paired_{self.block}x{self.pixels}"
         return "mac_2x4" if (self.block, self.pixels) == (2, 4) else ""
@@ -191,7 +189,6 @@ class GemmKernel:
     def _pair(
         self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
     ) -> None:
-        """Multiply two taps of each pixel by the weights of two channels."""
         with (
             b.let("weight_pair", weights) as weight_pair,
             b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32)) as even,

@@ -117,7 +117,6 @@ class Im2colPacker:
                     self._border((n, iy, x0), word, p)
 
     def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
-        """Pack one pixel; its window may cross the border."""
         b, window = self.b, self.layout.window
         n, top, left = position
         height, width = window.input_size
@@ -215,7 +214,6 @@ class Im2colPacker:
     def _border(
         self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
     ) -> None:
-        """Pack a window row that crosses the border, by columns or by elements."""
         b, layout = self.b, self.layout
         n, iy, left = at
         height, width = layout.window.input_size

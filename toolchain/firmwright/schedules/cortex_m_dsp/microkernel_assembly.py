@@ -23,7 +23,6 @@ class DspMicrokernel:
 
     @property
     def words(self) -> int:
-        """Return the words of weights per step."""
         return self.pairs * (2 if self.has_wide_weights or self.kind == "bytes" else 1)
 
     @property

@@ -113,7 +113,6 @@ _ADDRESS = re.compile(r"\{([wx])([0-7])\}")
 
 @cache  # the assembly of a micro-kernel does not depend on its number of steps
 def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
-    """Return the lines of a step macro with the parameter `i`, from the template `text`."""
     strides = {"w": 4 * shape.words, "x": 4 * shape.pixels}
 
     def address(match: re.Match[str]) -> str:
@@ -132,7 +131,6 @@ def _step(shape: DspMicrokernel, text: str, multiply: str) -> list[str]:
 
 
 def _statement(shape: DspMicrokernel, text: str) -> str:
-    """Return the statement macro with the parameter `steps`."""
     operands = set(_NAMES.findall(text))
     names = [name for name in _TEMPORARIES if name in operands]
     constraint = "=&r" if shape.is_fresh else "+r"
@@ -347,7 +345,6 @@ def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATE
 
 
 def alternative_unrolls(words: int) -> list[int]:
-    """Return the other numbers of steps that a tuning search may try."""
     default = default_unroll(words)
     candidates = {default_unroll(words, limit, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
     return sorted(candidates - {default}, reverse=True)

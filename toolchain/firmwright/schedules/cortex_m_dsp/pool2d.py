@@ -30,7 +30,6 @@ def _average_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _max_configs(op: OpCall) -> Sequence[Config]:
-    """Return no configuration if the activation clamps."""
     if op.input(0).dtype != INT8:
         return ()
     bounds = quantized_activation_range(op.str_attr("activation"), op.output)

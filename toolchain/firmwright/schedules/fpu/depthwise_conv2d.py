@@ -46,7 +46,6 @@ class _FloatAxis:
     outputs: int
 
     def valid(self, output: int) -> range:
-        """Return the taps of `output` inside the input."""
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))
 
@@ -54,7 +53,6 @@ class _FloatAxis:
         return group_outputs(range(self.outputs), self.valid)
 
     def whole(self) -> range:
-        """Return the outputs with all taps valid."""
         inside = [o for o in range(self.outputs) if len(self.valid(o)) == self.taps]
         return range(inside[0], inside[-1] + 1) if inside else range(0)
 
@@ -75,7 +73,6 @@ def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Return no configuration for dilation, large windows, and outputs without valid taps."""
     if op.input(0).dtype != FLOAT32 or op.ints_attr("dilation") != (1, 1):
         return ()
     rows, columns = _axes(op)
@@ -103,8 +100,6 @@ def _strips(columns: _FloatAxis) -> list[tuple[range, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _FloatOutputRow:
-    """An output row of one channel, with its valid tap rows."""
-
     style: MultiplyAddStyle
     columns: _FloatAxis
     rows: range

@@ -102,7 +102,6 @@ class FloatIm2colPacker:
         pixel: ArithExpr,
         count: int,
     ) -> None:
-        """Copy `count` elements from input position `source` (n, y, x) to element `first`."""
         b = self.b
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
@@ -117,7 +116,6 @@ class FloatIm2colPacker:
             b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        """Clear `count` elements from element `first`."""
         b, place = self.b, first * self.pixels + pixel
         window = b.view("zeros", self.columns, place, (count,), strides=(self.pixels,), access="w")
         with window as column, b.for_("c", count) as c:

@@ -47,7 +47,6 @@ class FpuTile:
         return self.lanes * self.pixels
 
     def step(self, style: MultiplyAddStyle, *, starts: bool = False) -> list[str]:
-        """Return the assembly for one element of each column."""
         w = [f"s{_FIRST_FREE + lane}" for lane in range(self.lanes)]
         x = [f"s{_FIRST_FREE + self.lanes + pixel}" for pixel in range(self.pixels)]
         lines = [f"vldmia %[w]!, {{{_span(w)}}}", f"vldmia %[x]!, {{{_span(x)}}}"]
@@ -75,7 +74,6 @@ FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (8, 2), (4, 2), (8
 
 
 def microkernel_name(style: MultiplyAddStyle, tile: FpuTile, depth: int) -> str:
-    """Return the name of the micro-kernel for columns of `depth` elements."""
     rounds, rest = divmod(depth - 1, STEPS_PER_ITERATION)
     return f"{style}_f32_{tile.lanes}x{tile.pixels}_{'deep_' if rounds else ''}{rest}"
 

@@ -110,7 +110,6 @@ def _meaning(sign: int, a: Any, b: Any, y: Any, *rest: Any) -> Any:
 
 
 def _executed(args: Sequence[int]) -> int:
-    """Return the number of executed instructions; `args` are in operand order."""
     fixed = 14 + 2 + 2 * sum(args[at] < 0 for at in (5, 8)) + 2 * (args[14] > 0)
     return 10 + -(-args[15] // 4) * fixed
 

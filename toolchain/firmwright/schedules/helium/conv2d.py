@@ -159,7 +159,6 @@ def convolve_two_pixels(
 
 
 def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
-    """Convolve with a 1x1 kernel: each input pixel is a column."""
     batch, height, width, _ = shape
     window = source.window
     in_rows, in_cols = window.input_size
@@ -239,7 +238,6 @@ def _source(
 
 @contextmanager
 def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
-    """Loop over pixel pairs; the last pair ends at the last pixel."""
     with (
         b.for_("pair", -(-pixels // _PIXELS)) as index,
         b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0))) as at,

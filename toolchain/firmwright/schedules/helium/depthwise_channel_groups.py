@@ -98,7 +98,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]) -> bool:
-    """Return whether the 16-channel micro-kernels support every window."""
     _, rows, columns, count = op.input(1).shape
     is_supported = (
         rows <= depthwise_microkernels_16ch.MAX_ROWS
@@ -205,7 +204,6 @@ def _pixels(
     at: tuple[ArithExpr, ArithExpr, ArithExpr],
     pixels: int,
 ) -> None:  # fmt: skip
-    """Compute all channels of `pixels` adjacent pixels from `at` (n, y, x)."""
     window, count = layer.window, layer.channels
     down, across = (span.taps for span in spans)
     n, oy, ox = at
@@ -266,7 +264,6 @@ def _form(
 
 
 def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
-    """Return the block's first channel; the last block ends at the last channel."""
     start = block * layer.block
     if layer.channels % layer.block == 0:
         return start

@@ -49,7 +49,6 @@ class _PlaneAxis:
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def window(self, outputs: int) -> list[int]:
-        """Return the positions that the first `outputs` outputs read."""
         return sorted({
             o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)
         })  # fmt: skip
@@ -92,7 +91,6 @@ class _GatherLayout:
         return self.shape[0] * self.outer.stride * self.inner.length
 
     def positions(self) -> list[tuple[int, int]]:
-        """Return the plane positions (row, column) that a gather reads."""
         rows, columns = self.shape
         return [(r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)]
 
@@ -121,7 +119,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:
-    """Return the cheapest layout that fits, or None."""
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
     away = vector_requantize.rounding_mode(requantization_of(op))

@@ -135,7 +135,6 @@ class VisibleTaps:
         return self.rows * self.columns
 
     def instructions(self, away: int) -> int:
-        """Return the number of executed instructions, call overhead included."""
         return 36 + len(self.assembly()) + 4 * (0, 2, 3)[away]
 
     def assembly(self) -> list[str]:
@@ -154,7 +153,6 @@ class VisibleTaps:
 
 
 def pair_sums_fit_int16(taps: Array) -> bool:
-    """Return whether the products of any two adjacent taps have a sum within int16."""
     reach = np.abs(taps.astype(np.int64))
     even = reach[: len(reach) // 2 * 2]
     return int((even[0::2] + even[1::2]).max(initial=0)) <= _PAIR_LIMIT

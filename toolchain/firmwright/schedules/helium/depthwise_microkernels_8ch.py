@@ -116,7 +116,6 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
-    """Return a C expression of `base` plus multiples of the steps."""
     steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
     return " + ".join([base, *steps])
 

@@ -26,14 +26,12 @@ _GEOMETRY = ("outer", "inner", "b_out", "b_in", "p_out", "p_in", "y_out", "y_in"
 
 
 def plane_copy_instructions(rows: int, columns: int) -> int:
-    """Return the number of executed instructions of `mve_copy_plane`."""
     return 12 + rows * (6 + columns // 8 * 5 + (4 if columns % 8 else 0))
 
 
 def window_instructions(
     groups: int, away: int, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
-    """Return the number of executed instructions for all outputs of a filter."""
     block = 18 + 2 * (groups - 1) + (0, 2, 4)[away] + (2 if lanes < 4 else 0)
     strips = -(-outer // b_out)
     return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)

@@ -137,7 +137,6 @@ class DotProductLoop:
         ])  # fmt: skip
 
     def instructions(self, step: EmitStep, taps: int) -> int:
-        """Return the number of executed instructions for columns of `taps` values."""
         round_size = len(step("", "", "")) * STEPS_PER_ITERATION + 2
         rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
         return len(self.lines(step)) + (rounds - 1) * round_size
@@ -153,14 +152,12 @@ DOT_PRODUCT_LOOPS = tuple(
 
 
 def choose_loop(taps: int) -> DotProductLoop:
-    """Return the loop for columns of `taps` values."""
     steps, tail = divmod(taps, BYTES_PER_STEP)
     deep = steps > MAX_STEPS
     return DotProductLoop((steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0)
 
 
 def pad_tap_count(taps: int) -> int:
-    """Return the weights per channel, rounded up to whole steps."""
     return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP
 
 

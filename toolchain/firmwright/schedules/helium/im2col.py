@@ -44,7 +44,6 @@ class VectorIm2colPacker:
     def pack(
         self, b: Kernel, columns: tir.Buffer, place: ArithExpr | int, start: ArithExpr
     ) -> None:
-        """Pack the window that begins at source element `start` into `columns` at `place`."""
         height, width = self.window.size
         if self.offsets is not None:
             reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
@@ -126,7 +125,6 @@ def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
 def allocate_row_band(
     b: Kernel, window: ConvWindow, source: tir.Buffer, outputs: int, zero_point: ArithExpr | int
 ) -> Iterator[RowBand]:
-    """Allocate a band of `source` with the zero point in its margins."""
     columns, channels = band_width(window, outputs), source.shape[3]
     size = window.size[0] * sum(columns) * channels
     with b.allocate("band", INT8, (size,), 8) as buffer:

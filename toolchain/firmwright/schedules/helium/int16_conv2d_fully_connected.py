@@ -99,7 +99,6 @@ class _Int16RowGemm:
             self.pixel(b, source, column, pixel)
 
     def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
-        """Compute all outputs of a pixel from its column at offset `column`."""
         blocks, steps = self.packed.shape[:2]
         count = min(self.outputs, int16_dot.ROWS)
         with (

@@ -258,7 +258,6 @@ def adjust_round_once_shifts(params: Requantization) -> Requantization:
 
 
 def epilogue_settings(params: Requantization) -> list[int]:
-    """Return the immediate operands low, high, away."""
     away = (
         ROUND_ONCE if params.rounding is Rounding.ONCE else vector_requantize.rounding_mode(params)
     )

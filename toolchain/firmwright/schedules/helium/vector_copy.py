@@ -109,7 +109,6 @@ def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str)
 
 
 def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
-    """Return C for the last vector, of which `last` elements are used."""
     return [
         f"if (last == {full}) {{",
         f"    {whole};",

@@ -68,7 +68,6 @@ if ({lanes} >= 4) {{
 
 
 def requantize_assembly(vector: str, target: str) -> str:
-    """Return C that converts the sums in `vector` to elements at `target`."""
     return _SCALED.format(v=vector) + "\n" + store_assembly(vector, target, "lanes")
 
 
@@ -82,7 +81,6 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
-    """Return the immediate operands for EPILOGUE_OPERANDS."""
     return [
         params.zero_point,
         params.clamp_min,

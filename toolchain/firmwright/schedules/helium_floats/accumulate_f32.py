@@ -33,7 +33,6 @@ ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 
 
 def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
-    """Return total + x * w in the rounding of `style`."""
     if style == "separate":
         return total + x * w
     return _fused(np.asarray(total), np.asarray(x), np.asarray(w))
@@ -56,7 +55,6 @@ def _fused(total: Any, x: Any, w: Any) -> Any:
 
 
 def apply_activation(value: Any, activation: int) -> Any:
-    """Clamp `value` to the activation with that code."""
     if activation == 0:
         return value
     low = np.float32(-1 if activation == 3 else 0)

@@ -78,7 +78,6 @@ class _FloatVectorGemm:
     activation: int
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of the pixels starting at `at`; `columns` is [depth, pixels]."""
         tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
         with (
@@ -124,7 +123,6 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
 def _tile_configs(
     style: AccumulateStyle, outputs: int, pixels: int, depth: int, packing: int
 ) -> list[dict[str, int]]:
-    """Return the configurations of the cheapest tile and of the cheapest one-pixel tile."""
     fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
 
     def cost(tile: VectorTile) -> tuple[int, int]:

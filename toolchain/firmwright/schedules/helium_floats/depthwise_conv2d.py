@@ -40,15 +40,12 @@ _MAX_SPANS = 5
 
 @dataclass(frozen=True, slots=True)
 class _StripRun:
-    """`times` consecutive strips, starting at output `first`."""
-
     strip: Strip
     first: int
     times: int
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    """Partition an output row; return no runs if a strip is not supported."""
     max_per_strip = (
         depthwise_strip_microkernels.max_outputs(style, window.size[1])
         if window.stride[1] in depthwise_strip_microkernels.STRIDES
@@ -110,7 +107,6 @@ class _FloatDepthwiseLayer:
         rows: ValidTapRun,
         at: tuple[ArithExpr, ArithExpr, ArithExpr],
     ) -> None:
-        """Compute a strip of all channels from output `at` (n, oy, ox)."""
         window, strip = self.window, run.strip
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape

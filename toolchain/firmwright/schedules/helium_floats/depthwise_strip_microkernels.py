@@ -48,7 +48,6 @@ class Strip:
 
     @property
     def reach(self) -> range:
-        """Return the positions inside the input."""
         length = (self.outputs - 1) * self.stride + self.columns
         return range(self.before, length - self.after)
 
@@ -58,11 +57,9 @@ class Strip:
         return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
 
     def used(self) -> list[int]:
-        """Return the taps that some output needs."""
         return sorted({tap for position in self.reach for _, tap in self.taps(position)})
 
     def row(self) -> list[str]:
-        """Return the assembly of one window row."""
         values, first = self._registers()
         register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
         lines = [f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()]
@@ -98,7 +95,6 @@ def max_outputs(style: AccumulateStyle, columns: int) -> int:
 
 
 def max_outside_columns(columns: int) -> int:
-    """Return the supported number of positions outside the input on one side."""
     return columns // 2
 
 

@@ -45,7 +45,6 @@ class VectorTile:
         return VECTOR_LANES * self.vectors
 
     def step(self, style: AccumulateStyle) -> list[str]:
-        """Return the assembly for one element of each column."""
         values = _VALUES[: self.pixels]
         load = "ldr r4, [%[x]], #4" if self.pixels == 1 else f"ldm %[x]!, {{{', '.join(values)}}}"
         lines = [load]
@@ -64,7 +63,6 @@ class VectorTile:
         return lines
 
     def place(self, pixel: int, vector: int) -> int:
-        """Return the index of a sum."""
         return pixel * self.vectors + vector
 
 
@@ -77,7 +75,6 @@ VECTOR_TILES = tuple(VectorTile(*shape) for shape in _SHAPES)
 
 
 def tiles_for_style(style: AccumulateStyle) -> list[VectorTile]:
-    """Return the tiles with sums that fit the registers."""
     return [tile for tile in VECTOR_TILES if tile.sums <= _MAX_SUMS[style]]
 
 

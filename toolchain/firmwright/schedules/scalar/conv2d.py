@@ -124,7 +124,6 @@ def _pack(
     p: ArithExpr,
     pixel: ArithExpr,
 ) -> None:
-    """Pack the window of output `pixel` (flat over batch, rows, columns) as column `p`."""
     batch, height, width, _ = op.output.shape
     n = pixel // (height * width) if batch > 1 else pixel * 0
     top = ((pixel // width) % height) * window.stride[0] - window.padding[0]

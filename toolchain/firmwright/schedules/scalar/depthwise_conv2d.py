@@ -44,7 +44,6 @@ _MAX_UNROLLED_TAPS = 120
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    """Return no configuration if there are too many unrolled taps or an output has none."""
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
@@ -58,8 +57,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarChannel:
-    """The registers of one channel: weights by tap and the initial sum."""
-
     window: ConvWindow
     layer: ScalarLayerPlan
     weights: Sequence[Sequence[ArithExpr]]
@@ -119,8 +116,6 @@ def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarOutputRow:
-    """One output row: its valid tap rows, views of input and output, and the initial sum."""
-
     channel: _ScalarChannel
     rows: range
     x: tir.Buffer
@@ -128,7 +123,6 @@ class _ScalarOutputRow:
     start: ArithExpr
 
     def load(self, b: Kernel, ky: int, ix: ArithExpr | int) -> ArithExpr:
-        """Load the input at row `ky` of the window and column `ix`."""
         place = ky - self.rows.start
         return b.load(self.x, [place, ix]).cast(self.channel.layer.sum_dtype)
 

@@ -34,8 +34,6 @@ def _configs(op: OpCall) -> Sequence[Config]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleChannelTaps:
-    """Weights [row, column, channel] and input [n, y, x, channel]."""
-
     taps: tir.Buffer
     x: tir.Buffer
     zero_point: int

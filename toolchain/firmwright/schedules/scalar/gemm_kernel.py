@@ -48,7 +48,6 @@ class ScalarGemmKernel:
     epilogue: RequantizeEpilogue
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all channels of the pixels starting at `at`; `columns` is [pixels, depth]."""
         shape = self.shape
         self.constant_channels.emit_stores(b, at, shape.pixels)
         with b.for_("group", len(self.order.rows) // shape.rows) as group:
@@ -89,7 +88,6 @@ def plan_scalar_gemm(
     params: Requantization,
     pixels: int,
 ) -> ScalarGemmKernel:
-    """Plan `weights` [outputs, depth] in blocks of `pixels` columns."""
     wide = weights.astype(np.int64)
     bias = fold_zero_point_into_bias(op, wide)
     low, high = accumulator_bounds(bias, wide)

@@ -16,8 +16,6 @@ from firmwright.schedules import int16_im2col
 
 
 class _SingleMac:
-    """One tap per step."""
-
     @property
     def taps(self) -> int:
         return 1

@@ -64,7 +64,6 @@ class ScalarMicrokernel:
         return 1 if self.layout == "bytes" else self.pixels
 
     def place(self, row: int, pixel: int) -> int:
-        """Return the index of a sum."""
         return row * self.pixels + pixel
 
 
@@ -88,7 +87,6 @@ class MicrokernelFamily:
 
     @property
     def pixel_counts(self) -> list[int]:
-        """Return the supported numbers of `bytes` columns, greatest first."""
         return sorted({p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True)
 
     def rows(self, outputs: int, pixels: int) -> int:
@@ -100,7 +98,6 @@ class MicrokernelFamily:
         return max(n for n in range(1, self.most_unrolled + 1) if steps % n == 0)
 
     def block(self, shape: ScalarMicrokernel) -> str:
-        """Return the intrinsic's name."""
         return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:

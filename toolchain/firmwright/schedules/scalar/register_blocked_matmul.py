@@ -90,7 +90,6 @@ def _multiply_group(
 
 
 def _step(b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr) -> None:
-    """Multiply element `k` of every column by every row of the group."""
     count, lanes = columns.shape[0], w.shape[1]
     with ExitStack() as stack:
         inputs = [

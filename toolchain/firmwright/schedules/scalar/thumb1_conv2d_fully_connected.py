@@ -52,7 +52,6 @@ class _Thumb1Gemm:
     epilogue: RequantizeEpilogue
 
     def emit(self, b: Kernel, column: tir.Buffer, at: ArithExpr) -> None:
-        """Compute all outputs of pixel `at`; `column` is [1, depth]."""
         self.constant_channels.emit_stores(b, at, 1)
         with (
             _offset(b, column) as offset,

@@ -105,7 +105,6 @@ def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
 
 
 def _begin(shape: ScalarMicrokernel) -> list[str]:
-    """Return the assembly that initializes the sums from `start`."""
     lines = []
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"

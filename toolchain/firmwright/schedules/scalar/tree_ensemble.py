@@ -104,7 +104,6 @@ class _TreeEmitter:
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
-        """Emit the subtree of `size` branches from branch `at` and leaf `leaf`."""
         b = self.b
         if size == 0:
             for k, value in enumerate(self.leaves[leaf]):

@@ -37,7 +37,6 @@ from firmwright.schedules.winograd import (
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    """Return the number of output channels per block."""
     return next(r for layout, r, p in family.shapes if layout == "tiles" and p == TILES)
 
 

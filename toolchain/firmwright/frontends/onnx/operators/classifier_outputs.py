@@ -61,7 +61,6 @@ def row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool = False) ->
 
 
 def row_reduction(c: NodeContext, step: str, x: OnnxValue, formula: str = "a") -> OnnxValue:
-    """Reduce an expression's values along each row to one element."""
     attrs: dict[str, Attr] = {"formula": formula, "step": step, "axes": (1,), "keep_dims": True}
     return c.emit.call("reduction", [x], attrs)
 

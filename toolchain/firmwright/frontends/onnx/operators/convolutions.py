@@ -45,7 +45,6 @@ class WindowGeometry:
 
 
 def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> WindowGeometry:
-    """Read the attributes shared by convolutions and pooling."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -96,7 +95,6 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
 
 
 def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
-    """Return the window as attributes of the image operators."""
     rows = (1,) if len(window.size) == 1 else ()
     none = (0, 0) if rows else (window.before[0], window.after[0])
     return {
@@ -139,7 +137,6 @@ def emit_conv_nd(
     window: WindowGeometry,
     groups: int,
 ) -> OnnxValue:
-    """Emit a convolution with any number of axes and any weights."""
     attrs: dict[str, Attr] = {
         "stride": window.stride, "dilation": window.dilation, "before": window.before,
         "groups": groups, "outputs": window.outputs(shape_of(x)[2:]),

@@ -260,7 +260,6 @@ def _pad(c: NodeContext) -> OnnxValue:
 
 
 def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
-    """Remove the elements that negative pads crop."""
     shape = c.shape(0)
     begin = [max(-n, 0) for n in before]
     counts = [n - first - max(-last, 0) for n, first, last in zip(shape, begin, after, strict=True)]

@@ -52,7 +52,6 @@ _FORMULAS_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, float]]] = {
 
 
 def float32_literal(value: float) -> str:
-    """Return a float attribute as a literal in single precision."""
     return repr(float(np.float32(value)))
 
 

@@ -101,7 +101,6 @@ def _class_pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
-    """Compute one score per pair of classes; each pair votes for one of them."""
     if c.attr("prob_a"):
         raise NotSupportedError("probabilities of support vectors; train with probability=False")
     counts = tuple(c.attr("vectors_per_class", ()))

@@ -43,7 +43,6 @@ def emit_reduction(
     axes: Sequence[int],
     keep: bool = True,
 ) -> OnnxValue:
-    """Emit the reduction of an expression's values along axes."""
     attrs: dict[str, Attr] = {
         "formula": formula, "step": step, "axes": tuple(axes), "keep_dims": keep,
     }  # fmt: skip
