@@ -1,1 +1,1 @@
-"""Stage: one alternative a call, and the AOT main that calls them in order."""
+"""Kernel selection: one candidate per call, and the AOT main that calls them in order."""

@@ -1,4 +1,4 @@
-"""Build the AOT main: a PrimFunc that allocates every intermediate tensor and calls the kernels.
+"""Construction of the AOT main, which allocates intermediate tensors and calls the kernels.
 
 Calls without a kernel become views. The next value of a state is computed in place if the state is
 not read afterwards, else it is copied at the end.
@@ -40,7 +40,7 @@ def build_main(
 ) -> IRModule:
     """Return the module with kernels and AOT main instead of its entry function.
 
-    Calls inside of `segments` are computed there; their entries in `chosen` are ignored.
+    Calls in `segments` are computed there; their entries in `chosen` are ignored.
     """
     entry = module.entry
     assert isinstance(entry, Function)
@@ -169,7 +169,7 @@ class _AotMainBuilder:
     def _buffers(
         self, in_place: Mapping[str, str], placed: Mapping[str, Alias]
     ) -> dict[str, tir.Buffer]:
-        """Return a buffer for every value; I/O comes first, so that its names stay unchanged.
+        """Return a buffer for every value; I/O comes first, so that its names remain unchanged.
 
         Values in `in_place` share the buffer of their state.
         """
@@ -229,7 +229,7 @@ class _AotMainBuilder:
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Call a PrimFunc of the module by name; every value is passed, constants too."""
+        """Call a PrimFunc of the module by name with every value as an argument, even constants."""
         kernel = self.module.functions[call.op[1:]]
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):
@@ -260,7 +260,7 @@ class _AotMainBuilder:
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        """Allocate constants that are used by name and tensors that need memory around `body`."""
+        """Allocate constants used by name, and tensors that need memory, around `body`."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
         named_constants = {

@@ -1,8 +1,8 @@
 """Pass `order`: reorder the calls of a graph if that reduces the peak of live bytes.
 
-The peak has two measures: with inputs and outputs disjoint, and with outputs in the place of inputs
-that die. An order is accepted only if neither rises and one falls. The result depends only on the
-graph, not on names or hashes.
+The peak has two measures: with inputs and outputs disjoint, and with outputs placed over inputs
+that are no longer needed. An order is accepted only if neither rises and one falls. The result
+depends only on the graph, not on names or hashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 def find_min_peak_order(
     graph: ScheduleGraph, states_max: int = policy.ORDER_STATES_MAX
 ) -> tuple[int, ...]:
-    """Return the best of the file's order, the beam search's, and the exact search's."""
+    """Return the best of the file's order and the results of beam search and exact search."""
     file_order = tuple(range(len(graph.calls)))
     file_peak = graph.peak(file_order)
     orders = [(file_peak, file_order)]
@@ -53,7 +53,7 @@ def find_min_peak_order(
 def _search_exactly(
     graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
-    """Return an order with the least disjoint peak, then the least overlapped one, or None."""
+    """Return an order with the lowest disjoint peak, then the lowest overlapped one, or None."""
     best, left = min_peak_order(graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
         peak = graph.peak(best)
@@ -83,12 +83,11 @@ def _rank(state: ScheduleState) -> tuple[PeakBytes, int, int]:
 
 
 def build_schedule_graph(module: IRModule, entry: Function, ops: OpTable) -> ScheduleGraph:
-    """Return the graph of the tensors that each call of `entry` reads and defines."""
     return _ScheduleGraphBuilder(module, entry, ops).steps()
 
 
 class _ScheduleGraphBuilder:
-    """Numbers the tensors that need memory; a view has the number of its source."""
+    """Numbers the tensors that need memory; a view has the same number as its source."""
 
     def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
         self.entry = entry
@@ -118,7 +117,7 @@ class _ScheduleGraphBuilder:
         )
 
     def _call(self, index: int, call: Call) -> tuple[int, ...]:
-        """Return the tensors that the call reads, and number those that it defines."""
+        """Return the tensors that the call reads, and number the tensors that it defines."""
         for value in call.outputs:
             self.maker[value.name] = index
         names = dict.fromkeys(v.name for v in call.variables)

@@ -1,7 +1,7 @@
-"""Translate `if` and `while` of a graph into statements of the AOT main by inlining.
+"""Translation of `if` and `while` of a graph into statements of the AOT main by inlining.
 
-A branch writes its results to the buffers of the call's outputs. A loop carries its values there:
-they are copied in before it, and each iteration's results are copied over them at its end.
+A branch writes its results to the output buffers of the call. A loop keeps its values there: they
+are copied in before it, and at the end of each iteration they are overwritten by its results.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "i
 
 
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
-    """Return a pointer to all of `buffer` with the access mode of that parameter role."""
+    """Return a pointer to all of `buffer` with the access mode of the given parameter role."""
     return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
 
 
 @dataclass
 class ControlFlowInliner:
-    """Builds the statements; `first_op` is the first unused operator index.
+    """Builder of the statements; `first_op` is the first unused operator index.
 
-    `temporaries`, `windows` and `kernels` are the buffers, views, and functions that they need.
+    `temporaries`, `windows` and `kernels` collect the buffers, views, and functions that the
+    statements need.
     """
 
     module: IRModule
@@ -41,7 +42,7 @@ class ControlFlowInliner:
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        """Return the statement of `call`; `buffers` has the buffers of its values."""
+        """Return the statement of `call`; `buffers` maps values to buffers."""
         arguments = [buffers[value.name] for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
         if call.op == "if":

@@ -43,11 +43,11 @@ def dedupe_code_cost(
 def apply_default_flash_budget(
     module: IRModule, candidates_per_call: CandidatesPerCall
 ) -> CandidatesPerCall:
-    """Limit the candidates by the default budget, so that constants buy time within reason.
+    """Limit the candidates by the default budget, so that constants are not traded for little time.
 
-    If inexpensive kernels make a faster program or nothing fits the budget, expensive kernels are
-    dropped instead. A call may exceed its share by a few bytes, as its kernel in the other
-    direction does.
+    If inexpensive kernels make a faster program, or nothing fits the budget, expensive kernels are
+    dropped instead. A call may exceed its share by a few bytes, because its kernel with the other
+    direction may need that many.
     """
     names = {
         value.constant
@@ -75,12 +75,10 @@ def apply_default_flash_budget(
 
 
 def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
-    """Return the time of the fastest program."""
     return sum(item.time for item in fastest_candidates(candidates_per_call))
 
 
 def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:
-    """Return the fastest candidate of each call."""
     return [
         min(candidates, key=attrgetter("time"))
         for _, candidates in candidates_per_call
@@ -99,7 +97,7 @@ def fit_flash_budget(
 ) -> CandidatesPerCall:
     """Limit each call's candidates so that the fastest program within the budget is among them.
 
-    Bytes that this program leaves are shared by all calls, plus `slack_bytes` each. Raises
+    Bytes that this program does not use are available to all calls, plus `slack_bytes` each. Raises
     DoesNotFitError if no program fits the budget.
     """
     non_empty = [candidates for _, candidates in candidates_per_call if candidates]
@@ -126,7 +124,7 @@ def fit_flash_budget(
 
 @dataclass(frozen=True, slots=True)
 class _KnapsackState:
-    """Choices for the first calls: their size and time, and the state before the last choice."""
+    """A choice for the first calls: total size and time, and the state before the last choice."""
 
     size: int
     time: int
@@ -139,8 +137,8 @@ def solve_knapsack(
 ) -> list[int] | None:
     """Return the choices with the least total time within the budget, or None.
 
-    States with nearly equal size are merged and the fastest is kept: the result always fits the
-    budget, but may miss an improvement of up to a two-thousandth of it.
+    Of states with nearly equal size only the fastest is kept: the result always fits the budget,
+    but may miss an improvement that needs up to a two-thousandth of it.
     """
     least = [min(own) for own in sizes]
     states = [_KnapsackState(0, 0)]

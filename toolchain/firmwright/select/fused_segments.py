@@ -26,7 +26,7 @@ _WORD_BYTES = 4
 
 @dataclass(frozen=True)
 class SegmentBuilder:
-    """Builds segments of a function's body."""
+    """Builder of segments of a function's body."""
 
     entry: Function
     rows_of: RowsOf
@@ -34,7 +34,7 @@ class SegmentBuilder:
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
     ) -> FusedSegment | None:
-        """Return calls first..end - 1 as one segment, `band` rows at a time; None if impossible.
+        """Return calls first..end - 1 as one segment of `band` rows at a time; None if impossible.
 
         With `feed` the source is not in memory and its rows are supplied externally.
         """
@@ -101,7 +101,6 @@ class SegmentBuilder:
 
 
 def fastest_kernel(candidates: Sequence[LoweringCandidate]) -> LoweringCandidate:
-    """Return the candidate with the least predicted time."""
     return min(candidates, key=lambda item: (item.time, item.scratch_bytes))
 
 
@@ -116,7 +115,7 @@ def _stage(call: Call, kernels: RowKernels, band: int) -> RowStage:
 
 
 def _height(call: Call) -> int:
-    """Return the rows that the call's bands divide: of its output, or of a reduction's input."""
+    """Return the number of rows to divide into bands: output rows, or input rows of a reduction."""
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]

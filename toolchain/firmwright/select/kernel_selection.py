@@ -3,13 +3,13 @@
 Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
 
 * `speed`: the fastest candidate everywhere; `size`: the one with the least flash.
-* `balanced`: of candidates nearly as fast as the fastest, the program with the least time^2 x
-  flash^2 x workspace, so that a percent of time may cost a percent of flash or two of memory. If
-  this or `speed` does not fit the pools, the fastest program that does.
+* `balanced`: of candidates nearly as fast as the fastest, the program with the lowest
+  time^2 x flash^2 x workspace, so that a percent of time may cost a percent of flash or two of
+  memory. If this or `speed` does not fit the pools, the fastest program that does.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
-Code and constants keep within `flash_bytes`. Without that attribute, `balanced` and `ram` have a
+Code and constants do not exceed `flash_bytes`. Without that attribute, `balanced` and `ram` have a
 default budget (`flash_budget`). All constants of these trade-offs are in `policy`.
 """
 
@@ -44,7 +44,7 @@ from firmwright.select.program_search import (
 
 @dataclass(frozen=True, slots=True)
 class SelectionOracle:
-    """Callbacks of the pipeline: a quick plan estimate, and whether a module's plan fits its pools.
+    """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
     Kernels with equal `key` can be deduplicated.
     """
@@ -166,7 +166,7 @@ def _best_whole_calls(
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
-    """Return a cost that weighs a percent of time like a percent of flash."""
+    """Return a cost in which a percent of time weighs as much as a percent of flash."""
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
     size = max(sum(item.image_bytes for item in fastest), 1)

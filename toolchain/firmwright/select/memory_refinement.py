@@ -1,6 +1,7 @@
 """Memory need of each kernel candidate, and refinement of choices by trial plans.
 
-Adjacent kernels must agree on a direction to share memory, which only a plan can tell.
+Adjacent kernels can share memory only if their directions are compatible, which only a plan
+reveals.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CandidateIndices: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """Workspace of a plan, and the bytes live at each call by the call's index."""
+    """Workspace of a plan, and the live bytes at each call, by call index."""
 
     workspace_bytes: int
     call_bytes: Mapping[int, int]
@@ -33,7 +34,7 @@ def memory_need_per_candidate(
 
 
 def _trials(widths: Sequence[int]) -> list[CandidateIndices]:
-    """Return choices with all calls at their first candidate, at their second, ..."""
+    """Return trial choices: all calls at their first candidate, all at their second, and so on."""
     return [
         tuple(min(index, width - 1) if width else 0 for width in widths)
         for index in range(max(1, *widths) if widths else 0)

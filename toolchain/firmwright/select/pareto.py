@@ -1,7 +1,4 @@
-"""Divide a model's calls into single calls and row-streamed segments: the cost/memory Pareto front.
-
-A sequence of regions takes as many bytes as its most demanding region.
-"""
+"""Cost/memory Pareto front of the ways to divide calls into single calls and segments."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from firmwright.select.row_streaming_loop import FusedSegment
 class ProgramRegion:
     """Calls first..end - 1: one call with its candidate `choice`, or a segment.
 
-    `peak_bytes` are all bytes in memory while it runs. `cost` is predicted time, or time blended
+    `peak_bytes` counts all bytes in memory while it runs. `cost` is predicted time, or time blended
     with flash bytes when the goal is `balanced`.
     """
 
@@ -32,14 +29,13 @@ RegionSequence: TypeAlias = tuple[ProgramRegion, ...]
 
 
 def sequence_peak_bytes(sequence: RegionSequence) -> int:
-    """Return the bytes of the most demanding region."""
     return max((region.peak_bytes for region in sequence), default=0)
 
 
 def cheapest_within_budget(
     regions: Sequence[ProgramRegion], count: int, budget_bytes: int
 ) -> RegionSequence | None:
-    """Return the cheapest sequence for `count` calls in which every region keeps within the budget.
+    """Return the cheapest sequence for `count` calls whose regions all fit within the budget.
 
     Ties go to the lowest peak. Returns None if nothing fits.
     """
@@ -75,7 +71,7 @@ def _backtrack(
 
 
 def pareto_front(regions: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:
-    """Return the sequences from the cheapest to the one with the lowest peak, by falling peak."""
+    """Return the sequences from the cheapest to the one with the lowest peak."""
     front: list[RegionSequence] = []
     budget = max((region.peak_bytes for region in regions), default=0)
     while (program := cheapest_within_budget(regions, count, budget)) is not None:

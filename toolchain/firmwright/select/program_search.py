@@ -1,6 +1,7 @@
-"""Search lowered programs on the time/memory Pareto front.
+"""Search for the lowered programs on the time/memory Pareto front.
 
-Regions are first priced by arithmetic; memory plans then correct the prices that are too low.
+The memory need of each region is first estimated by a formula; estimates that prove too low are
+corrected from actual memory plans.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def whole_call_candidate(
     picks: CandidateIndices,
     estimate: Callable[[IRModule], PlanEstimate],
 ) -> ProgramCandidate:
-    """Return the program that runs every call as a whole with those candidates."""
+    """Return the program that computes every call as a whole, with the given candidates."""
     selected = build_selected_module(module, ordered, picks)
     chosen = _chosen_candidates(ordered, picks)
     time, instructions, image_bytes = _total_estimates(chosen)
@@ -79,7 +80,6 @@ def build_selected_module(
     picks: CandidateIndices,
     segments: Sequence[FusedSegment] = (),
 ) -> IRModule:
-    """Build the module with the chosen kernels and the AOT main."""
     chosen = tuple(
         (call, candidates[pick] if candidates else None)
         for (call, candidates), pick in zip(ordered, picks, strict=True)
@@ -109,7 +109,7 @@ def _total_estimates(chosen: Sequence[LoweringCandidate]) -> tuple[int, int, int
 def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) -> int:
     """Return how many leading candidates include all that are fast enough.
 
-    A candidate is fast enough at `percent` of the time of the fastest one.
+    The limit is `percent` percent of the time of the fastest one.
     """
     limit = percent * min((item.time for item in candidates), default=0)
     within = [index for index, item in enumerate(candidates) if 100 * item.time <= limit]
@@ -118,7 +118,7 @@ def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) 
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """Search of programs limited to candidates with `percent` of the fastest one's time.
+    """Search of programs whose candidates take at most `percent` percent of the fastest one's time.
 
     `ordered` has each call's candidates by ascending `cost_of`: time, or a blend of time and flash.
     """
@@ -183,8 +183,8 @@ class ProgramSearch:
     ) -> list[ProgramCandidate]:
         """Return the program, and a variant with compatible neighbors if its plan exceeds its peak.
 
-        Adjacent calls may have to write in the same direction, which the price of a region cannot
-        express.
+        Adjacent calls may have to write in the same direction, which the estimate per region
+        ignores.
         """
         segments, picks = _segments(program), self._picks(program)
         variants = [self._candidate(program, picks, estimate)]

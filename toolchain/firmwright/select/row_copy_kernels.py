@@ -17,7 +17,7 @@ _UNROLLED = 4
 def shift_rows_kernel(
     dtype: DType, rows: int, row_elements: int, band: int, target: str
 ) -> tir.PrimFunc:
-    """Build a kernel that moves rows `band`.. to rows 0..
+    """Build a kernel that shifts all rows down by `band`, so that row `band` becomes row 0.
 
     The contents of the last rows are undefined afterwards.
     """
@@ -66,7 +66,7 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
 
 
 def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -> None:
-    """Emit y[0..elements) = x[start..start + elements), first to last."""
+    """Emit y[0..elements) = x[start..start + elements) in ascending order."""
     size = x.dtype.size_bytes
     if elements * size % 4 or start * size % 4:
         with b.for_("i", elements) as i:

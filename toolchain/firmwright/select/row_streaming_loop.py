@@ -1,12 +1,12 @@
 """TIR of a row-streamed segment: one loop over the source rows that calls row kernels.
 
-A row buffer holds rows in order, the newest last. When a row arrives, the older ones shift up, so
-kernels find every window contiguous and at a fixed position. Rows outside of the tensor hold its
-padding.
+A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted by
+one, so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
+its padding.
 
-    for step in rows of the source, and some more until the last stage is done
+    for step in rows of the source, and more until the last stage is complete
         copy a row of the source (or padding)
-        stage: if a row of it is due: shift its row buffer; kernel(window of sources, newest row)
+        stage: if it fires: shift its row buffer; kernel(window of sources, newest row)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROW_ALIGNMENT = 16
 class FusedSegment:
     """Calls `first`.. of the entry, computed together row by row, with the kernel of each.
 
-    `instructions` are the predicted ones of a run.
+    `instructions` are those predicted for one run.
     """
 
     first: int
@@ -56,14 +56,12 @@ class FusedSegment:
 
     @property
     def streamed(self) -> frozenset[str]:
-        """Return the tensors that are never in memory as a whole."""
         return frozenset(self.plan.row_buffers) - {self.plan.source}
 
 
 def build_row_streaming_loop(
     segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
 ) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
-    """Return the segment's statement and the functions that it calls."""
     work = _RowStreamingLoopBuilder(segment, whole, names, target)
     return work.statement(), work.functions
 
@@ -129,7 +127,7 @@ class _RowStreamingLoopBuilder:
     # ---- one step ----------------------------------------------------------------------------
 
     def _body(self, step: tir.Var, sums: tir.Buffer | None) -> tir.Stmt:
-        """Return the statements of a step; transient row buffers are allocated inside it."""
+        """Return the statements of one step, including the allocation of transient row buffers."""
         segment = self.segment
         stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
         if segment.plan.fed:
@@ -197,7 +195,7 @@ class _RowStreamingLoopBuilder:
     def _guard_band(
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
     ) -> tir.Stmt:
-        """Guard `stmts` by the tensor's range of bands; append its padding."""
+        """Execute `stmts` only for bands within the tensor; append its padding bands."""
         row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:

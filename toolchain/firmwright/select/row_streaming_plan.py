@@ -1,11 +1,11 @@
-"""Firing schedule and row-buffer depths of a row-streamed segment, as arithmetic on row numbers.
+"""Firing schedule and row-buffer depths of a row-streamed segment.
 
 * A step reads one row of the segment's source. A stage computes one band of rows at a time, often a
   single row. With `period` m it fires at the end of each step i with (i + 1) mod m = 0 and computes
   band i // m - lag; bands below 0 or past the tensor's height are padding.
 * A stage that reads rows of x has the period m(x) * stride / band(x) and the least lag at which the
-  last row it needs is available: stride * lag >= band(x) * lag(x) + reach - before - stride, where
-  reach and stride are those of a band.
+  last row it needs is available: stride * lag >= band(x) * lag(x) + window - before - stride, where
+  window, before and stride are the height, upper padding and stride of a band's input window.
 * The row buffer of x holds its last rows in order, the newest last; each stage reads its window at
   a fixed position.
 
@@ -24,9 +24,10 @@ from firmwright.ir.graph.opdef import RowWindow
 
 @dataclass(frozen=True, slots=True)
 class RowStage:
-    """Computes `height` bands of rows of `result` from rows of `sources`, as `rows` defines.
+    """A stage that computes `height` bands of rows of `result` from rows of `sources`.
 
-    A row reduction has `result` "" and reads `height` bands.
+    `rows` defines the input rows of a band. For a row reduction, `result` is "" and `height` is the
+    number of bands read.
     """
 
     sources: tuple[str, ...]
@@ -52,7 +53,7 @@ class StreamedTensor:
 class StageTiming:
     """A stage fires at the end of every `period`-th step and computes band step // period - `lag`.
 
-    `starts` has for each source the first row of its window in the row buffer, or None if it is
+    For each source, `starts` has the first row of its window in the row buffer, or None if it is
     read from the whole tensor.
     """
 
@@ -63,10 +64,10 @@ class StageTiming:
 
 @dataclass(frozen=True, slots=True)
 class RowBuffer:
-    """The buffered last rows of a tensor; rows outside of the tensor have the value `fill`.
+    """The buffered last rows of a tensor; rows outside the tensor have the value `fill`.
 
     Rows arrive `band` at a time. `padding_bands` follow the tensor's last band: they are not
-    computed but take their turn.
+    computed, but each takes the time of a band.
     """
 
     rows: int
@@ -124,7 +125,7 @@ class _RowStreamingPlanner:
         self.lags: list[int] = []
 
     def _periods(self) -> list[int]:
-        """Return the steps between two bands of each stage; 0 if its sources disagree."""
+        """Return the number of steps between two bands of each stage; 0 if its sources disagree."""
         of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
@@ -142,7 +143,7 @@ class _RowStreamingPlanner:
         return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
 
     def _is_sound(self, stage: RowStage) -> bool:
-        """Return whether padding has a value and whole tensors other than the source need none."""
+        """Return whether padding has a value and other whole tensors than the source need none."""
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:
             return False
@@ -186,7 +187,7 @@ class _RowStreamingPlanner:
         )
 
     def _delay(self, name: str) -> int:
-        """Return the delay of the tensor in rows relative to its source rows."""
+        """Return by how many rows the tensor lags behind its source rows."""
         if name not in self.makers:
             return 0
         return self.lags[self.makers[name]] * self.tensors[name].band
@@ -203,7 +204,7 @@ class _RowStreamingPlanner:
         )
 
     def _most_lag(self, index: int) -> int:
-        """Return the latest lag at which the stages that read its rows still find them."""
+        """Return the latest lag at which the readers of the stage's rows find them in time."""
         users = [
             (stage.rows, self.lags[other])
             for other, stage in enumerate(self.stages)
@@ -250,7 +251,7 @@ class _RowStreamingPlanner:
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, index: int, name: str) -> int:
-        """Return the rows from the first that the stage needs to the newest, when it fires."""
+        """Return how many rows there are from the first that the stage needs to the newest."""
         rows = self.stages[index].rows
         return rows.stride * (1 + self.lags[index]) - self._delay(name) + rows.pad_before
 

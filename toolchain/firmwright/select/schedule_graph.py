@@ -1,4 +1,4 @@
-"""Calls and tensors as a graph, and the order of calls with the least peak memory.
+"""Calls and tensors as a graph, and the order of calls with the lowest peak memory.
 
 The search is exact, over sets of completed calls (bit masks): live bytes after a set do not depend
 on the order in which it was completed. Ties go to the set with more calls, then to earlier calls.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class PeakBytes(NamedTuple):
-    """Most bytes at a step, with inputs and outputs disjoint, or overlapping where permitted."""
+    """Peak bytes with inputs and outputs disjoint, and with overlap where permitted."""
 
     apart: int
     shared: int
@@ -30,7 +30,7 @@ class ScheduledTensor:
 
 
 class ScheduleState(NamedTuple):
-    """State after the calls `done`, of which `last` was the latest.
+    """The state after the calls in `done`, of which `last` was the latest.
 
     The calls in the mask `ready` may follow.
     """
@@ -77,7 +77,6 @@ class ScheduleGraph:
         return _bits(state.ready)
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
-        """Return the state after `call` is added to `state`."""
         done = state.done | 1 << call
         dying = 0
         for index in self.calls[call]:
@@ -100,7 +99,6 @@ class ScheduleGraph:
         )
 
     def peak(self, order: Sequence[int]) -> PeakBytes:
-        """Return the peaks of a complete order."""
         state = self.start()
         for call in order:
             state = self.after(state, call)
@@ -110,9 +108,9 @@ class ScheduleGraph:
 def min_peak_order(
     graph: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """Return the order with the least peak by `figure` within both limits, or None.
+    """Return the order with the lowest peak by `figure` within both limits, or None.
 
-    The second result is the number of unused states.
+    The second result is the unused part of `states_max`.
     """
     start = graph.start()
     goal = (1 << len(graph.calls)) - 1
@@ -139,9 +137,9 @@ def min_peak_order(
 def _moves(
     graph: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
-    """Return the permitted next states, or only the first that costs nothing.
+    """Return the permitted next states, or only the first that raises neither peak nor live bytes.
 
-    A call that raises no peak and does not increase the live bytes is part of some best order.
+    Such a call is part of some best order.
     """
     moves: list[ScheduleState] = []
     for call in graph.ready(state):

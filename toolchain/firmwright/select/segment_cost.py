@@ -39,7 +39,7 @@ def scratch_limits(segment: FusedSegment) -> tuple[int, ...]:
 
 
 def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple[int, ...]:
-    """Return the live bytes at each stage, without the segment's ends and the scratch."""
+    """Return the live bytes at each stage without the segment's source, result and scratch."""
     plan = segment.plan
     size = {
         name: align_up(row_buffer.rows * row_bytes(types[name]))
@@ -64,7 +64,6 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> tuple
 
 
 def scratch_bytes(segment: FusedSegment) -> Iterator[int]:
-    """Return the scratch bytes of each stage's kernel."""
     return (align_up(pick.scratch_bytes) for pick in segment.picks)
 
 
@@ -76,7 +75,6 @@ def segment_time(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
 
 
 def segment_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Return the predicted instructions of the loop."""
     kernels = [pick.instructions for pick in segment.picks]
     return _total_over_rows(segment, kernels) + _overhead_instructions(segment, types)
 
@@ -118,7 +116,7 @@ def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorTy
 def _rows(
     plan: RowStreamingPlan, stages: Sequence[RowStage], height: int
 ) -> Iterator[tuple[bool, int]]:
-    """Yield in order the bands written to the result and the first rows read from the source."""
+    """Yield (True, band written to the result) and (False, first row read) in order."""
     final = stages[-1]
     for step in range(plan.steps):
         if plan.fed and step < height:
@@ -135,5 +133,4 @@ def _rows(
 
 
 def align_up(size_bytes: int) -> int:
-    """Round up to the alignment of tensors."""
     return -(-size_bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT

@@ -1,6 +1,6 @@
-"""Find values that can be computed in the memory of the state that they update.
+"""Detection of values that can be computed in the memory of the state that they update.
 
-All reads of the state must come before the value is computed; then no copy is needed.
+No copy is needed if all reads of the state precede the computation of the value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from firmwright.ir.graph.nodes import Function
 def find_state_aliases(
     entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
 ) -> dict[str, str]:
-    """Return the state of each such value by name.
+    """Return the state of each such value, by the value's name.
 
     The calls of each range (first, end) in `spans` are fused.
     """

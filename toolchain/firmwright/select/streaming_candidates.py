@@ -45,7 +45,7 @@ def single_call_candidates(
 
 
 def drop_dominated(regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
-    """Return the regions with fewer bytes than every cheaper one."""
+    """Return the regions that need fewer bytes than every cheaper one."""
     frontier: list[ProgramRegion] = []
     for region in sorted(regions, key=lambda r: (r.cost, r.peak_bytes, r.choice)):
         if not frontier or region.peak_bytes < frontier[-1].peak_bytes:
@@ -62,7 +62,7 @@ class SegmentCandidates:
     segments: SegmentBuilder
 
     def regions(self) -> list[ProgramRegion]:
-        """Return every segment, with the kernels that each limit of scratch allows."""
+        """Return every segment with the kernels that each scratch limit allows."""
         count = len(self.entry.body)
         regions: list[ProgramRegion] = []
         for first in range(count):

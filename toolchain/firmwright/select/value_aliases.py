@@ -23,7 +23,7 @@ class Alias:
 
 
 def aliases_input(call: Call) -> bool:
-    """Return whether the outputs of such a call alias its input, as those of a view do."""
+    """Return whether the outputs of the call alias its input, as for a view."""
     return call.attrs.get(SUBVIEWS_OF, "input") == "input"
 
 
@@ -52,6 +52,6 @@ def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
-    """Return the known alignment of a value's address if memory is aligned to `most`."""
+    """Return the alignment of a value's address, given that memory is aligned to `most`."""
     offsets = [place.offset for place in alias_chain(placed, value.name)]
     return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))

@@ -1,9 +1,9 @@
 """Planner `exact`: branch and bound on the height of a pool.
 
-It requires few buffers that all have the same single pool. A search decides whether a height
-suffices: it takes the pair of buffers with the least freedom, tries one above the other and then
+It requires few buffers that all have the same single pool. A search decides whether a height is
+sufficient: it takes the pair of buffers with the least freedom, tries one above the other and then
 below, and propagates the decision. Groups of buffers that no longer constrain each other are
-searched one by one. Work is counted, not timed, so the result is deterministic.
+searched separately. Work is counted, not timed, so the result is deterministic.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _is_supported(problem: PlanningProblem) -> bool:
 
 
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
-    """Return the best layout, `start` if none is better, with the bound that was proven."""
+    """Return the best layout (`start` if none is better) and the proven lower bound."""
     if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
@@ -66,7 +66,7 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
 
 
 class _Bracket:
-    """Bounds of the optimal height: at least `lower`, at most `upper`, the height of `best`."""
+    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of `best`."""
 
     def __init__(self, problem: PlanningProblem, start: Layout) -> None:
         limit = problem.limits[problem.buffers[0].pools[0]]
@@ -99,7 +99,7 @@ class _Bracket:
         return True
 
     def _rounded(self, height_bytes: int) -> int:
-        """Round up to a height that the sizes and alignments permit."""
+        """Round up to a height that sizes and alignments permit."""
         return -(-height_bytes // self._step) * self._step
 
 
@@ -107,7 +107,7 @@ class _OutOfWorkError(Exception): ...
 
 
 class _Choice(NamedTuple):
-    """A constraint to resolve with a difference at most `below` or at least `above`."""
+    """A constraint to resolve by a difference of at most `below` or of at least `above`."""
 
     constraint: int
     below: int
@@ -134,7 +134,7 @@ class _HeightSearch:
         return self._found or tuple(bounds.low.tolist())
 
     def _solve(self, numbers: IntArray, depth: int) -> bool:
-        """Satisfy these constraints: their buffers are fixed, or a whole layout is found."""
+        """Satisfy these constraints by fixing their buffers or by finding a whole layout."""
         bounds = self._bounds
         if bounds.work > self._work or depth > _DEEPEST:
             raise _OutOfWorkError
@@ -165,7 +165,6 @@ class _HeightSearch:
         return False
 
     def _first_fit_succeeds(self) -> bool:
-        """Try a first fit in the order of the bounds, which often completes partial decisions."""
         bounds = self._bounds
         middle = bounds.low + bounds.high + bounds.sizes
         layout = place_first_fit(self._problem, np.lexsort((-bounds.sizes, middle)).tolist())

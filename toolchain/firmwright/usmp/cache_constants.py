@@ -1,4 +1,4 @@
-"""Copy constants to RAM for speed: those with the largest gain per byte, as long as RAM is free.
+"""Copies of constants in RAM for speed, those with the largest gain per byte first.
 
 For each chosen constant the AOT main gets an Allocate of kind `const` and a leading call of a
 kernel with the attribute `keeps` that copies it. Generated C makes the copies once, in NAME_init.
@@ -73,7 +73,7 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
 
 
 def _with_requested(module: IRModule) -> IRModule:
-    """Move constants of calls that cannot access the program's memory or have a requested pool."""
+    """Copy constants whose calls cannot access program memory or that have a requested pool."""
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
@@ -89,7 +89,7 @@ def _with_requested(module: IRModule) -> IRModule:
 
 
 def program_memory(module: IRModule) -> PoolInfo | None:
-    """Return the program's memory with its speed, if the module's attributes define it."""
+    """Return the program memory with its speed, or None if its speed is unknown."""
     bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
     if not isinstance(bandwidth, float):
         return None
@@ -107,7 +107,7 @@ def _align_up(size_bytes: int) -> int:
 
 
 def _budget_bytes(module: IRModule, memory_plan: Plan) -> float:
-    """Return the bytes for constants: a share of the plan, or unlimited with a user's budget."""
+    """Return the bytes for constants: a share of the plan, or unlimited with a user budget."""
     if "ram_bytes" in module.attrs:
         return math.inf  # the pools are as large as the budget
     return memory_plan.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100

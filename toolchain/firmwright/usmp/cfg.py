@@ -6,8 +6,8 @@ analysis), and at each node that accesses it.
 * Times number the nodes that access memory, in the order of the text; each call is one time.
 * A write does not end the life of the previous value, as it may be partial. An Allocate does:
   contents are undefined each time it is entered.
-* The start and the wait of an asynchronous call each access all its buffers, which so stay in
-  memory.
+* The start and the wait of an asynchronous call each access all buffers of the call, which
+  therefore remain in memory in between.
 * A view (DeclBuffer) counts as its underlying buffer.
 """
 
@@ -30,7 +30,7 @@ _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 @dataclass(frozen=True, slots=True)
 class CfgNode:
-    """A node of the graph, which may undefine the contents of the buffer `kills`.
+    """A node of the graph; on entry, the contents of the buffer `kills` become undefined.
 
     `time` is -1 if the node accesses no memory.
     """
@@ -58,8 +58,8 @@ class CfgLoop:
 class ControlFlowGraph:
     """Nodes in the order of the text, edges (from, to) between them, and the exit nodes.
 
-    `allocates` are the planned buffers by name; `roots` maps each buffer's name to its planned
-    buffer; `loops` are the outermost loops.
+    `allocates` are the planned buffers by name; `roots` maps each buffer name to the planned buffer
+    that holds it; `loops` are the outermost loops.
     """
 
     nodes: tuple[CfgNode, ...]
@@ -90,7 +90,7 @@ def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> Contr
 def compute_live_ranges(
     flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
 ) -> dict[str, tuple[LiveRange, ...]]:
-    """Return for each planned buffer the times at which it occupies memory, as sorted ranges."""
+    """Return the times at which each planned buffer occupies memory, as sorted ranges."""
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
     defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
@@ -108,7 +108,7 @@ def compute_live_ranges(
 def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
-    """Return the buffers that each node reads for the last time, loop iterations included."""
+    """Return the buffers that each node reads for the last time in all iterations."""
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     return tuple(
@@ -118,7 +118,7 @@ def find_last_reads(
 
 
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
-    """Return ascending times as maximal half-open ranges."""
+    """Return the maximal half-open ranges of ascending times."""
     ranges: list[LiveRange] = []
     for time in times:
         if ranges and ranges[-1].end == time:
@@ -151,7 +151,6 @@ def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: in
 
 
 def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
-    """Return the buffers that may still be read after each node."""
     leaving = [0] * len(flow.nodes)
     for index in flow.exits:
         leaving[index] = at_exit

@@ -11,7 +11,7 @@ from firmwright.usmp.planning_problem import PlanningProblem
 def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the cliques among `members` in order of time, as sorted buffer numbers.
 
-    Of buffers that may overlap, the largest represents the others. No clique contains another.
+    Of buffers that may overlap, only the largest is included. No clique contains another.
     """
     partners = {
         index: {c.a for c in problem.constraints[index] if forbids_overlap(problem, c)}
@@ -28,13 +28,12 @@ def live_cliques(problem: PlanningProblem, members: Sequence[int]) -> tuple[tupl
 
 
 def forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
-    """Return whether the constraint alone keeps its two buffers disjoint."""
     a, b = problem.buffers[constraint.a].size_bytes, problem.buffers[constraint.b].size_bytes
     return constraint.modulus < 2 and constraint.lo <= -b and constraint.hi >= a
 
 
 def _live_sets(problem: PlanningProblem, members: Sequence[int]) -> list[set[int]]:
-    """Return the live buffers at each time at which a live range begins."""
+    """Return the buffers live at each time at which a live range begins."""
     changes: dict[int, tuple[list[int], list[int]]] = {}
     for index in members:
         for live in problem.buffers[index].live:

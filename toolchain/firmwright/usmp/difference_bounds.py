@@ -1,8 +1,8 @@
 """Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-The matrix holds the least difference of the offsets of every two buffers, closed under addition;
-the origin at offset zero is an additional row. Offset constraints, the bytes of simultaneously live
-buffers, and decisions of the search raise bounds. No layout within the height is ever excluded.
+The matrix holds the smallest difference of the offsets of every two buffers, closed under addition;
+an additional row represents offset zero. Offset constraints, the bytes of simultaneously live
+buffers, and decisions of the search raise the bounds. No layout within the height is ever excluded.
 Work is counted in units of about ten microseconds.
 """
 
@@ -26,7 +26,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """Simultaneously live buffers; `shared` has the overlapping pairs and their joint bytes."""
+    """Simultaneously live buffers; `shared` holds the overlapping pairs and their joint bytes."""
 
     members: tuple[int, ...]
     step: int
@@ -72,7 +72,7 @@ class DifferenceBounds:
         return -self._least[:-1, self._origin]
 
     def start(self) -> bool:
-        """Propagate the initial bounds; return False if no layout is that low."""
+        """Propagate the initial bounds; return False if no layout fits the height limit."""
         if (self.low > self.high).any():
             return False
         return self._narrow() and not any(
@@ -106,7 +106,7 @@ class DifferenceBounds:
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return which constraints can still be violated within the bounds of their buffers."""
+        """Return which constraints the bounds of their buffers still allow to be violated."""
         low, high, a, b = self.low, self.high, self.a[numbers], self.b[numbers]
         least, greatest = low[b] - high[a], high[b] - low[a]
         open_: NDArray[np.bool_] = (
@@ -138,7 +138,7 @@ class DifferenceBounds:
         return True
 
     def _narrow(self) -> bool:
-        """Move every bound out of ranges that constraints, live sets, or alignments exclude."""
+        """Tighten all bounds repeatedly until none changes; return False on a contradiction."""
         while True:
             if not self._leave_forbidden():
                 return False
@@ -149,7 +149,7 @@ class DifferenceBounds:
                 return not self._is_any_overfull()
 
     def _progress(self) -> int:
-        """Return a number that grows whenever the bound of an offset does."""
+        """Return a number that grows whenever a bound of an offset is tightened."""
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
     def _leave_forbidden(self) -> bool:
@@ -190,7 +190,10 @@ class DifferenceBounds:
         )
 
     def _stack(self) -> bool:
-        """Add up the sizes of disjoint buffers that are known to be below or above another one."""
+        """Tighten bounds by the total size of disjoint buffers known to be below or above.
+
+        Returns False on a contradiction.
+        """
         for clique in self._cliques:
             sizes = self.sizes[clique]
             is_below = self._least[np.ix_(clique, clique)] > 0
@@ -218,7 +221,7 @@ class DifferenceBounds:
         )
 
     def _is_overfull(self, live_set: LiveSet) -> bool:
-        """Return whether the buffers confined between two heights need more than that."""
+        """Return whether buffers confined between two heights need more bytes than there are."""
         own_bytes, joint = self._needed_bytes(live_set)
         step, low, high = live_set.step, self.low, self.high
         rows = sorted(
@@ -265,7 +268,7 @@ class DifferenceBounds:
 
 
 def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int], ...]:
-    """Return each constraint once, restricted to the differences that alignments permit."""
+    """Return each constraint once, reduced to the differences that alignments permit."""
     constraints = []
     for own in problem.constraints:
         for constraint in own:

@@ -1,6 +1,6 @@
-"""First fit: place buffers in a fixed order, each at the lowest offset its constraints allow.
+"""First fit: place buffers in a fixed order, each at the lowest offset that its constraints allow.
 
-Each buffer goes to the first of its pools with room and keeps its own alignment. Buffers for which
+Each buffer is placed in the first of its pools with room, at its own alignment. Buffers for which
 no pool has room are not placed; their bytes are counted.
 """
 
@@ -38,7 +38,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
 def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
-    """Return the lowest aligned offset of b that every constraint to a placed buffer a allows."""
+    """Return the lowest aligned offset of b allowed by every constraint to a placed buffer a."""
     by_start = sorted((offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints)
     # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may be
     # inside an interval that the sweep has passed, so sweeps repeat until the offset is stable.
@@ -59,7 +59,7 @@ def lowest_offset(
 def _next_allowed(
     offset: int, end: int, constraint: OffsetConstraint[int], other: int, alignment: int
 ) -> int:
-    """Return the lowest aligned offset >= `offset` that is past `end` or on the period."""
+    """Return the lowest aligned offset >= `offset` that is at least `end` or matches the period."""
     past = -(-end // alignment) * alignment
     if constraint.modulus < 2:
         return past

@@ -1,6 +1,6 @@
 """Planners that choose the order of a first fit: greedy orders, hill climbing, and local search.
 
-The work of every search is bounded by counts and random numbers come from a fixed generator, so a
+The work of every search is limited by counts, and random numbers come from a fixed generator, so a
 plan is the same on every machine.
 """
 
@@ -37,7 +37,7 @@ class Xorshift32:
         self._state = seed & 0xFFFFFFFF or 1
 
     def randrange(self, end: int) -> int:
-        """Return a number in [0, end); the bias of the remainder does not matter to a search."""
+        """Return a number in [0, end); its bias does not matter here."""
         x = self._state
         x ^= (x << 13) & 0xFFFFFFFF
         x ^= x >> 17
@@ -80,7 +80,7 @@ def greedy_by_conflicts(
 
 
 def size_order(problem: PlanningProblem) -> list[int]:
-    """Order by size, then number of constraints, then name, each descending, as USMP does."""
+    """Order by size, then number of constraints, then name, all descending as in USMP."""
 
     def rank(index: int) -> tuple[int, int, str]:
         buffer = problem.buffers[index]
@@ -90,7 +90,7 @@ def size_order(problem: PlanningProblem) -> list[int]:
 
 
 def conflict_order(problem: PlanningProblem) -> list[int]:
-    """Order by number of constraints, then size, then name, each descending, as USMP does."""
+    """Order by number of constraints, then size, then name, all descending as in USMP."""
 
     def rank(index: int) -> tuple[int, int, str]:
         buffer = problem.buffers[index]
@@ -103,7 +103,6 @@ def conflict_order(problem: PlanningProblem) -> list[int]:
 
 
 def best_first_fit(problem: PlanningProblem) -> Layout:
-    """Return the best first fit of all candidate orders."""
     return best_first_fit_order(problem)[1]
 
 
@@ -122,7 +121,7 @@ def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
 
 
 def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
-    """Yield orders worth a first fit; those that suit most networks come first."""
+    """Yield the orders to try; those that are best for most networks come first."""
     yield size_order(problem)
     yield conflict_order(problem)
     numbers = range(len(problem.buffers))
@@ -177,8 +176,9 @@ def hill_climb(
 def _hill_climb(problem: PlanningProblem) -> Layout:
     """Follow USMP's algorithm of this name.
 
-    Start by size, swap a buffer at the top of a pool with one of its neighbors (its conflicts and
-    their conflicts), and accept a layout that is not worse and, more rarely over time, a worse one.
+    Start with the order by size. In each round swap a buffer at the top of a pool with one of its
+    neighbors (its conflicts and their conflicts). Accept a layout that is not worse and, with a
+    probability that falls over time, a worse one.
     """
     random = Xorshift32()
     order = size_order(problem)
@@ -197,7 +197,7 @@ def _hill_climb(problem: PlanningProblem) -> Layout:
 
 
 def buffers_at_top(problem: PlanningProblem, layout: Layout) -> list[int]:
-    """Return the buffers that determine the pools' sizes, and those that were not placed."""
+    """Return the buffers that determine the pool sizes, and those that were not placed."""
     return [
         index
         for index, (pool, offset) in enumerate(zip(layout.pools, layout.offsets, strict=True))
@@ -232,7 +232,7 @@ def _swap_near_top(
 
 
 def order_from_layout(layout: Layout) -> list[int]:
-    """Order the buffers by offset, so that their first fit is the layout or close to it."""
+    """Return the buffers by offset, an order whose first fit is close to the layout."""
     numbers = range(len(layout.offsets))
     return sorted(numbers, key=lambda i: (not layout.pools[i], layout.offsets[i]))
 
@@ -240,9 +240,9 @@ def order_from_layout(layout: Layout) -> list[int]:
 def improve_order(
     problem: PlanningProblem, best_order: Sequence[int], best: Layout, moves: int = MOVES_MAX
 ) -> Layout:
-    """Move buffers at the top forward in the order; return the best layout seen.
+    """Move buffers at the top forward in the order; return the best layout found.
 
-    After too many moves without an improvement the search restarts from the best order.
+    After too many moves without an improvement, the search restarts from the best order.
     """
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
@@ -263,7 +263,7 @@ def improve_order(
 
 
 def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
-    """Accept one in four of the layouts that are at most a fifth above the best."""
+    """Return true for one in four of the layouts that are at most a fifth above the best."""
     (unplaced, total), (best_unplaced, best_total) = layout.cost, best.cost
     return unplaced <= best_unplaced and 5 * total <= 6 * best_total and random.randrange(4) == 0
 
@@ -273,8 +273,8 @@ def _move_forward(
 ) -> list[int]:
     """Move a buffer at the top, or one in conflict with it, forward in `order`.
 
-    Of 238 random graphs that no fixed order solved, this missed the bound in 4; arbitrary moves and
-    swaps missed more of them.
+    In a test on 238 random graphs that no fixed order solved, such moves missed the lower bound in
+    4; arbitrary moves and swaps missed it more often.
     """
     tops = buffers_at_top(problem, layout)
     buffer = tops[random.randrange(len(tops))]

@@ -1,9 +1,9 @@
 """Hoist the scratch buffers of kernels to the AOT main, where the planner places them.
 
 Each global Allocate of a kernel becomes a parameter with role `scratch`, after the others, and each
-call of the kernel is wrapped in Allocates for them. All scratch of a kernel counts as live
-together. The start and the wait of an asynchronous call share scratch that is allocated around the
-whole main.
+call of the kernel is wrapped in Allocates for them. All scratch buffers of a kernel are considered
+live together. The start and the wait of an asynchronous call share scratch that is allocated around
+the whole main.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from firmwright.usmp.liveness import footprint_bytes
 def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:
     """Return the module with hoisted scratch, and the plan name of each scratch buffer of main.
 
-    Plan names are `kernel.buffer`, with `_2`, `_3`, ... for further calls of the kernel.
+    Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of the kernel.
     """
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     for function in module.functions.values():
@@ -38,7 +38,7 @@ def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[
 
 
 def is_scratch_name(plan_name: str) -> bool:
-    """Return whether a plan name is that of a hoisted buffer; other names are identifiers."""
+    """Return whether a plan name denotes a hoisted buffer; all other names are identifiers."""
     return "." in plan_name
 
 
@@ -88,7 +88,6 @@ class _ScratchHoister:
         return body
 
     def _scratch_of_call(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
-        """Return the scratch of a call; start and wait of an asynchronous call share it."""
         begun = without_phase(call)
         if call.phase != "call" and begun in self.phased:
             return self.phased[begun]

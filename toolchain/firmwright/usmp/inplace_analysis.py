@@ -20,7 +20,7 @@ Constraints = tuple[OffsetConstraint[str], ...]
 class InplacePair:
     """An input and an output of a call or a loop that may overlap during `live`.
 
-    `constraints` has at least one element; a is the input and b the output.
+    There is at least one constraint; a is the input and b the output.
     """
 
     live: LiveRange
@@ -37,14 +37,16 @@ class InplacePair:
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints by kernel body and parameters; it holds the bodies, so that ids stay unique."""
+    """Constraints by kernel body and parameters.
+
+    Holds the bodies so that their ids remain unique.
+    """
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
 
     def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
-        """Return the constraints of two parameters; None if they must be disjoint."""
         key = (id(func.body), source, result)
         if key not in self.entries:
             constraints = find_offset_constraints(func, source, result)

@@ -16,7 +16,6 @@ from firmwright.usmp.inplace_analysis import InplacePair
 def build_interference(
     buffers: Sequence[BufferInfo], inplace_pairs: Collection[InplacePair] = ()
 ) -> tuple[OffsetConstraint[str], ...]:
-    """Return the offset constraints of all simultaneously live pairs."""
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
     for i, j in _simultaneously_live_pairs(buffers):

@@ -1,4 +1,4 @@
-"""Isolated layout: a planned module with its buffers spread apart, for access tracing.
+"""Isolated layout: a planned module with its buffers spaced apart, for access tracing.
 
 Redzones around every buffer make the address of an access identify the buffer, so an instrumented
 build can compare each access with the original plan.
@@ -24,7 +24,7 @@ REDZONE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class RelocatedBuffer:
-    """A buffer at `offset` of the isolated layout and at `planned` of the original plan."""
+    """A buffer at `offset` in the isolated layout and at `planned` in the original plan."""
 
     name: str
     pool: str
@@ -34,7 +34,7 @@ class RelocatedBuffer:
 
 
 def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    """Return the module in the isolated layout, and where its buffers are and were planned."""
+    """Return the module in the isolated layout, and both offsets of each buffer."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} has no memory plan.")

@@ -1,8 +1,8 @@
 """Joint memory plan for several planned models that run in sequence and share pools.
 
-An input is live from the start until its model has read it, an output from its model to the end,
-and state and constants in RAM always. A variable that several entry points of one file use is one
-buffer. Constraints between buffers of one model stay as planned for it.
+An input is live from the start until its model has read it, an output from the run of its model to
+the end, and state and constants in RAM always. A variable that several entry points of one file use
+is one buffer. Constraints between buffers of one model are those of its own plan.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class JointPlan:
 def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) -> JointPlan:
     """Plan models with distinct names that run one at a time.
 
-    Raises UsageError if they were planned for different pools, and DoesNotFitError.
+    Raises UsageError if they were planned for different pools, DoesNotFitError if memory is short.
     """
     pools = common_pools(modules)
     _check_shared_variables(modules)
@@ -109,7 +109,7 @@ def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
 
 
 def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
-    """Return the run order with the least peak.
+    """Return the run order with the lowest peak.
 
     A model's peak includes live inputs of later models and live outputs of earlier ones.
     """
@@ -137,10 +137,7 @@ def _held_bytes(plan: Plan) -> tuple[int, int]:
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
-    """Return whether the buffer is read after its model's run.
-
-    These are outputs, state, and preserved inputs.
-    """
+    """Return whether the buffer is an output, state, or preserved input."""
     return buffer.kind in ("input", "output", *PERSISTENT_KINDS) and any(
         live.end == end for live in buffer.live
     )
@@ -194,7 +191,7 @@ def _joint_names(module: IRModule) -> dict[str, str]:
 def _shift_live_ranges(
     names: Mapping[str, str], buffer: BufferInfo, begin: int, end: int, total: int
 ) -> BufferInfo:
-    """Shift `buffer` to the start time of its model's run, of `end` out of `total` time steps."""
+    """Return `buffer` with live ranges in joint time; its model's run ends at time `end`."""
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if buffer.kind in ("input", *PERSISTENT_KINDS):
         live[0] = LiveRange(0, live[0].end)

@@ -1,8 +1,8 @@
-"""Collect the buffers that a planner must place.
+"""Collection of the buffers that a planner must place.
 
 The control-flow graph gives their live ranges. Inputs are live from time 0 (with `preserve_input`
 to the end), outputs to the end, state and constants in RAM always, and scratch during its call.
-Candidate pools are the writable pools that every target that accesses the buffer may use; the
+Candidate pools are the writable pools available to every target that accesses the buffer; the
 attribute `pins` of the AOT main restricts a buffer to one pool.
 """
 
@@ -36,7 +36,7 @@ _KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state",
 
 @dataclass(frozen=True, slots=True)
 class PlanningInput:
-    """The buffers to place and the pairs of them that may overlap."""
+    """The buffers to place and the pairs of buffers that may overlap."""
 
     buffers: tuple[BufferInfo, ...]
     overlaps: tuple[InplacePair, ...]
@@ -83,7 +83,6 @@ def collect_planning_input(
 
 
 def footprint_bytes(buffer: tir.Buffer) -> int:
-    """Return the bytes from the first element to the end of the last one."""
     steps = zip(buffer.shape, buffer.element_strides, strict=True)
     last = sum((extent - 1) * stride for extent, stride in steps)
     return (last + 1) * buffer.dtype.size_bytes
@@ -135,7 +134,7 @@ def _accessing_targets(
 def _pinned_pools(
     main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
 ) -> dict[str, tuple[PoolInfo, ...]]:
-    """Return the only pool of each pinned buffer; pinning a view pins its underlying buffer."""
+    """Return the pool of each pinned buffer; pinning a view pins its underlying buffer."""
     pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
     for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ())):
         name, pool_name = item
@@ -170,11 +169,11 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
 def _pairs_in_call(
     flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], analysis: InplaceAnalysis
 ) -> list[InplacePair]:
-    """Return the pairs of this call's inputs and outputs that may overlap.
+    """Return the pairs of an input and an output of this call that may overlap.
 
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
-    that no other argument accesses. A call on another device may run until its wait, so it has no
-    pairs.
+    that no other argument accesses. A call on another device has no pairs because it may run until
+    its wait.
     """
     if step.call is None or step.call.device:
         return []
@@ -200,10 +199,10 @@ def _pairs_in_loop(
     live: Mapping[str, tuple[LiveRange, ...]],
     analysis: InplaceAnalysis,
 ) -> list[InplacePair]:
-    """Return the pairs of read-only and written buffers of a loop that may overlap.
+    """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
     Only pairs that are live together in the loop and nowhere else are considered. Buffers accessed
-    through views are excluded, and so are loops with calls on other devices.
+    through views are excluded, as are loops with calls on other devices.
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []

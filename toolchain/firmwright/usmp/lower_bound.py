@@ -1,6 +1,6 @@
-"""Lower bound of the sum over all pools of any valid plan: the bytes live at the worst time.
+"""Lower bound of the total size of all pools for any valid plan: the bytes live at the worst time.
 
-The bound is sound for any alignment, number of pools, and relaxed constraints; it is not always
+The bound holds for any alignment, number of pools, and in-place constraints; it is not always
 attainable.
 """
 
@@ -19,7 +19,8 @@ def lower_bound_bytes(
 ) -> int:
     """Return the most bytes live at one time, including unavoidable alignment padding.
 
-    Buffers with one candidate pool make that pool as large as they need, each pool at its own time.
+    Buffers with one candidate pool determine the least size of that pool, each pool at its own
+    worst time.
     """
     joint = _joint_bytes(buffers, constraints)
     pinned: dict[str, list[BufferInfo]] = {}
@@ -37,7 +38,7 @@ def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], i
 def min_bytes_by_time(
     buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> list[int]:
-    """Return the least bytes needed at each time."""
+    """Return the least number of bytes needed at each time."""
     joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
     alive: list[list[BufferInfo]] = [[] for _ in range(end)]
@@ -75,7 +76,6 @@ def _live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]
 def _joint_bytes(
     buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> dict[tuple[str, str], int]:
-    """Return the least joint bytes of each pair that may overlap."""
     by_name = {buffer.name: buffer for buffer in buffers}
     joint: dict[tuple[str, str], int] = {}
     apart: set[tuple[str, str]] = set()
@@ -89,9 +89,10 @@ def _joint_bytes(
 
 
 def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
-    """Return the least bytes that two buffers cover at an allowed difference of offsets.
+    """Return the least number of bytes that two buffers cover at an allowed difference of offsets.
 
-    This is the larger size if one may be inside the other, else the cover next to the interval.
+    This is the larger size if one may be inside the other, else the cover at the nearest allowed
+    difference.
     """
     most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
     step = math.gcd(a.alignment, b.alignment)
@@ -105,7 +106,7 @@ def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int
 
 
 def _min_bytes(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    """Return the least bytes of live buffers; a pair that may overlap counts once."""
+    """Return the least bytes of live buffers, with joint bytes for pairs that may overlap."""
     remaining = {buffer.name: buffer for buffer in alive}
     pairs = [pair for pair in joint if pair[0] in remaining and pair[1] in remaining]
     partners = Counter(name for pair in pairs for name in pair)
@@ -126,10 +127,10 @@ def _merge_pair(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
 
 
 def _min_height(alive: Sequence[BufferInfo]) -> int:
-    """Return the least total height of disjoint buffers in the pools they may use.
+    """Return the least total height of disjoint buffers in the pools that they may use.
 
     Offsets are multiples of `step`, so every buffer but the topmost of a pool takes whole steps.
-    Each occurring alignment is tried as `step` on the buffers with at least that alignment.
+    Each occurring alignment is tried as `step` for the buffers with at least that alignment.
     """
     height = 0
     for step in {buffer.alignment for buffer in alive}:

@@ -1,9 +1,8 @@
 """Stage `usmp`: turn a lowered module into a planned module.
 
 In the planned form kernels allocate only registers and constants; their scratch buffers are
-parameters. Each Allocate of the AOT main is a view at an offset of a pool, and each used pool is a
-byte buffer parameter with role `pool`, whose alignment is that of the pool's base address.
-`IRModule.plan` is the validated plan.
+parameters. Each Allocate of the AOT main is a view at an offset of a pool. Each used pool is a byte
+buffer parameter with role `pool`, whose alignment is the alignment of the pool's base address.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def plan_memory(
 ) -> IRModule:
     """Plan the module's memory; return modules that have a plan unchanged.
 
-    `cache` holds the in-place analysis of kernels and is extended. Raises UsageError or
-    DoesNotFitError, and InternalError if the planner's result is invalid.
+    `cache` holds the in-place analysis of kernels and is extended. Raises UsageError,
+    DoesNotFitError, or, if the planner's result is invalid, InternalError.
     """
     if module.plan is not None:
         return module

@@ -1,7 +1,7 @@
 """Memory traffic of a program by buffer: bytes and accesses.
 
-Loops with an unknown trip count count as eight iterations, and both branches of an If count. An
-access through a pointer moves words of four bytes.
+A loop with an unknown trip count is counted as eight iterations, and both branches of an If are
+counted. Accesses through pointers are counted as four-byte words.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def count_traffic(
 
 @dataclass
 class _TrafficCounter:
-    """Traffic of functions, memoized because kernels may be called often."""
+    """Counter of the traffic of functions, memoized because kernels may be called often."""
 
     functions: Mapping[str, AnyFunction]
     memo: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Independent validator of memory plans, run in every build; shares no code with the planners."""
+"""Independent validator of memory plans, run in every build."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _check_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> None:
 def _check_conflicts(
     plan: Plan, constraints: Sequence[OffsetConstraint[str]]
 ) -> set[tuple[str, str]]:
-    """Check the constraints inside each pool; return the constrained pairs, both ways round."""
+    """Check the constraints in each pool; return the constrained pairs in both orders."""
     pairs: set[tuple[str, str]] = set()
     for conflict in constraints:
         a, b = plan.placements[conflict.a], plan.placements[conflict.b]

@@ -1,4 +1,4 @@
-"""Memory planners by name: built-in ones, then those that packages offer as entry points.
+"""Memory planners by name: the built-in ones, then those that packages offer as entry points.
 
 The first line of a planner's docstring is its summary.
 """
@@ -35,12 +35,11 @@ def planner_names() -> tuple[str, ...]:
 
 
 def planner_summaries() -> dict[str, str]:
-    """Return a one-line summary of each planner by name."""
     return {name: _summary(find_planner(name)) for name in planner_names()}
 
 
 def find_planner(name: str) -> Planner:
-    """Return the planner of that name; raise UsageError if there is none."""
+    """Return the planner named `name`; raise UsageError if there is none."""
     if name in BUILTIN_PLANNERS:
         return BUILTIN_PLANNERS[name]
     entry_points_by_name = _installed()

@@ -1,6 +1,6 @@
 """The problem that planners solve, and the conversion of their layouts to plans or errors.
 
-Buffers are numbered in the given order. A constraint of a buffer has that buffer as `b`.
+Buffers are numbered in the given order. In the list of constraints of a buffer, that buffer is `b`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Pool and offset of each buffer by number (pool "" if not placed), and the pools' tops.
+    """Pool and offset of each buffer by number ("" if not placed), and height of each pool.
 
     `proven_bytes` is a lower bound that the planner proved; 0 if it proved none.
     """
@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """The minimization goal: first place everything, then reduce the sum of the pools."""
+        """The quantity to minimize: unplaced bytes, then the sum of the pool sizes."""
         return self.unplaced_bytes, sum(self.tops.values())
 
     def is_proven(self, problem: PlanningProblem) -> bool:
@@ -88,7 +88,7 @@ def solve_problem(
     constraints: Sequence[OffsetConstraint[str]],
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """Return the plan of `solve`'s layout; raise DoesNotFitError if the pools are too small."""
+    """Return the plan for the layout of `solve`; raise DoesNotFitError if it does not fit."""
     problem = build_problem(buffers, constraints, pools)
     layout = solve(problem)
     if layout.unplaced_bytes:

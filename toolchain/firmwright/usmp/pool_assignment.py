@@ -1,7 +1,7 @@
 """Rank the candidate pools of each buffer by speed.
 
-The fastest pool takes the buffers that gain most cycles per byte as long as a first fit finds room
-for all of them; the next pool continues with the rest.
+The buffers that gain most cycles per byte are assigned to the fastest pool as long as a first fit
+finds room for all of them; the remaining buffers go to the next pool in the same way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rank_pools(
     pools: Sequence[PoolInfo],
     traffic: Mapping[str, MemoryTraffic],
 ) -> tuple[BufferInfo, ...]:
-    """Return the buffers, each with its best pool first; `traffic` is by buffer name."""
+    """Return the buffers with their pools ordered, best first; `traffic` is by buffer name."""
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
     ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))
@@ -52,7 +52,6 @@ def _candidates(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> lis
 
 
 def first_choice_only(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    """Restrict each buffer to its first pool."""
     return tuple(replace(buffer, pools=buffer.pools[:1]) for buffer in buffers)
 
 
@@ -62,7 +61,7 @@ def has_known_speed(pool: PoolInfo) -> bool:
 
 
 def transfer_cycles(moved: MemoryTraffic, pool: PoolInfo) -> float:
-    """Return the cycles for that traffic to and from a pool with known speed."""
+    """Return the cycles of that traffic to and from a pool of known speed."""
     assert pool.read_bandwidth is not None
     assert pool.write_bandwidth is not None
     return (
@@ -87,7 +86,7 @@ def _assign_to_pool(
     slower: PoolInfo | None,
     traffic: Mapping[str, MemoryTraffic],
 ) -> list[BufferInfo]:
-    """Return the buffers that `pool` takes: all, or those that lose most by a move to `slower`."""
+    """Return the buffers for `pool`: all, or those that would lose most cycles in `slower`."""
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):
         return able

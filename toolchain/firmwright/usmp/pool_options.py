@@ -1,6 +1,7 @@
-"""Memory pools of a compilation: those of the board, restricted by the user's options.
+"""Memory pools of a compilation: the board's pools, restricted by the user's options.
 
-Raises UsageError for pools that the board does not have or that would hold buffers and constants.
+Raises UsageError for pools that the board does not have or that would hold both buffers and
+constants.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def resolve_pools(
 
 
 def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions) -> IRModule:
-    """Record the speed of the program's memory if it can affect where constants are placed."""
+    """Record the speed of the program memory if it can affect where constants are placed."""
     speed = None if board.is_host else board.flash.bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
@@ -65,7 +66,8 @@ def resolve_buffer_pools(
 ) -> tuple[PoolInfo, ...]:
     """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
 
-    Pools in `reserved` (for constants) and of engines without a target in `targets` are excluded.
+    Pools in `reserved` (for constants) are excluded, as are pools of engines that have no target in
+    `targets`.
     """
     own = {
         pool.name: pool
@@ -84,7 +86,7 @@ def resolve_buffer_pools(
 def resolve_constant_pools(
     board: Board, asked: Sequence[PoolInfo], buffers: Sequence[PoolInfo], stream_input_rows: bool
 ) -> tuple[PoolInfo, ...]:
-    """Return the pools requested for constants; without any, constants stay with the program."""
+    """Return the pools requested for constants; if empty, constants are stored with the program."""
     names = [pool.name for pool in asked]
     for name in names:
         if names.count(name) > 1 or name in {pool.name for pool in buffers}:
