@@ -1,6 +1,6 @@
 """Immutable results of code generation and build: emitted sources and the built image.
 
-Paths inside a SourceTree are relative, with forward slashes; sizes are in bytes.
+Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    r"""Files by relative path: text (written as UTF-8 with \n) or bytes."""
+    r"""Files by relative path with forward slashes; text is written as UTF-8 with \n."""
 
     files: Mapping[str, str | bytes]
 
@@ -60,7 +60,7 @@ class SourceTree:
         return SourceTree({**self.files, **other.files})
 
     def write(self, directory: Path) -> None:
-        """Write every file below `directory`; unchanged files are not touched."""
+        """Write every file below `directory`; do not touch unchanged files."""
         for path, content in self.files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             file = directory / path
@@ -126,7 +126,7 @@ class ImageSizes:
 
 @dataclass(frozen=True, slots=True)
 class PreloadedMemory:
-    """A file that must be in memory at `address` when the firmware starts, besides its image."""
+    """A file besides the image that must be in memory at `address` when the firmware starts."""
 
     file: Path
     address: int
@@ -134,9 +134,9 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """Worst-case stack of the calls below one function, and their path.
+    """The worst-case stack of the calls below one function, and the path of calls that needs it.
 
-    `unknown` are functions of unknown frame size; they count as zero.
+    `unknown` lists functions of unknown frame size, which count as zero.
     """
 
     root: str
@@ -147,10 +147,10 @@ class StackUsage:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A linked firmware; on the host an executable that speaks the link, and a library.
+    """A linked firmware; on the host an executable that serves the link protocol, and a library.
 
-    `model_flash_bytes` and `model_ram_bytes` are the difference to the same firmware with an empty
-    model. `stack` is the worst case from the model's run, `firmware_stack` from reset.
+    `model_flash_bytes` and `model_ram_bytes` are the differences to the same firmware with an empty
+    model. `stack` is the worst case of the model's run, `firmware_stack` that from reset on.
     """
 
     board: str
@@ -168,7 +168,7 @@ class Image:
 
     @property
     def model_ram_with_stack_bytes(self) -> int:
-        """RAM of the model while it runs: its pools, data and stack."""
+        """The RAM of the model while it runs: its pools, data and stack."""
         return self.model_ram_bytes + self.stack.size_bytes
 
     def _repr_html_(self) -> str:
@@ -203,5 +203,5 @@ class Image:
 
     @property
     def stack_is_known(self) -> bool:
-        """Whether the toolchain reported stack frames; if not, both paths are empty."""
+        """Whether the toolchain reported stack frames; if not, both call paths are empty."""
         return self.firmware_stack.root not in self.firmware_stack.unknown

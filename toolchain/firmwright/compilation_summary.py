@@ -100,7 +100,7 @@ class PlannedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The memory plan; `operator_by_time` has the operator of each step, or NO_OPERATOR."""
+    """The memory plan; `operator_by_time` holds the operator of each step, or NO_OPERATOR."""
 
     planner: str
     operator_by_time: tuple[int, ...]
@@ -109,7 +109,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilationSummary:
-    """The facts about the compilation of one model; `options` are those that are not defaults."""
+    """The results of compiling one model; `options` holds the options that are not defaults."""
 
     schema: int
     abi: int
@@ -135,7 +135,7 @@ class CompilationSummary:
     plan: PlanSummary | None
 
     def operator(self, index: int) -> OperatorSummary | None:
-        """Return the operator with that number; None for a number without code."""
+        """Return the operator with that number in the model; None if it has no code."""
         return next((item for item in self.operators if item.index == index), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class CompilationSummary:
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """The facts about several models in one firmware; `run_order` has the models' names."""
+    """The results of compiling several models for one firmware; `run_order` holds model names."""
 
     schema: int
     model: str
@@ -178,7 +178,7 @@ class BundleSummary:
 
 
 def _plain(value: Any) -> Any:
-    """Turn tuples into lists, as JSON has them."""
+    """Convert tuples to lists, as JSON has them."""
     match value:
         case dict():
             return {key: _plain(item) for key, item in value.items()}

@@ -35,9 +35,9 @@ Scale = float | Sequence[float] | None
 
 
 class GraphBuilder:
-    """The calls, constants and state so far. Default names are t0, t1, ... and c0, c1, ...
+    """A network under construction: its calls, constants and state.
 
-    All methods raise UsageError for invalid arguments.
+    Default names are t0, t1, ... and c0, c1, ... Methods raise UsageError for invalid arguments.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,7 +74,7 @@ class GraphBuilder:
     ) -> Value:
         """Add a constant with the array's shape and element type.
 
-        A sequence of scales holds those of the channels along `axis`.
+        A sequence of scales holds one scale per channel along `axis`.
         """
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
@@ -141,7 +141,7 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all results, such as the parts of a split; `results` are names."""
+        """Add a call and return all results, such as the parts of a split, called `results`."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
 
@@ -229,7 +229,7 @@ class _ResultSpec:
 
 
 def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
-    """Return the results' types; the call is lowered too, which checks every attribute."""
+    """Return the types of the results; lower the call too, which checks every attribute."""
     try:
         kinds = opdef.infer(call)
         sound = replace(call, outputs=kinds)

@@ -1,4 +1,7 @@
-"""C identifiers for arbitrary names; equal requests in equal order yield equal identifiers."""
+"""C identifiers for arbitrary names.
+
+The same requests in the same order yield the same identifiers.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def is_identifier(name: str) -> bool:
 
 
 def to_c_identifier(name: str) -> str:
-    """Return a C identifier close to `name`; runs of other characters become one underscore.
+    """Return a C identifier close to `name`; a run of other characters becomes one underscore.
 
     Two names can map to the same identifier; `UniqueNamer` makes them distinct.
     """

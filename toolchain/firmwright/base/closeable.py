@@ -1,4 +1,4 @@
-"""The base class of resources that a `with` block closes: ports, processes, logs, libraries."""
+"""The base class of resources that a `with` block closes, such as ports and processes."""
 
 from __future__ import annotations
 

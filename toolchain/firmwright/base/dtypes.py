@@ -1,4 +1,4 @@
-"""The table of element types; `find_dtype` returns None for types that are not in it."""
+"""The table of element types."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DType:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one element; an InternalError for HANDLE, which has no fixed size."""
+        """The size of one element; InternalError for HANDLE, which has no fixed size."""
         if not self.bits:
             raise InternalError(f"{self.name} has no fixed size; it depends on the target")
         return self.bits // 8

@@ -1,4 +1,4 @@
-"""The errors that are reported to users: what was found, where it is, and what to do.
+"""The errors that are reported to users; each names the problem, its place and the remedy.
 
 The class determines `error.code` of `--json` output and the exit code.
 """
@@ -160,4 +160,4 @@ class InternalError(FirmwrightError):
 
 
 class NotSupportedError(Exception):
-    """Raised by an importer or by `infer` when a valid call is not supported; holds the reason."""
+    """The reason for which an importer or `infer` rejects a valid call."""

@@ -26,12 +26,12 @@ class Markup(str):
 
 
 def render_section(title: str, *parts: str) -> str:
-    """Return the fragments below each other under a heading."""
+    """Return a heading followed by the fragments."""
     return f'<div style="{_BOX}"><b>{escape(title)}</b>{"".join(parts)}</div>'
 
 
 def render_properties(pairs: Iterable[tuple[str, CellValue]]) -> str:
-    """Return a table of names and values without the pairs with the value None."""
+    """Return a table of names and values; pairs with the value None are omitted."""
     rows = (
         f'<tr style="background:none"><td style="{_TEXT};opacity:0.7">{escape(name)}</td>'
         f'<td style="{_TEXT}">{_format_cell(value)}</td></tr>'
@@ -67,7 +67,7 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> st
 
 
 def render_bar(share: float) -> Markup:
-    """Return a horizontal bar; `share` is its length from 0 to 1, 1 being 120 pixels."""
+    """Return a horizontal bar; `share` is its length from 0 to 1 (120 pixels)."""
     width = round(120 * min(max(share, 0.0), 1.0))
     return Markup(
         f'<span style="display:inline-block;height:9px;width:{width}px;background:#3b6fb6"></span>'

@@ -1,4 +1,4 @@
-"""Wrappers for functions that differ between operating systems: file locks, the user's identity."""
+"""Wrappers for functions that differ between operating systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RETRY_S: Final = 0.1
 def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> bool:
     """Lock `file` for this process until it is closed; return whether the lock was acquired.
 
-    With `wait` the call blocks until it is.
+    With `wait` the call blocks until the lock is acquired.
     """
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
@@ -41,7 +41,7 @@ def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
 
 
 def current_user_tag() -> str:
-    """Return a number or a plain name that makes this user's temporary files distinct."""
+    """Return a number or plain name of the user, to keep temporary files of users distinct."""
     getuid = getattr(os, "getuid", None)
     if getuid is not None:
         return str(getuid())

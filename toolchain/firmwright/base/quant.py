@@ -1,8 +1,7 @@
 """Affine quantization and the integer requantize step with both rounding modes.
 
-This is the bit-exact reference for generated C. Source of the semantics: TFLite's quantization
-specification and the fixed-point definitions quoted at each function. Results are int64 arrays with
-int32 values.
+This is the bit-exact reference for generated C. Results are int64 arrays with int32 values. Source
+of the semantics: TFLite's quantization specification and the definitions quoted at each function.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MAX_SHIFT = 30
 
 
 class Rounding(enum.Enum):
-    """How often a requantize step rounds; each operator's definition determines the mode."""
+    """How often a requantize step rounds; the operator's definition determines the mode."""
 
     ONCE = "once"
     TWICE = "twice"

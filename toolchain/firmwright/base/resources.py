@@ -1,7 +1,6 @@
 """Locations of the data files of the package: `runtime_c/`, `boards/`, the example, benchmark data.
 
-An installed package has copies under `firmwright/_data`; in a checkout its own folders take
-precedence.
+An installed package has copies under `firmwright/_data`; a checkout uses its own folders.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def checkout_dir() -> Path | None:
-    """Return the root of the checkout that this package runs from; None if it is installed."""
+    """Return the root of the checkout that contains this package; None if it is installed."""
     return _CHECKOUT if (_CHECKOUT / "SConstruct").is_file() else None
 
 

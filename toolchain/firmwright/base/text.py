@@ -2,8 +2,8 @@
 
 Errors are ModelErrors at FILE:LINE:COLUMN, both counted from 1. Lexical rules: `;` and `//` start
 comments; identifiers may contain dots (`nn.conv2d`); `%name` and `@name` are names, quoted if they
-hold characters other than letters, digits, `_`, `.` and `$`; a minus that touches the digits after
-it and no operand before it belongs to the number; `inf` and `nan` are floats.
+hold characters other than letters, digits, `_`, `.` and `$`; a minus directly before digits belongs
+to the number unless an operand precedes it; `inf` and `nan` are floats.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class IndentedWriter:
 
 
 class TokenKind(enum.Enum):
-    """The kind of a token; the value is its name in errors."""
+    """The kind of a token; the enum's value is its name in error messages."""
 
     IDENT = "an identifier"
     LOCAL = "a %name"

@@ -1,7 +1,7 @@
 """The version of the package and of each public interface.
 
 pyproject.toml repeats the package version, runtime_c/fwr.h the ABI, and docs/stability.md all of
-them with their compatibility promises; tests keep them equal.
+them with their compatibility promises; tests check that they are equal.
 """
 
 from __future__ import annotations

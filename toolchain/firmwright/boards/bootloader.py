@@ -1,7 +1,7 @@
 """The bootloader of a board: its flash slots, and boards as linked for bootloader and slots.
 
-A slot consists of whole pages; its last page holds the bootloader's record of it. The topmost bytes
-of RAM are shared by bootloader and application.
+A slot consists of whole pages; the last page holds the bootloader's record of the slot. The topmost
+bytes of RAM are shared by bootloader and application.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _require_bootloader(board: Board) -> Bootloader:
 
 
 def board_for_bootloader(board: Board) -> Board:
-    """Return the board that its bootloader is linked for: reset clock, small stack, little RAM."""
+    """Return `board` as seen by its bootloader: reset clock, small stack, little RAM."""
     _require_bootloader(board)
     flash = replace(board.flash, size_bytes=BOOTLOADER_BYTES)
     below = _ram_below_handoff(board)
@@ -123,12 +123,15 @@ def board_for_bootloader(board: Board) -> Board:
 
 
 def board_for_slot(board: Board, number: int) -> Board:
-    """Return the board that an application in slot `number` is linked for."""
+    """Return `board` as seen by an application in slot `number`."""
     return _with_slot(board, number, _ram_below_handoff(board), _require_bootloader(board))
 
 
 def board_for_model_update(board: Board, number: int, ram_start: int) -> Board:
-    """Return the board that a model alone is linked for, with RAM from `ram_start` on."""
+    """Return `board` as seen by a model linked without the application.
+
+    Flash is slot `number`, and RAM starts at `ram_start`.
+    """
     bootloader = _require_bootloader(board)
     ram = _ram_below_handoff(board)
     if not ram.start <= ram_start < ram.end:

@@ -14,7 +14,7 @@ BUS_DIVIDER = "_DIVIDER"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock driver, frequencies of source and processor, and settings by name.
+    """A clock driver, the frequencies of source and processor, and the settings by name.
 
     The settings become macros of `fwr_board.h` for the port's `clock_DRIVER.c`.
     """

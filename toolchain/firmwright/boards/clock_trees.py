@@ -1,8 +1,8 @@
 """Clock trees of chips: PLL settings for a source and a processor frequency.
 
 Settings are exact and within the limits of the manual and data sheet named at each function; a
-ValueError names a violated limit. Of several solutions the one with the highest comparison
-frequency, then the lowest PLL output is chosen.
+ValueError names a violated limit. Of several solutions, the one with the highest comparison
+frequency is chosen, then the one with the lowest PLL output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ClockTree:
 
 @dataclass(frozen=True, slots=True)
 class Pll:
-    """A PLL: source / m * n / p, with the allowed factors and the limits in hertz between them."""
+    """A PLL: source / m * n / p, with the allowed factors and frequency limits in hertz."""
 
     m: range
     n: range
@@ -49,16 +49,20 @@ class Pll:
 
 
 def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0041, 6.3.2: multiplier 2 to 16; data sheet: 4 to 24 MHz in, 16 to 24 MHz out."""
+    """Return the settings for an STM32F100 (RM0041, 6.3.2): multiplier 2 to 16.
+
+    Data sheet: 4 to 24 MHz in, 16 to 24 MHz out.
+    """
     _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
     _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
     return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
 
 
 def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0008, 7.3.2: multiplier 2 to 16; data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 36 MHz.
+    """Return the settings for an STM32F103 (RM0008, 7.3.2): multiplier 2 to 16.
 
-    The flash has one wait state above 24 MHz and two above 48 MHz (3.3.3).
+    Data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 36 MHz. The flash has one wait state above
+    24 MHz and two above 48 MHz (3.3.3).
     """
     _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
     _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
@@ -71,14 +75,20 @@ def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0090, 6.3.2 and 3.5.1 at 2.7 to 3.6 V; data sheet: 168 MHz, APB1 42 MHz, APB2 84 MHz."""
+    """Return the settings for an STM32F405 at 2.7 to 3.6 V (RM0090, 6.3.2 and 3.5.1).
+
+    Data sheet: at most 168 MHz, APB1 42 MHz, APB2 84 MHz.
+    """
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
 
 
 def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
-    """RM0385, 5.3.2 and 3.3.2 at 2.7 to 3.6 V; data sheet: 216 MHz, above 180 with over-drive."""
+    """Return the settings for an STM32F746 at 2.7 to 3.6 V (RM0385, 5.3.2 and 3.3.2).
+
+    Data sheet: at most 216 MHz, above 180 MHz with over-drive.
+    """
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
@@ -104,7 +114,10 @@ def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache
 
 
 def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
-    """RM0432, 6.2.5 and 3.3.3, voltage range 1, boosted above 80 MHz; data sheet: 120 MHz."""
+    """Return the settings for an STM32L4R5 in voltage range 1 (RM0432, 6.2.5 and 3.3.3).
+
+    Above 80 MHz the range is boosted. Data sheet: at most 120 MHz.
+    """
     _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -120,7 +133,10 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32u575_settings(source_hz: int, hz: int) -> Settings:
-    """RM0456, 11.4.5 and 7.3.3, voltage range 1; data sheet: 160 MHz, booster input 4 to 16 MHz."""
+    """Return the settings for an STM32U575 in voltage range 1 (RM0456, 11.4.5 and 7.3.3).
+
+    Data sheet: at most 160 MHz, booster input 4 to 16 MHz.
+    """
     _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
     pll = Pll(
         range(1, 17),
@@ -140,9 +156,10 @@ def stm32u575_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32h743_settings(source_hz: int, hz: int) -> Settings:
-    """RM0433, 8.5.5 and 4.3.8, voltage scale 1; revision Y: 400 MHz, buses half, APBs a quarter.
+    """Return the settings for an STM32H743 in voltage scale 1 (RM0433, 8.5.5 and 4.3.8).
 
-    The flash's wait states and programming delay follow the clock of its bus.
+    Revision Y: at most 400 MHz, buses half, APBs a quarter. The flash's wait states and programming
+    delay follow the clock of its bus.
     """
     _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
     pll = Pll(
@@ -168,24 +185,27 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
 
 
 def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """nRF52840 PS, 5.4: the processor always runs at 64 MHz; the crystal makes it exact."""
+    """Return the settings for an nRF52840, which always runs at 64 MHz (PS, 5.4).
+
+    The crystal makes the frequency exact.
+    """
     _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
     _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
     return ()
 
 
 def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
-    """RP2040 data sheet, 2.18; at most 133 MHz."""
+    """Return the settings for an RP2040 (data sheet, section 2.18; at most 133 MHz)."""
     return _rp2(crystal_hz, hz, 133 * _MHZ)
 
 
 def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
-    """RP2350 data sheet, 8.6; at most 150 MHz."""
+    """Return the settings for an RP2350 (data sheet, section 8.6; at most 150 MHz)."""
     return _rp2(crystal_hz, hz, 150 * _MHZ)
 
 
 def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
-    """Solve crystal * feedback / (first * second); the highest VCO has the least jitter."""
+    """Solve crystal * feedback / (first * second) ; the highest VCO has the least jitter."""
     _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
     _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
     ways = []
@@ -206,10 +226,10 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
 
 
 def fe310_settings(crystal_hz: int, hz: int) -> Settings:
-    """FE310-G002 manual, 6.6: reference 6 to 12 MHz, VCO 384 to 768 MHz, at most 320 MHz.
+    """Return the settings for an FE310-G002 (manual, 6.6).
 
-    The program's flash supports reads of at most 50 MHz (command 03h); its clock is the processor's
-    over twice the divider.
+    Limits: reference 6 to 12 MHz, VCO 384 to 768 MHz, at most 320 MHz. The program's flash supports
+    reads at up to 50 MHz (command 03h); its clock is the processor's over twice the divider.
     """
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")

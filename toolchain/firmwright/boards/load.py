@@ -1,7 +1,7 @@
 """Search for board files and reading of them.
 
 Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (entry points of the
-group `firmwright.boards`: a module next to its board folders, or a path), the project's own.
+group `firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRY_POINT_GROUP = "firmwright.boards"
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`; a BoardError suggests similar names if there is none."""
+    """Return the board called `name`; BoardError with similar names if there is none."""
     return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
 
 
@@ -51,7 +51,6 @@ def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
 
 
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Return the directories with boards, in search order."""
     named = [Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p]
     return (*extra_dirs, *named, *_installed_dirs(), boards_dir())
 

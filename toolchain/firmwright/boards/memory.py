@@ -27,9 +27,9 @@ def _read_pool_name(table: TomlTable, key: str) -> str:
 class MemoryRegion:
     """The addresses `[start, start + size_bytes)`.
 
-    `pool` names the planner's pool in the region and `const_pool` its pool of constants; "" means
-    none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets`
-    is not empty, only kernels of these target kinds may use the pool.
+    `pool` is the name of the region's memory pool and `const_pool` that of its constant pool; ""
+    means none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If
+    `targets` is not empty, only kernels of these target kinds may use the pool.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -50,7 +50,7 @@ class MemoryRegion:
 def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
     """Read `[[memory]]`.
 
-    Raises BoardError if regions overlap, share a name or a pool, or if a board other than the host
+    Raises BoardError if regions overlap or share a name or pool, or if a board other than the host
     lacks flash or RAM.
     """
     regions: list[MemoryRegion] = []

@@ -51,7 +51,7 @@ _WATCHDOG_TICKS_MAX: Final = (1 << 32) - 1
 
 
 def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
-    """Read pairs of an aligned address and a word."""
+    """Read pairs of a word-aligned address and a word."""
     pairs = table.pairs(key)
     for address, word in pairs:
         if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
@@ -63,7 +63,7 @@ def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
 
 
 def _read_pin(table: TomlTable, key: str) -> int:
-    """Read a pin number, or a port letter and a pin such as "PC7", with 16 pins to a port."""
+    """Read a pin number, or a port letter and a pin such as "PC7", with 16 pins per port."""
     if not table.is_text(key):
         return table.integer(key, 0)
     text = table.text(key)
@@ -91,8 +91,8 @@ class Console:
     """The serial port of the link.
 
     `gpio` is the address of the first GPIO port, `function` the alternate function of the pins. The
-    divider counts `steps` per period of the clock of `bus`, or of `clock_hz`. The bits of each
-    (address, bits) of `enable` are set first.
+    baud rate divider counts `steps` per period of `clock_hz` or, if that is 0, of the clock of
+    `bus`. `enable` lists pairs (address, bits) of register bits to set first.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]
@@ -109,7 +109,7 @@ class Console:
 
 @dataclass(frozen=True, slots=True)
 class PerformanceCounter:
-    """The counter that measures a run: one tick is `scale[0] / scale[1]` of `unit`."""
+    """The counter that measures a run; a tick is `scale[0] / scale[1]` of `unit`."""
 
     driver: Annotated[str, TomlKey(choices=COUNTERS)]
     unit: CounterUnit
@@ -119,7 +119,7 @@ class PerformanceCounter:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Identical cores: `count` in all; the registers at `base` start the further ones."""
+    """Identical cores, `count` in all; the registers at `base` start all but the main core."""
 
     driver: Annotated[str, TomlKey(choices=CORES_DRIVERS)]
     base: int
@@ -154,7 +154,7 @@ class Watchdog:
 
 
 def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
-    """Read `[console]`; BoardError if `clock` has no divider for its bus."""
+    """Read `[console]`; BoardError if `clock` has no divider for the console's bus."""
     console = read_table(table, Console, port)
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
         raise BoardError(

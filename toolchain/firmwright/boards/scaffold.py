@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
-    """Write `place/name/board.toml`, a copy of the board `like` with another name and description.
+    """Write `place/name/board.toml`, a copy of the board `like` with a new name and description.
 
     Raises UsageError if the name is invalid or the file exists.
     """

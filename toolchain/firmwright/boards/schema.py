@@ -68,9 +68,9 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes reserved for the stack, and for the runtime if it shares RAM with a pool.
+    """The bytes reserved for the stack, and for the runtime if it shares RAM with a pool.
 
-    With `fit_stack` the planner reserves `stack_bytes`, and the image its computed worst case.
+    With `fit_stack`, the planner reserves `stack_bytes`, and the image its computed worst case.
     """
 
     stack_bytes: Annotated[int, TomlKey("stack", minimum=STACK_BYTES_MIN)]
@@ -121,12 +121,12 @@ class Board:
 
     @property
     def flash_bytes(self) -> int | None:
-        """Size of all flash regions; None on the host."""
+        """The size of all flash regions in bytes; None on the host."""
         return self._total("flash")
 
     @property
     def ram_bytes(self) -> int | None:
-        """Size of all RAM regions; None on the host."""
+        """The size of all RAM regions in bytes; None on the host."""
         return self._total("ram")
 
     @property
@@ -162,7 +162,7 @@ class Board:
         )
 
     def const_pools(self) -> tuple[PoolInfo, ...]:
-        """Return the pools of constants: the program's flash and regions with `const_pool`."""
+        """Return the constant pools: the program's flash and regions with `const_pool`."""
         if self.is_host:
             return ()
         return tuple(
@@ -183,19 +183,19 @@ class Board:
 
     @property
     def console_hz(self) -> int:
-        """The console's clock after reset."""
+        """The console's clock frequency after reset."""
         return self.console.clock_hz or self.clock_hz
 
     @property
     def console_raised_hz(self) -> int:
-        """The console's clock after start-up has raised the processor's."""
+        """The console's clock frequency once start-up code has raised the processor clock."""
         if self.console.clock_hz or self.clock is None:
             return self.console_hz
         return self.clock.hz // (self.clock.bus_divider(self.console.bus) or 1)
 
     @property
     def external(self) -> MemoryRegion | None:
-        """The region that emulates memory outside of the address space; None without one."""
+        """The region that emulates memory outside the address space; None if the board has none."""
         return next((r for r in self.memory if r.const_pool), None)
 
     def _pool_bytes(self, region: MemoryRegion) -> int:
@@ -209,7 +209,7 @@ class Board:
 
 
 def read_board(table: TomlTable, name: str) -> Board:
-    """Read the board of the folder `name`; BoardError if the file breaks a rule of the schema."""
+    """Read the board of the folder `name`; BoardError if the file violates the schema."""
     check_field_keys(table, Board, ("soc",))
     if table.text("name") != name:
         raise BoardError(

@@ -19,7 +19,7 @@ Choices = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """The keys of one table of one file; `below` is the same table of the file it overrides."""
+    """The keys of one table of one file; `below` is the table that it overrides in another file."""
 
     values: Mapping[str, object]
     file: str
@@ -27,7 +27,7 @@ class TomlTable:
     below: TomlTable | None = None
 
     def where(self, key: str) -> str:
-        """Return `file:table.key` of the layer that holds the key, by default the top layer."""
+        """Return `file:table.key` for the layer that holds the key, by default the top layer."""
         layer = self._holder(key) or self
         return f"{layer.file}:{layer.path}{key}"
 
@@ -68,7 +68,7 @@ class TomlTable:
         return value
 
     def number(self, key: str) -> float:
-        """Read an integer or a float above zero."""
+        """Read a positive integer or float."""
         value = self._get(key, None)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._wrong_type(key, "a number", value)
@@ -111,7 +111,7 @@ class TomlTable:
         return self._holder(key) is not None
 
     def subtable(self, key: str) -> TomlTable:
-        """Return the table under `key` with its layers; it is empty if the key is absent."""
+        """Return the table under `key`, layered over the tables it overrides; empty if absent."""
         below = self.below.subtable(key) if self.below is not None else None
         value = self.values.get(key, {})
         if not isinstance(value, dict):
@@ -119,7 +119,7 @@ class TomlTable:
         return TomlTable(value, self.file, f"{self.path}{key}.", below)
 
     def subtables(self, key: str) -> tuple[TomlTable, ...]:
-        """Return the array of tables under `key`, all of them from the topmost layer with it."""
+        """Return the array of tables under `key` from the topmost layer that has the key."""
         holder = self._holder(key)
         if holder is None:
             return ()
@@ -151,7 +151,7 @@ class TomlTable:
 class TomlKey:
     """An annotation of a dataclass field: its key, and the limits or the reader of its value.
 
-    `key` is needed only if it is not the field's name.
+    `key` defaults to the field's name.
     """
 
     key: str = ""
@@ -168,7 +168,7 @@ NOT_IN_TOML: Final = TomlKey()
 def read_table(
     table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
 ) -> T:
-    """Return a `cls` with fields read from the keys of `table` by their annotations.
+    """Return a `cls` with fields read from the keys of `table` according to their annotations.
 
     `port` selects among choices by port; `values` are fields read by the caller. Raises BoardError
     for unknown or malformed keys.

@@ -36,7 +36,7 @@ def _postprocess_cases() -> Iterator[ConformanceCase]:
 
 
 def _nms_per_class_cases() -> Iterator[ConformanceCase]:
-    """Generate cases with distinct scores; the order of equal ones is undefined."""
+    """Generate cases with distinct scores, because the order of equal ones is undefined."""
     rng = np.random.Generator(np.random.PCG64(5))
     for name, boxes, classes, most, each, threshold in (
         ("few", 12, 3, 5, 3, -100.0),

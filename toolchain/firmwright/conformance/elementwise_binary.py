@@ -94,7 +94,7 @@ def _elementwise_binary_cases(
     result: str = "",
     int16_oracles: tuple[NumericsProfile, ...] = (),
 ) -> Iterator[ConformanceCase]:
-    """Generate cases with the (scale, zero point) of `quants`; int16 uses 1/100 of the scales.
+    """Generate cases with the (scale, zero point) of `quants`; int16 scales are 1/100 of them.
 
     int16 tensors are quantized only if `int16_oracles` is given.
     """

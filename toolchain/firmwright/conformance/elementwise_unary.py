@@ -28,7 +28,7 @@ def float_case(
     tail: str = "",
     dtype: str = "float32",
 ) -> ConformanceCase:
-    """Return a case of float32 or of another type without quantization."""
+    """Return a case with tensors that are not quantized, float32 by default."""
     x = CaseTensor((2, 3, 7), dtype)
     return ConformanceCase(f"{dtype}{tail}", builtin, (x,), (x,), options, oracles)
 
@@ -42,7 +42,6 @@ def quantized_case(
     oracles: tuple[NumericsProfile, ...] = BOTH_PROFILES,
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> ConformanceCase:
-    """Return an integer case with the (scale, zero point) of input and output."""
     x, y = (
         CaseTensor((3, 1, 29), dtype, (float(np.float32(scale)),), (zero_point,))
         for scale, zero_point in (x_quant, y_quant)
@@ -51,7 +50,7 @@ def quantized_case(
 
 
 def _root_cases(builtin: str, oracle: tuple[NumericsProfile, ...]) -> Iterator[ConformanceCase]:
-    """Generate cases with inputs >= 0; `oracle` supports int16, and LiteRT int8."""
+    """Generate cases with inputs >= 0; `oracle` lists the profiles that support int16."""
     yield float_case(builtin)
     oracles = BOTH_PROFILES if builtin == "RSQRT" else LITERT
     yield quantized_case(builtin, "low", "int8", (0.02, -128), (0.03, -128), oracles)

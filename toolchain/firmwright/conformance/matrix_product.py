@@ -34,7 +34,7 @@ def _fully_connected_cases() -> Iterator[ConformanceCase]:
 
 
 def _int16_cases() -> Iterator[ConformanceCase]:
-    """Generate sums within and beyond 32 bits, ties, and a 32-bit bias or none."""
+    """Generate cases with sums within and beyond 32 bits, ties, and a 32-bit bias or none."""
     rng = np.random.Generator(np.random.PCG64(61))
     for name, inputs, x_scale, y_scale, count, bias_dtype in (
         ("short", 33, 0.0003, 0.0007, 5, "int64"),
@@ -71,7 +71,7 @@ def _int16_cases() -> Iterator[ConformanceCase]:
 
 
 def _tie_case(outputs: int) -> ConformanceCase:
-    """Y is slightly less than x / 2; multiplying the scales in float32 would make it a tie."""
+    """Return a case with y slightly below x / 2; multiplying scales in float32 makes it a tie."""
     scales = (0.5 - 2.0**-14,) * outputs
     axis = 0 if outputs > 1 else None
     tensors = (
@@ -84,7 +84,7 @@ def _tie_case(outputs: int) -> ConformanceCase:
 
 
 def _halfway_case(name: str, scales: tuple[float, ...]) -> ConformanceCase:
-    """Most sums are halfway between two outputs, about half of them negative."""
+    """Return a case with most sums halfway between two outputs, about half of them negative."""
     axis = 0 if len(scales) > 1 else None
     tensors = (
         CaseTensor((256, 1), "int8", (1.0,), (3,)),

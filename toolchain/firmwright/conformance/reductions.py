@@ -67,7 +67,7 @@ def _mean_oracles(builtin: str, dtype: str) -> tuple[NumericsProfile, ...]:
 
 
 def _sum_cases() -> Iterator[ConformanceCase]:
-    """Generate fewer cases, because sums differ from means only in their factor."""
+    """Generate fewer cases than for means, because sums differ only in their factor."""
     names = ("spatial", "last", "many", "spatial_kept")
     return (case for case in _mean_cases("SUM") if case.name.rsplit("_", 1)[0] in names)
 

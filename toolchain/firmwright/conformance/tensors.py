@@ -13,7 +13,7 @@ from firmwright.conformance.case import CaseTensor, ConformanceCase
 def constant_tensor(
     data: Array, scales: tuple[float, ...] = (), axis: int | None = None
 ) -> CaseTensor:
-    """Return a constant with zero points 0, not quantized if `scales` is empty."""
+    """Return a constant with zero points 0; it is not quantized if `scales` is empty."""
     shape = tuple(int(n) for n in data.shape)
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 

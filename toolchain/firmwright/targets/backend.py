@@ -33,7 +33,6 @@ from firmwright.targets.target_kind import (
 
 
 def match_always(match: Match) -> bool:
-    """Accept every match."""
     return True
 
 
@@ -47,7 +46,7 @@ class PatternEntry:
 
 
 class Backend:
-    """Base class of backends; attributes and methods are overridden as needed.
+    """Base class of backends; subclasses override attributes and methods as needed.
 
     Either `lower` or `generate` makes kernels. Both receive a `BackendKernel` for a region of the
     graph that matched an entry of `patterns` (several entries with `merge_regions`). `lower` emits
@@ -83,11 +82,11 @@ class Backend:
         return ()
 
     def phases(self) -> Mapping[Phase, Sequence[Pass]]:
-        """Return passes for named points of the pipeline; see targets/target_kind.py."""
+        """Return passes for named points of the pipeline (see targets/target_kind.py)."""
         return {}
 
     def features(self, target: Target) -> frozenset[str]:
-        """Return the features that intrinsics may require of `target`."""
+        """Return the features of `target` that intrinsics may require."""
         return frozenset()
 
     def lower(self, kernel: BackendKernel) -> None:
@@ -103,7 +102,7 @@ class Backend:
         return ()
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        """Return library files by name, as needed by the functions `symbols`."""
+        """Return the library files that define the functions `symbols`, by name."""
         return {}
 
     def c_flags(self, target: Target) -> Sequence[str]:
@@ -123,7 +122,7 @@ class Backend:
         return 0
 
     def library(self, target: Target) -> str:
-        """Return the library's version; measurements are valid for that version only."""
+        """Return the library's version, for which measurements are valid."""
         return ""
 
     # ---- derived values ------------------------------------------------------------------------

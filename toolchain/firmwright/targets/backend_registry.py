@@ -2,8 +2,8 @@
 
 A package provides a backend as an entry point in the group `firmwright.backends`: a subclass of
 `Backend`. It is loaded when its name is looked up or all backends are listed, so an unused package
-has no effect. `register` adds a backend that is not packaged. `BACKENDS` is the only table that
-grows during a process; it holds code and no state of a compilation.
+has no effect. `BACKENDS` is the only table that grows during a process; it holds no state of a
+compilation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BackendRegistry:
         self._known: dict[str, Backend] = {}
 
     def register(self, backend: Backend | type[Backend]) -> Backend:
-        """Register a backend; registering the same class again has no effect."""
+        """Register a backend that is not packaged; repeating a registration has no effect."""
         instance = backend() if isinstance(backend, type) else backend
         check_backend(instance, frozenset(op_table()))
         before = self._known.get(instance.name)
@@ -47,7 +47,6 @@ class BackendRegistry:
         return instance
 
     def find(self, name: str) -> Backend | None:
-        """Return the backend with that name, or None."""
         if name in BUILTIN_BACKENDS and name not in self._known:
             self.register(BUILTIN_BACKENDS[name])
         if name not in self._known:
@@ -57,7 +56,6 @@ class BackendRegistry:
         return self._known.get(name)
 
     def all(self) -> Mapping[str, Backend]:
-        """Return all backends by name."""
         for name in BUILTIN_BACKENDS:
             self.find(name)
         for point in _offered():

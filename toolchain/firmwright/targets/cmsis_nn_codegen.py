@@ -29,12 +29,10 @@ def dtype_suffix(dtype: DType) -> str:
 
 
 def activation_pointer_type(dtype: DType) -> str:
-    """Return the C type of a pointer to activations."""
     return "int16_t *" if dtype == INT16 else "int8_t *"
 
 
 def c_dims(n: int, h: int, w: int, c: int) -> str:
-    """Return the initializer of a cmsis_nn_dims."""
     return f"{{{n}, {h}, {w}, {c}}}"
 
 
@@ -45,7 +43,7 @@ def c_shape(shape: Sequence[int]) -> str:
 
 
 def c_tile(values: Sequence[int]) -> str:
-    """Return a cmsis_nn_tile initializer, which is (width, height), from (rows, columns)."""
+    """Return the cmsis_nn_tile initializer, which is (width, height), for (rows, columns)."""
     return f"{{{values[1]}, {values[0]}}}"
 
 
@@ -70,7 +68,7 @@ def write_wrapper_function(
 
 
 def _head(start: str, params: Sequence[str]) -> str:
-    """Function head, wrapped between parameters."""
+    """Return a function head with line breaks between parameters."""
     lines = [start]
     for index, param in enumerate(params):
         word = param + (", " if index + 1 < len(params) else ")")
@@ -88,7 +86,7 @@ def _filled(line: str, indent: str) -> str:
 def workspace_context(
     kernel: BackendKernel, size_bytes: int, name: str = "workspace"
 ) -> tuple[list[str], str, list[tir.Buffer]]:
-    """Return parameters, initializer and arguments of a cmsis_nn_context."""
+    """Return the parameters, initializer and arguments for a cmsis_nn_context."""
     if not size_bytes:
         return [], "{NULL, 0}", []
     # Words: the library keeps int16 and int32 there.

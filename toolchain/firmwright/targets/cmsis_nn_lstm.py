@@ -31,14 +31,13 @@ _CELL = 2
 
 
 def supports_lstm(call: OpCall) -> bool:
-    """Return whether the layer uses TFLM rounding; the library requires a cell clip."""
+    """Return whether the layer uses TFLM's rounding and clips cells, as the library requires."""
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
     return as_tflm and lstm.cell_clip(call) > 0
 
 
 def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
-    """Write lstm of int8 or int16."""
     x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
     units = call.input(lstm.HIDDEN_STATE).shape[1]
     hidden, cells = (
@@ -73,7 +72,7 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
 def _gate(
     kernel: BackendKernel, call: OpCall, gate: int
 ) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
-    """A gate's initializer, parameters and arguments."""
+    """Return a gate's initializer, parameters and arguments."""
     name, bias = _NAMES[gate], call.constant(lstm.BIAS + gate)
     assert bias is not None  # by the operator's types
     wide = INT64 if call.input(0).dtype == INT16 else INT32

@@ -48,7 +48,6 @@ def requantize_step(call: OpCall) -> Requantization | None:
 
 
 def weight_scales(call: OpCall) -> tuple[float, ...]:
-    """Return the scales of the weights."""
     return quantization_of(call.input(1)).scales
 
 
@@ -59,7 +58,7 @@ def _step(call: OpCall) -> Requantization:
 
 
 def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
-    """Weights, bias, and per-output multipliers and shifts."""
+    """Add the weights, bias, and per-output multipliers and shifts as constants."""
     step, wide = _step(call), is_int16x8(call) and has_int64_sum(call)
     channels = call.output.shape[-1]
     pairs = np.broadcast_to(
@@ -76,7 +75,7 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
 
 
 def _heads(call: OpCall) -> list[str]:
-    """C parameters for input, `_weights` and output."""
+    """Return the C parameters for the input, the constants of `_weights` and the output."""
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if is_int16x8(call) and has_int64_sum(call) else "int32_t"
     return [
@@ -95,7 +94,6 @@ _QUANT = (
 
 
 def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
-    """Write conv2d or depthwise_conv2d."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     is_depthwise = call.op == "depthwise_conv2d"
     padding = call.ints_attr("padding")
@@ -128,7 +126,6 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
-    """Write transpose_conv of int8."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     features = core_features(kernel)
     params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))

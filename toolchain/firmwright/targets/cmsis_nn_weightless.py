@@ -28,7 +28,6 @@ from firmwright.targets.kernel_builder import BackendKernel
 
 
 def write_pool(kernel: BackendKernel, call: OpCall) -> None:
-    """Write average_pool2d or max_pool2d."""
     x, y, padding = call.input(0), call.output, call.ints_attr("padding")
     low, high = quantized_activation_range(call.str_attr("activation"), y)
     is_average = call.op == "average_pool2d"
@@ -50,7 +49,6 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
-    """Write softmax."""
     x = call.input(0)
     depth = x.shape[-1]
     rows, beta = x.elements // depth, softmax.softmax_beta(call)
@@ -84,7 +82,6 @@ def _write_softmax_int16(
 
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
-    """Write add of equal shapes."""
     rescaled = rescaled_sum(call)
     numbers: list[int] = []
     for term in rescaled.terms:
@@ -95,7 +92,6 @@ def write_add(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
-    """Write mul of equal shapes."""
     step = elementwise_arithmetic.product_requantization(call)
     before = [-tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
@@ -105,7 +101,7 @@ def write_mul(kernel: BackendKernel, call: OpCall) -> None:
 def _elementwise(
     kernel: BackendKernel, call: OpCall, name: str, before: list[int], after: list[int]
 ) -> None:
-    """The inputs' numbers precede the output pointer; those of the output follow it."""
+    """Write a call with the inputs' numbers before the output pointer and the output's after it."""
     words = ", ".join(map(str, before)), ", ".join(map(str, [*after, call.output.elements]))
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
@@ -148,6 +144,6 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
 
 
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
-    """Return rows and columns of the second factor as the library takes it."""
+    """Return the rows and columns of the second factor in the library's layout."""
     rows, columns = call.input(1).shape[-2:]
     return (rows, columns) if call.int_attr("adj_y") else (columns, rows)

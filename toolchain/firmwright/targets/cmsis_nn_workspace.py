@@ -47,7 +47,7 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
 
 
 def _row_bytes(call: OpCall, width: int) -> int:
-    """Size for the one-row function, which copies its padded ends."""
+    """Return the size for the one-row function, which copies its padded ends."""
     depth = call.input(0).shape[3]
     left = call.ints_attr("padding")[2]
     return (width + max(left, call.ints_attr("padding")[3])) * depth
@@ -97,7 +97,7 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
 
 
 def reversed_weights_bytes(call: OpCall) -> int:
-    """Return the size of that function's second buffer, the reversed weights, 0 if unused."""
+    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or 0."""
     outputs, height, width, depth = call.input(1).shape
     is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
     return outputs * height * width * depth if is_convolution else 0

@@ -15,10 +15,11 @@ from firmwright.targets.instruction import Instruction, InstructionKind
 
 @dataclass(frozen=True, slots=True)
 class CoreTiming:
-    """Timing table of a core. Kinds without an entry take `other`.
+    """The timing table of a core; kinds without an entry take `other` cycles.
 
-    `multiple` and `per_register` price multiple loads and stores, `load_after_load` a load directly
-    after another load; `taken_cycles` is added per taken branch. `source` states the origin.
+    Multiple loads and stores take `multiple` plus `per_register` for each register, a load directly
+    after another load `load_after_load`; `taken_cycles` is added per taken branch. `source` states
+    the origin.
     """
 
     source: str
@@ -32,7 +33,7 @@ class CoreTiming:
     def of(
         self, instruction: Instruction, count: int, taken_count: int, *, after_load: bool
     ) -> float:
-        """Return the cycles of `count` executions."""
+        """Return the cycles of `count` executions, of which `taken_count` are taken branches."""
         match instruction.kind:
             case "load_multiple" | "store_multiple":
                 each = self.multiple + self.per_register * instruction.registers

@@ -146,7 +146,7 @@ _THUMB1_REGISTERS = 5
 
 
 def cost_weights_for(target: Target | None) -> CostWeights:
-    """Return the weights of a target, or generic ones if its family was not measured."""
+    """Return the weights for a target, or generic ones if its family was not measured."""
     if target is None or target.kind not in ("cortex-m", "riscv32"):
         return GENERIC_WEIGHTS
     if target.kind == "riscv32":

@@ -1,4 +1,4 @@
-"""Decoded machine instructions, as far as their timing depends on them."""
+"""Decoded machine instructions, reduced to the properties that determine their timing."""
 
 from __future__ import annotations
 

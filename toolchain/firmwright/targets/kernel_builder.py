@@ -54,17 +54,17 @@ class BackendKernel(Builder):
 
     @property
     def entry(self) -> str:
-        """Full name of the matched pattern, "" for merged regions."""
+        """The full name of the matched pattern; "" for merged regions."""
         return str(self.graph.attrs.get("composite", ""))
 
     @property
     def symbol(self) -> str:
-        """A C name unique across models: the kernel's name and `_run`."""
+        """A C name that is unique across models: the kernel's name and `_run`."""
         return f"{self.graph.attrs['symbol']}_run"
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
-        """Every call of the region, in order."""
+        """The calls of the region, in order."""
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
@@ -110,7 +110,7 @@ class BackendKernel(Builder):
         self.evaluate(function, [self._argument(item) for item in arguments])
 
     def extern(self, symbol: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call the C function `symbol`, declared by its arguments."""
+        """Call the C function `symbol`, which is declared according to the arguments."""
         self._externs.append(symbol)
         self.run(symbol, arguments)
 

@@ -50,7 +50,7 @@ def collect_needed_files(
 
 
 def _defined(text: str) -> list[str]:
-    """Functions with external linkage."""
+    """Return the names of the functions with external linkage."""
     definitions = _DEFINITION.finditer(text)
     return [match[1] for match in definitions if "static" not in match[0].partition("(")[0].lower()]
 
@@ -64,7 +64,7 @@ def _headers(root: Path, folders: Sequence[str]) -> dict[str, Path]:
 
 
 def _asked_for(text: str, headers: Mapping[str, Path]) -> tuple[set[str], dict[str, bytes]]:
-    """Functions called by a source, and the headers that it includes directly or indirectly."""
+    """Return the functions called by a source and the headers that it includes, also indirectly."""
     names = set(_CALLED.findall(text))
     included: dict[str, bytes] = {}
     queue = _INCLUDE.findall(text)

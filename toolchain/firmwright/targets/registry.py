@@ -44,12 +44,12 @@ def target_kind_of(target: Target) -> TargetKind:
 
 
 def backend_of(target: Target) -> Backend | None:
-    """Return the backend of a target, None for cores."""
+    """Return the backend of a target; None for cores."""
     return None if target.kind in CORE_KINDS else BACKENDS.find(target.kind)
 
 
 def target_features(target: Target) -> frozenset[str]:
-    """Return the features that schedules and intrinsics may require of `target`."""
+    """Return the features of `target` that schedules and intrinsics may require."""
     return target_kind_of(target).features(target)
 
 
@@ -57,7 +57,7 @@ def target_features(target: Target) -> frozenset[str]:
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Parse targets in order of preference: `a,b -x=1`, or a JSON array of objects."""
+    """Parse targets in order of preference, such as `a,b -x=1`, or a JSON array of objects."""
     if text.lstrip().startswith(("[", "{")):
         parsed = _json(text)
         return tuple(map(target_from_json, parsed if isinstance(parsed, list) else [parsed]))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from firmwright.targets.instruction import Instruction, InstructionKind
 
-_LINK = (1, 5)  # the registers that a call keeps its return address in
+_LINK = (1, 5)  # the registers that a call stores its return address in
 _SHORT_MEMORY: Mapping[int, InstructionKind] = {2: "load", 6: "store"}
 
 

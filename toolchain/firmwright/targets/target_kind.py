@@ -2,8 +2,7 @@
 
 A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`). Hooks and
 phases are passes over the module, or generate the kernel of a function. Their callers in
-`partitioning` ensure that functions of other targets are not modified. Registering a kind calls
-none of them.
+`partitioning` ensure that functions of other targets are not modified.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firmwright.ir.module import IRModule, Pass
 
 @dataclass(frozen=True, slots=True)
 class TargetAttribute:
-    """Target attribute: default (which fixes its type), meaning, allowed values."""
+    """An attribute of a target: default (which fixes its type), meaning, allowed values."""
 
     default: int | bool | str
     doc: str
@@ -29,7 +28,7 @@ class TargetAttribute:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """A kernel, the constants it names, and the C files it needs.
+    """A kernel, the constants that it uses, and the C files that it needs.
 
     File names are relative to the backend's folder of the project.
     """
@@ -51,8 +50,8 @@ class Hooks:
     """Code generation hooks of a kind; None selects the default.
 
     `relay_to_runtime` and `relay_to_tir` convert graph functions to PrimFuncs: the former writes C
-    files and a kernel that calls them, the latter loops and intrinsics. `tir_to_runtime` changes
-    kernels after memory planning.
+    files and a kernel that calls them, the latter emits loops and intrinsics. `tir_to_runtime`
+    changes kernels after memory planning.
     """
 
     relay_to_runtime: Hook | None = None

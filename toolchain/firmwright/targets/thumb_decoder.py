@@ -1,7 +1,7 @@
 """Decoder of Thumb instructions, Armv6-M to Armv8.1-M with Helium.
 
-Distinguishes only kinds with different timing. Source: the encodings in the Armv7-M and Armv8-M
-architecture reference manuals.
+Only instructions with different timing are distinguished. Source: the encodings in the Armv7-M and
+Armv8-M architecture reference manuals.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _short(word: int) -> Instruction:
 
 
 def _short_register(word: int) -> InstructionKind:
-    """0x4000 to 0x4fff: data processing, moves with high registers, literal loads."""
+    """Decode 0x4000 to 0x4fff: data processing, moves with high registers, literal loads."""
     if word & 0x0800:
         return "load"
     if word & 0xFFC0 == 0x4340:
@@ -66,7 +66,7 @@ def _short_register(word: int) -> InstructionKind:
 
 
 def _short_miscellaneous(word: int) -> Instruction:
-    """0xb000 to 0xbfff: push, pop, compare and branch, extensions, hints."""
+    """Decode 0xb000 to 0xbfff: push, pop, compare and branch, extensions, hints."""
     count = (word & 0x1FF).bit_count()
     if word & 0xFE00 == 0xB400:
         return Instruction(2, "store_multiple", count)
@@ -76,7 +76,7 @@ def _short_miscellaneous(word: int) -> Instruction:
 
 
 def _memory_or_register(first: int, second: int) -> Instruction:
-    """0xe800 to 0xebff: multiple and dual loads and stores, table branches, shifted registers."""
+    """Decode 0xe800 to 0xebff: multiple and dual memory accesses, table branches, register operands."""
     if first & 0x0200:
         return _of("alu")
     is_load = bool(first & 0x10)
@@ -94,7 +94,7 @@ def _memory_or_register(first: int, second: int) -> Instruction:
 
 
 def _immediate_or_branch(first: int, second: int) -> InstructionKind:
-    """0xf000 to 0xf7ff."""
+    """Decode 0xf000 to 0xf7ff: immediate operands and branches."""
     if not second & 0x8000:
         return "alu"
     match second & 0x5000:
@@ -109,7 +109,7 @@ def _immediate_or_branch(first: int, second: int) -> InstructionKind:
 
 
 def _single_or_multiply(first: int, second: int) -> Instruction:
-    """0xf800 to 0xfbff: single loads and stores, extensions, multiply, divide."""
+    """Decode 0xf800 to 0xfbff: single loads and stores, extensions, multiply, divide."""
     if first & 0x0200 == 0:
         is_hint = first & 0x10 and second >> 12 == 0xF and first & 0x60 != 0x40
         return _of("alu" if is_hint else "load" if first & 0x10 else "store")
@@ -122,7 +122,7 @@ def _single_or_multiply(first: int, second: int) -> Instruction:
 
 
 def _coprocessor(first: int, second: int) -> Instruction:
-    """0xec00 to 0xefff and 0xfc00 to 0xffff: floating point and Helium."""
+    """Decode 0xec00 to 0xefff and 0xfc00 to 0xffff: floating point and Helium."""
     is_float = second >> 8 & 0xF in _FLOAT_COPROCESSORS
     if first & 0x0200 == 0:
         is_load = bool(first & 0x10)

@@ -1,8 +1,8 @@
 """vanilla: an example accelerator that works concurrently with the core.
 
 It executes int8 convolutions and fully connected layers with the default loops, so any C compiler
-can build it. Its interface resembles hardware: numbered calls that are started and awaited in
-order. On a board with a spare core, that core is the engine and inter-core events are its doorbell;
+can build it. Its interface resembles hardware: numbered calls are started and awaited in order. On
+a board with a spare core, that core executes the calls and inter-core events signal their start;
 elsewhere a C model executes each call when it starts.
 """
 
