@@ -38,7 +38,7 @@ class PreparedNode:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """The quantized model, and the `prepared` float model (constants folded) as its source.
+    """The quantized model, and its source `prepared`, the float model with folded constants.
 
     Results have the same names in both; `nodes` are those of the prepared model.
     """

@@ -43,7 +43,7 @@ def quantize(folder: Path) -> dict[str, Any]:
         import onnx
     except ImportError as error:
         raise RequestError("missing", error.name or "onnxruntime") from error
-    logging.disable(logging.WARNING)  # advice to prepare the model, which is what is done here
+    logging.disable(logging.WARNING)  # it advises to prepare the model, which happens here
     model = _convert_old_opset(onnx, onnx.ModelProto.FromString((folder / "model").read_bytes()))
     prepared = folder / "prepared.onnx"
     try:
@@ -62,7 +62,7 @@ def quantize(folder: Path) -> dict[str, Any]:
         )
     except RequestError:
         raise
-    except Exception as error:  # both packages raise whatever their bindings throw
+    except Exception as error:  # the bindings raise exceptions without a common base
         raise RequestError("refused", f"{type(error).__name__}: {error}") from error
     return {
         "version": importlib.metadata.version("onnxruntime"),
@@ -101,7 +101,7 @@ def _convert_old_opset(onnx: Any, model: Any) -> Any:
 
     try:
         return version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # what its C++ throws has no common base
+    except Exception as error:  # its C++ exceptions have no common base
         raise RequestError("refused", f"opset {opset} as {OLDEST_OPSET}: {error}") from error
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.generic]
 
 RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
-TFLM_ARENA_BYTES = 64 << 20  # only the part that the model needs is touched
+TFLM_ARENA_BYTES = 64 << 20  # the system allocates only pages that the model touches
 TFLM_ENDED_EARLY = 15
 """Status of a run that an operator ended (kTfLiteAbort)."""
 
@@ -40,7 +40,7 @@ RESOLVERS = {
 
 
 class RequestError(Exception):
-    """A request cannot be fulfilled; `kind` selects the parent's error."""
+    """Raised if a request cannot be fulfilled; `kind` selects the parent's error."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -241,7 +241,7 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     """Return the model with `subgraph` and the first subgraph exchanged."""
     package = TflmRuntime.package if numerics == "tflm" else LiteRtRuntime.package
     try:
-        import flatbuffers  # type: ignore[import-untyped]  # it has no types
+        import flatbuffers  # type: ignore[import-untyped]  # has no type hints
 
         parsed = _parse_flatbuffer(model, numerics)
     except ImportError as error:

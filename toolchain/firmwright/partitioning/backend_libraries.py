@@ -81,7 +81,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 
 
 def add_library_files(module: IRModule) -> IRModule:
-    """Return the module with the library sources that its backends' kernels call among its files.
+    """Add the library sources that the kernels of backends call to the module's files.
 
     The attribute `backend_checks` lists the library versions that a run checks first, as "function
     version".

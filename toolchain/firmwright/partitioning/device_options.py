@@ -48,7 +48,7 @@ def apply_device_options(
     if fallback:
         attrs["fallback"] = True
     if engines and board.cores is not None and "cpu1" not in devices:
-        attrs["engine_core"] = engines[0]  # the spare core emulates it
+        attrs["engine_core"] = engines[0]  # the spare core emulates the engine
     if DMA in devices or (engines and board.dma is not None):
         attrs[COPY_DEVICE_ATTR] = DMA
     if places:

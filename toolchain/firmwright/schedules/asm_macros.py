@@ -39,7 +39,7 @@ def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
 
 
 def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """Join the items in lines of up to 92 columns."""
+    """Return lines of up to 92 columns: `head`, the items separated by commas, and `end`."""
     lines, line = [], head
     for index, item in enumerate(items):
         part = item + ("," if index < len(items) - 1 else end)

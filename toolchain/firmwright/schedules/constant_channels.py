@@ -28,7 +28,7 @@ _LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """The constant output of each channel, and `rows` with a whole pixel if the values differ."""
+    """The constant output of each channel; `rows` holds a pixel's outputs if they differ."""
 
     values: Mapping[int, int]
     channels: int

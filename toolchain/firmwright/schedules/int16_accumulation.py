@@ -49,7 +49,7 @@ class Int16Accumulation:
 
     @contextmanager
     def bind_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """Yield a function from a 32-bit sum (begun with `start`) to the output element."""
+        """Yield a function that converts a 32-bit sum (begun with `start`) to the output."""
         with self.bind_wide_channel(b, channel) as finish:
             if self.is_wide:
                 with b.let("channel_bias", b.load(self.bias, [channel])) as bias:
@@ -59,7 +59,7 @@ class Int16Accumulation:
 
     @contextmanager
     def bind_wide_channel(self, b: Kernel, channel: ArithExpr) -> Iterator[FinishElement]:
-        """Yield a function from a complete sum of `dtype`, bias included, to the output element."""
+        """Yield a function that converts a complete sum, of `dtype` with bias, to the output."""
         step = self.step
         if isinstance(step, RequantizeEpilogue):
             with step.bind_channel(b, channel) as finish:

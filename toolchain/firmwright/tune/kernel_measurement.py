@@ -64,7 +64,7 @@ class MeasurementSetup:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementTask:
-    """Layers with the kernels of each to measure, in one image if they fit."""
+    """Layers and, for each, the kernels to measure, in one image if they fit."""
 
     layers: tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]
     options: Options
@@ -191,7 +191,7 @@ def _name(task: MeasurementTask) -> str:
 def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
     board = load_board(task.options.board, task.options.board_dirs)
     layers = [_kernel_layer(call, choices, board, task.options) for call, choices in task.layers]
-    options = replace(task.options, optimize="speed")  # kernels share no code: each counts alone
+    options = replace(task.options, optimize="speed")  # outlining would mix the kernels' counts
     compiled = compile_model(comparison_module(layers, board, options), options)
     outputs, counts, unit = _measured(compiled, task.setup)
     return tuple(

@@ -279,7 +279,7 @@ class _SearchRun:
             upcoming = self._write(ready, upcoming)
         for (layer, choice), key in zip(proposals, keys, strict=True):
             measurement = self.log_writer.find(key)
-            assert measurement is not None  # every task came back
+            assert measurement is not None  # every task has returned a result
             layer.seen[choice] = measurement.count if measurement.status == "ok" else None
             self.unit = measurement.unit or self.unit
 

@@ -17,7 +17,7 @@ TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of a layer, most promising first, and the cost model's count of each."""
+    """The choices of a layer, most promising first, and a function that predicts their counts."""
 
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]

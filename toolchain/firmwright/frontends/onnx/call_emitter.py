@@ -133,7 +133,7 @@ class CallEmitter:
         self, described: OpCall, inputs: Sequence[OnnxValue | None]
     ) -> tuple[OnnxValue, ...]:
         arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]
-        with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+        with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = self.ops[described.op].reference(described, arrays)
         return tuple(
             ConstantValue(np.asarray(array), f"{self.stem}/{described.op}", kind.quantization)

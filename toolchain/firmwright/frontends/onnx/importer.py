@@ -386,7 +386,7 @@ class _OnnxImporter:
             self._import_or_refuse(inner, version)
             if len(self.items) > before:
                 raise NotSupportedError(self.items.pop().why)
-        return []  # the inner nodes have defined the node's outputs
+        return []  # importing the inner nodes has defined the outputs
 
     def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
         outer = dict(self.tensors)

@@ -285,7 +285,7 @@ class _SubgraphImporter:
         output_bytes = sum(kind.size_bytes for kind in described.outputs)
         if output_bytes > max(_KNOWN_BYTES, input_bytes):
             return False
-        with np.errstate(all="ignore"):  # infinity and NaN are values among floats
+        with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = opdef.reference(described, [c.array() for c in described.constants if c])
         self.known_arrays.update(zip(places, results, strict=True))
         if output_bytes > max(_FOLDED_BYTES, input_bytes) or set(places) & set(self.graph.outputs):
@@ -351,7 +351,7 @@ class _SubgraphImporter:
     def _shared_variables(
         self, indices: Mapping[str, int]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """Return the variables that the subgraphs use, by key here, and the assigned keys."""
+        """Return the variables of the subgraphs by their key in this graph, and the assigned keys."""
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
@@ -400,11 +400,11 @@ class _SubgraphImporter:
         return self.handles[node.inputs[0]]
 
     def _run_initialization(self, node: RawNode) -> None:
-        scratch_session = replace(self.session, constants={})  # its constants are not needed later
+        scratch_session = replace(self.session, constants={})  # the constants are not needed later
         once = _SubgraphImporter(scratch_session, int(str(node.options["init_subgraph_index"])))
         function = once.run("once")
         if self.session.items:
-            return  # the reason is reported already
+            return  # the reason has been reported
         if function.params:
             raise NotSupportedError("an initialization that takes inputs")
         module = IRModule(

@@ -43,7 +43,7 @@ class _AddSubPlan:
 
 
 def _plan(op: OpCall, sign: int) -> _AddSubPlan | None:
-    """Return None if a proof fails or neither term is a shift."""
+    """Return the constants, or None if a proof fails or neither term is a shift."""
     params = rescaled_sum(op)
     signs = (1, sign)
     terms = [s * term.apply(_VALUES) for s, term in zip(signs, params.terms, strict=True)]
@@ -55,7 +55,7 @@ def _plan(op: OpCall, sign: int) -> _AddSubPlan | None:
         steps = np.diff(terms[index]) * signs[index]
         step = int(steps[0])
         if step > 0 and step & (step - 1) == 0 and bool((steps == step).all()):
-            constant = int(terms[index][-INT8.min])  # its value at x = 0
+            constant = int(terms[index][-INT8.min])  # the term at x = 0
             table = (terms[1 - index] + constant) << folded.left[0]
             shift = step.bit_length() - 1 + folded.left[0]
             if np.abs(table).max() < _LIMIT and 1 << shift + 7 <= _LIMIT:
@@ -73,7 +73,7 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
     plan = _plan(op, sign)
     assert plan is not None
     elements = op.output.elements
-    table = b.constant("table", np.roll(plan.table, INT8.min), INT32)  # by the byte, unsigned
+    table = b.constant("table", np.roll(plan.table, INT8.min), INT32)  # indexed by unsigned bytes
     unroll = _UNROLL if elements % _UNROLL == 0 else 1
     folded = plan.folded
     multiplier, addend = (

@@ -120,7 +120,7 @@ class SlidingWindow:
         period = self.accumulators * self.axis.stride
         flags = [self.is_regular(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
-        # A trip must begin where an output begins, so that registers rotate back.
+        # Each iteration begins with an output, so that the accumulators return to their roles.
         while first < len(flags) and flags[first] and not self.lines[first].starts:
             first += 1
         last = first
@@ -151,13 +151,13 @@ class _ChannelRegisters:
     finish: FinishElement
 
     def pair(self, line: int, pair: int) -> ArithExpr:
-        """Return the word with taps 2 pair and 2 pair + 1 of a line."""
+        """Return the word that holds taps 2 * pair and 2 * pair + 1 of `line`."""
         return self.words[line * (self.across // 2) + pair]
 
     def single(self, line: int, tap: int) -> tuple[str, ArithExpr]:
         """Return the instruction that selects a tap's half word, and the word."""
         if tap == self.across - 1 and self.across % 2:
-            lines = len(self.words) * 2 // self.across  # rounds a last half word away
+            lines = len(self.words) * 2 // self.across  # ignores a half word at the end
             word, half = self.words[lines * (self.across // 2) + line // 2], line % 2
         else:
             word, half = self.pair(line, tap // 2), tap % 2
@@ -360,7 +360,7 @@ class _SlideEmitter:
         """Load the line once and multiply it into every output that uses it."""
         b = self.b
         if not line.uses:
-            return  # a stride beyond the kernel skips it
+            return  # skipped by a stride larger than the kernel
         for output in line.starts:
             b.store(self._slot(output), [0], self._bias(output))
         with ExitStack() as stack:

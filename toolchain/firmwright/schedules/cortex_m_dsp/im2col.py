@@ -52,7 +52,7 @@ class Im2colLayout:
         return self.window.size[0] * self.words_per_row
 
     def _taps(self) -> Array:
-        """Return [word, lane] -> index in a window row; `row_elements` marks a zero lane."""
+        """Return the window-row index of each [word, lane]; `row_elements` marks a zero lane."""
         groups = 4 * np.arange(self.row_elements // 4)
         pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
         tail = [*range(4 * (self.row_elements // 4), self.row_elements), self.row_elements]

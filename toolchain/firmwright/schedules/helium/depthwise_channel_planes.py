@@ -39,7 +39,7 @@ class _PlaneAxis:
     dilation: int
     before: int  # positions of the plane in front of the input
     inside: int  # positions of the plane in the input
-    start: int  # the first of those in the input
+    start: int  # the first input position in the plane
     x_step: int
     y_step: int
     tap_step: int

@@ -29,7 +29,7 @@ from firmwright.ir.graph.nodes import TensorType
 
 @dataclass(frozen=True, slots=True)
 class WindowGeometry:
-    """Size, stride, dilation, and padding before and after, for every spatial axis."""
+    """A convolution or pooling window: one element per spatial axis in each field."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]

@@ -276,7 +276,7 @@ def _pad_by_gather(
     x = c.input(0)
     for axis, (first, last) in enumerate(zip(before, after, strict=True)):
         if first or last:
-            there = np.pad(np.arange(shape_of(x)[axis]), (first, last), modes[mode])  # type: ignore[call-overload]  # one of its modes
+            there = np.pad(np.arange(shape_of(x)[axis]), (first, last), modes[mode])  # type: ignore[call-overload]  # a str, not a literal type
             indices = tuple(int(n) for n in there)
             attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (len(indices),)}
             x = c.emit.call("gather", [x], attrs)
