@@ -49,7 +49,6 @@ def is_linked(module: IRModule, constant: str) -> bool:
 
 
 def build_pool_image(module: IRModule, pool: PoolInfo) -> PoolImage:
-    """Build the image of `pool` from the constants assigned to it."""
     offsets: dict[str, int] = {}
     data = bytearray()
     for name, constant in module.constants.items():

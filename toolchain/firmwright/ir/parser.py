@@ -98,8 +98,6 @@ def _decode_data(digest: str, text: str, file: str) -> bytes:
 
 
 class _ModuleParser(SyntaxParser):
-    """Parser of the sections of a module, which may occur in any order."""
-
     __slots__ = ("_data", "_graphs", "_prims", "_structure_only")
 
     def __init__(self, tokens: Tokenizer, data: Mapping[str, bytes], structure_only: bool) -> None:

@@ -122,7 +122,6 @@ class SyntaxParser:
         self._nesting = 0
 
     def deeper(self) -> None:
-        """Enter a bracket; every call must be paired with `shallower`."""
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise self.tokens.error(f"the text is nested deeper than {NESTING_MAX} levels.")
@@ -144,7 +143,6 @@ class SyntaxParser:
         return parsed
 
     def expected(self, what: str) -> ModelError:
-        """Return an error that `what` was expected at this position."""
         token = self.tokens.peek
         shown = "the end of the text" if token.kind is TokenKind.END else repr(token.text[:40])
         return self.tokens.error(f"found {shown}, expected {what}.")

@@ -36,7 +36,6 @@ class LayerMeasurements:
         return LayerMeasurements(by_choice)
 
     def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
-        """Return the schedule's own configurations and the fastest one measured."""
         own = tuple(schedule.configs(call))
         counts = [
             (min(item.count for item in items if item.status == "ok"), choice)

@@ -191,7 +191,6 @@ class Lowering:
         return tuned.count_stale(item.candidates, schedules, make_op_call(item.call, self.module))
 
     def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
-        """Build a kernel that accumulates a band of rows, by a schedule or the default loops."""
         described = make_op_call(call, self.module)
         rules = (
             schedule

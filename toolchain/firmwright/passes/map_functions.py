@@ -19,7 +19,6 @@ def map_prim_funcs(module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFu
 
 
 def map_graph_functions(module: IRModule, change: Callable[[Function], Function]) -> IRModule:
-    """Apply `change` to every graph function; return the identical module if nothing changes."""
     return _map_functions(module, Function, change)
 
 

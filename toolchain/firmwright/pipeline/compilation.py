@@ -216,7 +216,6 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
 
 
 def _with_module(part: Compilation, module: IRModule) -> Compilation:
-    """Regenerate `part` for `module`, which has other buffer placements."""
     return _emit_compilation(module, part.imported, part.board, part.options, part.source)
 
 

@@ -260,7 +260,6 @@ class _AotMainBuilder:
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        """Allocate constants used by name, and tensors that need memory, around `body`."""
         inputs = {value.name for value in self.entry.params}
         outputs = {value.name for value in self.entry.results}
         named_constants = {

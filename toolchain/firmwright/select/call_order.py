@@ -117,7 +117,6 @@ class _ScheduleGraphBuilder:
         )
 
     def _call(self, index: int, call: Call) -> tuple[int, ...]:
-        """Return the tensors that the call reads, and number the tensors that it defines."""
         for value in call.outputs:
             self.maker[value.name] = index
         names = dict.fromkeys(v.name for v in call.variables)

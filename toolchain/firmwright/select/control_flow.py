@@ -42,7 +42,6 @@ class ControlFlowInliner:
     kernels: dict[str, tir.PrimFunc] = field(default_factory=dict)
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        """Return the statement of `call`; `buffers` maps values to buffers."""
         arguments = [buffers[value.name] for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
         if call.op == "if":
@@ -50,7 +49,6 @@ class ControlFlowInliner:
         return self._while(call, arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
-        """Return a call that copies one buffer to another of equal size."""
         default = next(iter(self.module.targets), "")
         kernel = copy_tensor_kernel(target.dtype, target.elements, default)
         self.kernels[kernel.name] = kernel

@@ -151,5 +151,4 @@ def _streamed_tensors(
 
 
 def row_bytes(kind: TensorType) -> int:
-    """Return the bytes of one row (axis 1)."""
     return kind.size_bytes // kind.shape[1]

@@ -166,7 +166,6 @@ def _best_whole_calls(
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
-    """Return a cost in which a percent of time weighs as much as a percent of flash."""
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
     size = max(sum(item.image_bytes for item in fastest), 1)

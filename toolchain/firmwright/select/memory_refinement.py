@@ -64,8 +64,6 @@ def refine_choice(
 
 @dataclass
 class _ChoiceRefinement:
-    """Memoizes plan estimates and stops after a limited number of them."""
-
     estimate_plan: EstimatePlan
     trials_max: int = policy.TRIAL_PLANS_MAX
     estimates: dict[CandidateIndices, PlanEstimate] = field(default_factory=dict)

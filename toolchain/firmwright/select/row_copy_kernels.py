@@ -38,7 +38,6 @@ def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
 
 
 def copy_tensor_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """Build a kernel `y = x` for whole, word-aligned buffers."""
     b = Builder(f"keep_{elements}_{dtype.name}")
     x = b.buffer_param("x", dtype, (elements,), "in", 4)
     y = b.buffer_param("y", dtype, (elements,), "out", 4)
@@ -47,7 +46,6 @@ def copy_tensor_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc
 
 
 def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.PrimFunc:
-    """Build a kernel that sets every element of `y` to `value`."""
     size_bytes = elements * dtype.size_bytes
     by_words = size_bytes % 4 == 0
     word = int(np.frombuffer(np.full(4 // dtype.size_bytes, value, dtype.np).tobytes(), "<i4")[0])

@@ -127,7 +127,6 @@ class _RowStreamingLoopBuilder:
     # ---- one step ----------------------------------------------------------------------------
 
     def _body(self, step: tir.Var, sums: tir.Buffer | None) -> tir.Stmt:
-        """Return the statements of one step, including the allocation of transient row buffers."""
         segment = self.segment
         stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
         if segment.plan.fed:

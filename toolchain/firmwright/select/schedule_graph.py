@@ -73,7 +73,6 @@ class ScheduleGraph:
         return ScheduleState(0, ready, live, PeakBytes(live, live), -1)
 
     def ready(self, state: ScheduleState) -> Iterator[int]:
-        """Return the calls that may follow, in the file's order."""
         return _bits(state.ready)
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:

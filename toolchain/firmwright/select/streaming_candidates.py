@@ -31,7 +31,6 @@ def single_call_candidates(
     needs: Sequence[Sequence[int]],
     cost_of: Callable[[LoweringCandidate], int] = attrgetter("time"),
 ) -> list[ProgramRegion]:
-    """Return a region for each candidate of each call; a view costs nothing."""
     regions: list[ProgramRegion] = []
     for index, (candidates, bytes_of) in enumerate(zip(candidates_per_call, needs, strict=True)):
         costs = [cost_of(item) for item in candidates] or [0]
@@ -142,7 +141,6 @@ class SegmentCandidates:
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        """The last call that reads each value; past the end for values that the caller reads."""
         count = len(self.entry.body)
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):

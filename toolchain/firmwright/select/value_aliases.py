@@ -43,7 +43,6 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
-    """Return the alias of a value, the alias of its whole, and so on."""
     chain = []
     while name in placed:
         chain.append(placed[name])

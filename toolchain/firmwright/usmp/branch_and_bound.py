@@ -99,7 +99,6 @@ class _Bracket:
         return True
 
     def _rounded(self, height_bytes: int) -> int:
-        """Round up to a height that sizes and alignments permit."""
         return -(-height_bytes // self._step) * self._step
 
 

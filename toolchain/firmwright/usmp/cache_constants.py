@@ -40,8 +40,6 @@ PROGRAM_MEMORY = "program"
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A constant and the cycles per run that it saves in `pool`."""
-
     constant: str
     size_bytes: int
     pool: str
@@ -49,7 +47,6 @@ class _Candidate:
 
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
-    """Return the module with requested and profitable constants in RAM."""
     module = _with_requested(module)
     program = program_memory(module)
     main = module.entry

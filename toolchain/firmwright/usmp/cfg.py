@@ -72,7 +72,6 @@ class ControlFlowGraph:
 
 
 def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
-    """Build the graph of `main`; `functions` are the callees."""
     tracer = _CfgBuilder(functions)
     entry = tracer.step([], CfgNode())
     exits = tracer.walk(main.body, [entry])
@@ -133,7 +132,6 @@ def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
 
 
 def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
-    """Return the buffers that may hold a value on arrival at each node."""
     arriving = [0] * len(flow.nodes)
     arriving[0] = at_entry
     changed = True

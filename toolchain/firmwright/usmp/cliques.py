@@ -33,7 +33,6 @@ def forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int])
 
 
 def _live_sets(problem: PlanningProblem, members: Sequence[int]) -> list[set[int]]:
-    """Return the buffers live at each time at which a live range begins."""
     changes: dict[int, tuple[list[int], list[int]]] = {}
     for index in members:
         for live in problem.buffers[index].live:

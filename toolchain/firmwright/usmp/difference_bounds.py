@@ -149,7 +149,6 @@ class DifferenceBounds:
                 return not self._is_any_overfull()
 
     def _progress(self) -> int:
-        """Return a number that grows whenever a bound of an offset is tightened."""
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
     def _leave_forbidden(self) -> bool:
@@ -177,7 +176,6 @@ class DifferenceBounds:
                     return False
 
     def _align(self) -> bool:
-        """Round the bounds of offsets to mixed alignments."""
         if not self._is_mixed:
             return True
         up = -(-self.low // self._alignments) * self._alignments

@@ -14,7 +14,6 @@ from firmwright.usmp.planning_problem import Layout, PlanningProblem
 
 
 def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
-    """Place the buffers in `order`, a permutation of their numbers."""
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}

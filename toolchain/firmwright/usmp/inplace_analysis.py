@@ -64,7 +64,6 @@ class InplaceAnalysis:
     cache: InplaceCache
 
     def pairs(self, callee: str) -> list[tuple[int, int]]:
-        """Return the positions (input, output) of parameters that may overlap."""
         kernel = self.kernels.get(callee)
         if not isinstance(kernel, tir.PrimFunc):
             return []

@@ -137,7 +137,6 @@ def _held_bytes(plan: Plan) -> tuple[int, int]:
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
-    """Return whether the buffer is an output, state, or preserved input."""
     return buffer.kind in ("input", "output", *PERSISTENT_KINDS) and any(
         live.end == end for live in buffer.live
     )
@@ -248,7 +247,6 @@ def _pool_tops(
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    """Return the plan name of each pool view; scratch views are matched by order."""
     windows = [
         part.buffer
         for part in statements(main.body)

@@ -38,7 +38,6 @@ def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], i
 def min_bytes_by_time(
     buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
 ) -> list[int]:
-    """Return the least number of bytes needed at each time."""
     joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
     alive: list[list[BufferInfo]] = [[] for _ in range(end)]
@@ -50,7 +49,6 @@ def min_bytes_by_time(
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    """Return the buffers that are live at the worst time, largest first."""
     worst: tuple[BufferInfo, ...] = ()
     for alive in _live_sets(buffers):
         if sum(b.size_bytes for b in alive) > sum(b.size_bytes for b in worst):

@@ -55,8 +55,6 @@ def count_traffic(
 
 @dataclass
 class _TrafficCounter:
-    """Counter of the traffic of functions, memoized because kernels may be called often."""
-
     functions: Mapping[str, AnyFunction]
     memo: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)
 

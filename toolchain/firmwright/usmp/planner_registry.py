@@ -30,7 +30,6 @@ BUILTIN_PLANNERS: Mapping[str, Planner] = MappingProxyType(
 
 
 def planner_names() -> tuple[str, ...]:
-    """Return all names that `find_planner` accepts, built-in ones first."""
     return (*BUILTIN_PLANNERS, *sorted(_installed()))
 
 

@@ -38,7 +38,6 @@ class PoolOptions(Protocol):
 def resolve_pools(
     board: Board, asked: PoolOptions, targets: Collection[str]
 ) -> tuple[PoolInfo, ...]:
-    """Return the pools for buffers, then those for constants."""
     constant_pools = {pool.name for pool in asked.const_pools}
     buffers = resolve_buffer_pools(board, asked.pools, constant_pools, asked.ram_bytes, targets)
     if asked.const_pools and not asked.link_params:

@@ -28,7 +28,6 @@ _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
 def parse_device(name: str) -> VirtualDevice:
-    """Return the device named `name`; raise UsageError if the name is malformed."""
     match = _NAME.match(name)
     if match is None:
         raise UsageError(

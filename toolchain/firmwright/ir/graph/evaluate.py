@@ -103,7 +103,6 @@ def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array
 
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
-    """Return `call` as an OpCall, with types and constants resolved."""
     constants = tuple(
         module.constants[value.constant] if value is not None and value.constant else None
         for value in call.inputs

@@ -16,7 +16,6 @@ CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
-    """Reject every custom operator."""
     return False
 
 

@@ -41,7 +41,6 @@ class OpCall:
         return self.scopes[index] if index < len(self.inputs) and self.scopes else ""
 
     def output_scope(self, index: int = 0) -> str:
-        """Return the pool of an output, or "" if the planner chooses it."""
         return self.scopes[len(self.inputs) + index] if self.scopes else ""
 
     def input(self, index: int) -> TensorType:
@@ -111,7 +110,6 @@ class RowWindow:
     whole_inputs: frozenset[int] = frozenset()
 
     def row_inputs(self, call: Call) -> tuple[Value, ...]:
-        """Return the inputs of `call` that are read row by row."""
         whole = {call.inputs[index] for index in self.whole_inputs}
         return tuple(value for value in call.variables if value not in whole)
 

@@ -62,7 +62,6 @@ class GraphParser(SyntaxParser):
         return definition
 
     def _line(self) -> Call | None:
-        """Parse one line: return a call, or None for a `const` line."""
         if self.tokens.peek.kind is not TokenKind.LOCAL:
             return self._call(())
         name = self.tokens.local()

@@ -103,7 +103,6 @@ def pattern_ops(pattern: Pattern) -> frozenset[str]:
 
 
 def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
-    """Return the call patterns in `pattern`, innermost first."""
     match pattern:
         case AlternativesPattern(choices=below):
             pass
@@ -127,7 +126,6 @@ class PatternGraph:
 
     @cached_property
     def makers(self) -> Mapping[str, int]:
-        """The index of the call that defines each value."""
         return {v.name: i for i, call in enumerate(self.function.body) for v in call.outputs}
 
     @cached_property
@@ -156,7 +154,6 @@ class Match:
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
-        """The calls with types, quantization, attributes and constants."""
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
@@ -168,8 +165,6 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _PartialMatch:
-    """The indices of the calls matched so far and the values bound to patterns."""
-
     calls: frozenset[int] = frozenset()
     bound: Mapping[int, Value | None] = field(default_factory=dict)
 
@@ -206,7 +201,6 @@ def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
 def _match_value(
     pattern: Pattern, value: Value | None, graph: PatternGraph, state: _PartialMatch
 ) -> Iterator[_PartialMatch]:
-    """Yield every way to match `value` with `pattern`."""
     if isinstance(pattern, AlternativesPattern):
         for choice in pattern.choices:
             yield from _match_value(choice, value, graph, state)

@@ -66,7 +66,6 @@ def print_graph(func: Function, page: IRWriter) -> None:
 
 
 def _format_call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
-    """Return the call, preceded by lines that define its constants."""
     constants = _new_constants(call.inputs, made)
     inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)

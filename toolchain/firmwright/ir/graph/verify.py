@@ -168,7 +168,6 @@ class _GraphVerifier:
         self._outputs(call, inferred, location)
 
     def _make_op_call(self, call: Call) -> OpCall:
-        """Return `call` as an OpCall, with unknown constants as None."""
         constants = tuple(
             self.module.constants.get(v.constant) if v is not None and v.constant else None
             for v in call.inputs

@@ -344,7 +344,6 @@ class AccessTracer:
         return self._is_linear_in(loop.body, {loop.var.name})
 
     def _is_linear_in(self, node: tir.Stmt, varying: set[str]) -> bool:
-        """Return whether `node` is linear in `varying`, the variables that change with the loop."""
         if not self._kinds_below(node):
             return True
         match node:

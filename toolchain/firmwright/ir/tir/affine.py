@@ -111,7 +111,6 @@ def _join_div_mod(terms: _Terms) -> int:
 
 
 def is_widening(source: DType, target: DType) -> bool:
-    """Return whether the integer type `target` can represent every value of `source`."""
     if not (target.is_int and (source.is_int or source == BOOL)):
         return False
     return target.min <= source.min and source.max <= target.max
@@ -158,7 +157,6 @@ class Bounds:
         )
 
     def proves_within(self, expr: tir.Expr, low: int, high: int) -> bool:
-        """Return whether `expr` is proven to be in low..high (inclusive)."""
         if self.dead:
             return True
         limits = self.interval_of(expr)
@@ -260,7 +258,6 @@ class Bounds:
         return replace(self, facts=facts, dead=self.dead or low > high)
 
     def _with_atom(self, atom: tir.Expr, coefficient: int, limit: int) -> Bounds:
-        """Assume coefficient * atom <= limit."""
         limits = self._atom(atom)
         if limits is None:
             return self
@@ -288,7 +285,6 @@ class Bounds:
         return low, high
 
     def _search(self, form: Affine, depth: int, best: Interval) -> Interval:
-        """Return the tightest interval found by applying up to `depth` facts to `form`."""
         if depth == 0:
             return best
         for fact, (low, high) in self.facts:

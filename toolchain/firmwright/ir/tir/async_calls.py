@@ -52,7 +52,6 @@ class _AsyncCallVerifier:
             self.diagnostics.append(message)
 
     def walk(self, stmt: tir.Stmt, in_flight: CallsInFlight) -> CallsInFlight:
-        """Return the calls in flight after `stmt`."""
         match stmt:
             case tir.Seq(stmts):
                 for part in stmts:

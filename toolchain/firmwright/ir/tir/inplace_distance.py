@@ -73,7 +73,6 @@ def _per_channel_constraints(
 
 
 def _hull(log: AccessLog) -> tuple[int, int] | None:
-    """Return the open interval excluded by all pairs of a write and a later read, or None."""
     order = np.argsort(log.time, kind="stable")
     return _hull_of_ordered(log.select(order))
 

@@ -96,7 +96,6 @@ class Interpreter:
         self._compiled: dict[tuple[str, _RootOffsets], Run] = {}
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
-        """Run one function on the caller's arrays."""
         func = self.functions[name]
         names = {param.name for param in func.params}
         if names != set(args):
@@ -154,7 +153,6 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
 
 
 def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
-    """Return the root and offset of each buffer parameter; overlapping arguments share a root."""
     spans = sorted(
         (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
     )

@@ -252,7 +252,6 @@ class ExprCompiler:
     # ---- memory ------------------------------------------------------------------------------
 
     def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
-        """Compile the flat element position and the check of each index against its dimension."""
         if len(indices) != len(buffer.shape):
             raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
         terms: list[tuple[Eval, int]] = []
@@ -320,7 +319,6 @@ class ExprCompiler:
         return run
 
     def pointer(self, node: tir.AccessPtr, bounds: Bounds) -> Eval:
-        """Compile a run-time `Pointer` whose extent must be within the buffer."""
         buffer, extent = node.buffer, node.extent
         name, size = buffer.name, buffer.dtype.size_bytes
         room = buffer.span_elements - extent
@@ -398,7 +396,6 @@ class ExprCompiler:
 
 
 def wrap_to_dtype(value: int, dtype: DType) -> int:
-    """Return the low bits of `value` reinterpreted as `dtype`."""
     low = value & ((1 << dtype.bits) - 1)
     return low - (1 << dtype.bits) if dtype.signed and low > dtype.max else low
 

@@ -33,7 +33,6 @@ PRIVATE_BYTES_MAX = 64 << 20
 
 
 def run_masked(frame: ActivationFrame, cond: Value, body: Run) -> None:
-    """Run `body` in the lanes where `cond` also holds."""
     if cond is True or (is_lane_array(cond) and frame.mask is None and cond.all()):
         body(frame)
         return

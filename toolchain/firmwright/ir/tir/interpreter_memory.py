@@ -75,7 +75,6 @@ class View:
         return self.base if self.misaligned else self.base * self.scale
 
     def gather(self, position: Value) -> Value:
-        """Return the elements at `position`, counted from the base."""
         if self.misaligned:
             return self._gather_bytes(position)
         where = position + self.base
@@ -84,7 +83,6 @@ class View:
         return self.typed.take(where)
 
     def scatter(self, position: Value, value: Value, mask: Mask) -> None:
-        """Write the elements at `position` where `mask` holds."""
         if self.misaligned:
             where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
             new = np.ascontiguousarray(value, dtype=self.buffer.dtype.np)

@@ -30,7 +30,6 @@ class LoopScope:
     bounds: Bounds = field(default_factory=Bounds)
 
     def with_memory(self, buffer: tir.Buffer) -> LoopScope:
-        """Return the scope in which `buffer` is separate memory."""
         if buffer.scope == "reg":
             return replace(self, registers=self.registers | {buffer.name})
         return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
@@ -48,7 +47,6 @@ class LoopScope:
         return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
 
     def linear(self, node: tir.Expr) -> Affine:
-        """Return `node` as an affine form with let-bound variables replaced by their values."""
         form = linearize(node, opaque=True)
         assert form is not None  # opaque forms always exist
         for atom, factor in tuple(form.terms.items()):
@@ -75,8 +73,6 @@ class MemoryAccess:
 
 @dataclass(frozen=True, slots=True)
 class _OffsetRange:
-    """The loop-independent part of an access offset: a constant and bounded terms."""
-
     constant: int
     inner: tuple[tuple[int, Interval], ...]
     width: int

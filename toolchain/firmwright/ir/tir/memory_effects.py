@@ -27,7 +27,6 @@ class MemoryEffect:
     written: bool
 
     def conflicts_with(self, other: MemoryEffect) -> bool:
-        """Return whether the two accesses must stay in order."""
         apart = self.root != other.root or self.end <= other.first or other.end <= self.first
         return not apart and (self.written or other.written)
 

@@ -103,7 +103,6 @@ class _OperationCounter:
 
     @contextmanager
     def scale(self, factor: Samples | float, copies: float = 1.0) -> Iterator[None]:
-        """Multiply the following charges by `factor` executions and `copies` occurrences."""
         before = self.weight, self.runs, self.copies
         self.weight = self.weight * factor
         self.runs = float(self.weight.mean())
@@ -218,7 +217,6 @@ class _OperationCounter:
         )
 
     def charge_view_address(self, source: tir.AccessPtr) -> None:
-        """Charge the address of a view: one addition, unless it is an induction variable."""
         if not isinstance(source.offset, tir.IntImm):
             self.charge_once(source, "window", self.loop_level(source.offset))
 
@@ -421,7 +419,6 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
 
 
 def _is_power_range(low: int, high: int) -> bool:
-    """Return whether the limits are those of a signed or unsigned n-bit integer."""
     return high > 0 and not high & (high + 1) and low in (0, -high - 1)
 
 

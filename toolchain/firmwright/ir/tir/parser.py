@@ -120,7 +120,6 @@ class PrimFuncParser(ExprParser):
             raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} nested scopes.")
 
     def _scope(self) -> tir.Stmt | None:
-        """Parse the head of an allocate, alloc_const, decl or let, with an empty body."""
         tokens = self.tokens
         if tokens.accept("allocate"):
             name = self._new_name()
@@ -211,7 +210,6 @@ class PrimFuncParser(ExprParser):
         )  # fmt: skip
 
     def _if(self) -> tir.If:
-        """Parse an `if`; an `else if` chain is read in a loop, without recursion."""
         arms = [(self._expr(BOOL), self._block())]
         orelse: tir.Stmt | None = None
         while self.tokens.accept("else"):

@@ -24,8 +24,6 @@ _UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of an unresolved literal
 
 
 class _ParsedExpr(NamedTuple):
-    """An expression, its depth, and its dtype as far as the text determines it."""
-
     expr: tir.Expr
     dtype: DType | None
     depth: int = 1
@@ -205,7 +203,6 @@ class ExprParser(SyntaxParser):
         )
 
     def _pointer(self) -> tir.AccessPtr:
-        """Parse `(buffer, offset, extent, access)`."""
         tokens = self.tokens
         tokens.expect("(")
         self.deeper()

@@ -72,7 +72,6 @@ class OffsetConstraint(Generic[BufferKey]):
     residue: int = 0
 
     def allows(self, offset_a: int, offset_b: int) -> bool:
-        """Return whether the two offsets satisfy the constraint."""
         difference = offset_b - offset_a
         if not self.lo < difference < self.hi:
             return True

@@ -73,7 +73,6 @@ def format_expr(expr: tir.Expr, index: DType = INT64) -> str:
 
 
 def format_name(name: str) -> str:
-    """Format a variable or buffer name, with a leading % if it would be ambiguous."""
     return name if _BARE.match(name) and name not in KEYWORDS else format_local(name)
 
 

@@ -50,7 +50,6 @@ def rewrite_func(func: tir.PrimFunc, rule: RewriteRule) -> tir.PrimFunc:
 
 
 def with_body(func: tir.PrimFunc, body: tir.Stmt) -> tir.PrimFunc:
-    """Return `func` with `body`, or `func` itself if the body is unchanged."""
     return func if body is func.body else replace(func, body=body)
 
 

@@ -102,7 +102,6 @@ def with_children(node: N, new: tuple[Node, ...]) -> N:
 
 
 def map_children(node: N, change: Callable[[Any], Node]) -> N:
-    """Return `node` with `change` applied to its direct children."""
     parts = _CHILDREN[type(node)](node)
     return with_children(node, tuple([change(part) for part in parts])) if parts else node
 
@@ -128,7 +127,6 @@ def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
 
 
 def used_buffers(node: Node) -> dict[str, tir.Buffer]:
-    """Return the buffers that `node` accesses or points into, by name in order of first use."""
     return {
         part.buffer.name: part.buffer
         for part in walk(node)

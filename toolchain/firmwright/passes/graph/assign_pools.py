@@ -41,7 +41,6 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
-    """Return `function` with `change` applied to every occurrence of a value."""
 
     def changed(call: Call) -> Call:
         inputs = tuple(value if value is None else change(value) for value in call.inputs)

@@ -21,7 +21,6 @@ _EXTERNAL_ALIGNMENT = 16
 
 
 def elide_copies(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with every elidable call of its entry marked."""
     entry = module.entry
     if not isinstance(entry, Function):
         return module

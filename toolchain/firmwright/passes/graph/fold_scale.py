@@ -84,7 +84,6 @@ def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]
 
 
 def _is_channels(value: Value, source: Value) -> bool:
-    """Return whether a constant has a single value or one value per index of the last axis."""
     shape, channels = value.type.shape, source.type.shape[-1]
     if value.constant is None or len(shape) > len(source.type.shape):
         return False

@@ -63,7 +63,6 @@ def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[
 
 
 def _fused(outer: Call, index: int, inner: Call) -> Call | None:
-    """Return the fused call, or None if its formula would be too long."""
     inputs: list[Value] = []
 
     def place(value: Value | None) -> str:

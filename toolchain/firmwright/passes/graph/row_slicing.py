@@ -90,7 +90,6 @@ def concatenate_parts(call: Call, parts: Sequence[Value], axis: int) -> Call:
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
-    """Return the rows of `x` that the output rows need, and the slice call, if any."""
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
     last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)

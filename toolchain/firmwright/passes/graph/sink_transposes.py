@@ -320,7 +320,6 @@ def _reduction(sinker: _TransposeSinker, call: Call) -> bool:
 
 
 def _along_an_axis(sinker: _TransposeSinker, call: Call) -> bool:
-    """Handle calls that join, split or gather along one axis."""
     rank = len(call.outputs[0].type.shape)
     axis = call.attrs["axis"]
     first = call.inputs[0]
@@ -366,7 +365,6 @@ def _slice(sinker: _TransposeSinker, call: Call) -> bool:
 
 
 def _softmax(sinker: _TransposeSinker, call: Call) -> bool:
-    """Handle a softmax along the last axis of both value and source."""
     operands = sinker.sources(call, len(call.outputs[0].type.shape))
     if operands is None or operands[0][-1] != len(operands[0]) - 1:
         return False
@@ -431,7 +429,6 @@ def _best(
 
 
 def _moved_elements(function: Function) -> int:
-    """Count the elements that remain to be transposed after folding transposes into expressions."""
     body = fold_transposes(function).body
     return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 

@@ -59,5 +59,4 @@ def grouping_permutation(source: Sequence[int], perm: Perm, after: Sequence[int]
 
 
 def _places(shape: Sequence[int]) -> dict[int, int]:
-    """Return the positions of the axes with more than one element."""
     return {axis: k for k, axis in enumerate(a for a, n in enumerate(shape) if n > 1)}

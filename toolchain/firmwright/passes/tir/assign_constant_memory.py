@@ -42,7 +42,6 @@ def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
 
 
 def padded_size_bytes(constant: Constant) -> int:
-    """Return the size of a constant in a pool image."""
     return -(-constant.size_bytes // IMAGE_ALIGNMENT) * IMAGE_ALIGNMENT
 
 

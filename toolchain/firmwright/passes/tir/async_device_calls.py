@@ -38,7 +38,6 @@ def run(module: IRModule) -> IRModule:
 
 
 def _in_scopes(stmt: tir.Stmt, scheduler: _CallScheduler) -> tir.Stmt:
-    """Return `stmt` with the straight-line code within its scopes rewritten."""
     scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
     while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
         scopes.append(stmt)
@@ -52,8 +51,6 @@ def _in_scopes(stmt: tir.Stmt, scheduler: _CallScheduler) -> tir.Stmt:
 
 
 class _CallScheduler:
-    """The statements emitted so far, and the calls in flight after them."""
-
     def __init__(self, analysis: MemoryEffectAnalysis, fallback: bool) -> None:
         self.analysis = analysis
         self.fallback = fallback

@@ -33,8 +33,6 @@ _PASSED = frozenset({"add", "sub", "mul", "min", "max"})
 
 @dataclass(frozen=True, slots=True)
 class _KernelShape:
-    """A kernel with its constants and parametrizable immediates removed."""
-
     func: tir.PrimFunc
     body: tir.Stmt
     scalars: tuple[tir.IntImm, ...]
@@ -46,7 +44,6 @@ class _KernelShape:
 
 
 def are_duplicates(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
-    """Return whether this pass would merge all of the kernels."""
     shapes = [_shape(func, intrinsics) for func in kernels]
     return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
 
@@ -69,7 +66,6 @@ def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
 def _abstract_immediates(
     node: tir.Expr, scalars: list[tir.IntImm], intrinsics: IntrinsicTable
 ) -> tir.Expr:
-    """Replace each parametrizable immediate in `node` by a numbered placeholder."""
     match node:
         case tir.IntImm(_, dtype) if dtype == INT32:
             scalars.append(node)

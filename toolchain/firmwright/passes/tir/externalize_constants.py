@@ -44,7 +44,6 @@ class MainConstants:
         self._buffers: dict[str, tir.Buffer] = {}
 
     def pointer(self, constant: str, like: tir.Buffer) -> tir.AccessPtr:
-        """Return the argument for the const parameter `like`."""
         buffer = self._buffers.get(constant)
         if buffer is None:
             buffer = replace(like, name=self._names.unique(constant))

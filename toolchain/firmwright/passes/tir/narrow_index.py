@@ -37,7 +37,6 @@ class _Narrower:
     # ---- expressions -------------------------------------------------------------------------
 
     def expr(self, node: tir.Expr) -> tir.Expr:
-        """Rewrite `node` with the same dtype, with subexpressions narrowed where possible."""
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
                 return tir.Cast(dtype, tir.Var(name, INT32))

@@ -73,7 +73,6 @@ class _OutlinedGroup:
 
     @cached_property
     def scalars(self) -> dict[tuple[tir.IntImm, ...], tir.Var]:
-        """A parameter for each differing number, named after its role."""
         first = self.members[0]
         names = UniqueNamer(local_names(first.func))
         numbers = first.skeleton.numbers
@@ -145,7 +144,6 @@ class _OutlinedGroup:
 
 
 def _specific(role: str) -> tuple[bool, bool, str]:
-    """Return the sort key of a role: loop counts before strides."""
     return not role.endswith("_count"), role != "stride", role
 
 

@@ -74,8 +74,6 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
 
 
 class _TemplateBuilder:
-    """Traversal of a body that collects tokens and numbers in text order."""
-
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
         self.key: list[Token] = []
@@ -132,7 +130,6 @@ class _TemplateBuilder:
                 return [role] * len(children(node))
 
     def _own(self, node: Node) -> None:
-        """Return the fields of `node` other than its children."""
         match node:
             case tir.FloatImm(value, dtype):
                 self.key += (value, dtype.short)
@@ -191,7 +188,6 @@ def _is_value(node: Node, stored: bool) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
-    """Return `func` with the literals at the given positions replaced."""
     places = itertools.count()
 
     def rule(node: Node) -> Node | None:

@@ -44,8 +44,6 @@ class _StagedBlock:
 
 @dataclass(frozen=True, slots=True)
 class _StagedLoad:
-    """One load of a block: its source and its staging buffer in the AOT main."""
-
     block: _StagedBlock
     source: tir.Buffer
     staging: tir.Buffer
@@ -113,8 +111,6 @@ def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
 
 
 class _ConstantStager:
-    """Rewriter of the AOT main that collects the constants of each step and inserts loads."""
-
     def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
         self.module = module
         self.main = main

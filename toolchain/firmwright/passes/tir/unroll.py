@@ -37,7 +37,6 @@ def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
 
 
 def _count(loop: tir.For, extent_max: int) -> int | None:
-    """Return the iteration count of a loop to unroll, or None for other loops."""
     extent = simplify_expr(loop.extent, Bounds())
     if not isinstance(extent, tir.IntImm):
         return None
