@@ -183,7 +183,7 @@ def format_summary(rows: Sequence[BenchmarkRow]) -> str:
 
 
 def format_csv(rows: Sequence[BenchmarkRow]) -> str:
-    """Format the reproducible figures, without times."""
+    """Format the reproducible figures as CSV, without times."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = (

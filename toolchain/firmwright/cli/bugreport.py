@@ -1,4 +1,4 @@
-"""`firmwright bugreport`: pack the facts for a bug report into one archive."""
+"""`firmwright bugreport`: pack the data for a bug report into one archive."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _README_WITH_WEIGHTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BugReportRequest:
-    """The contents to pack; `read` returns the model and its compile options, or raises."""
+    """The contents to pack; `read` returns the model and its compile options or raises an error."""
 
     read: Callable[[], tuple[Model, Mapping[str, Any]]]
     words: Sequence[str]
@@ -112,7 +112,7 @@ class BugReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class BugReport:
-    """The archive, its files with their sizes in bytes, and how the compilation ended."""
+    """The archive, the sizes of its files in bytes, and the outcome of the compilation."""
 
     data: bytes
     files: Mapping[str, int]
@@ -139,7 +139,7 @@ def make_bug_report(request: BugReportRequest) -> BugReport:
 
 
 def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str]:
-    """Compile; return the files to pack and the text of outcome.txt."""
+    """Compile the model; return the files to pack and the text of outcome.txt."""
     files: dict[str, str | bytes] = {"command.json": _json({"words": list(request.words)})}
     try:
         model, options_by_name = request.read()
@@ -159,7 +159,7 @@ def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str
 
 
 class _ModuleDumps:
-    """Collects the module's text after each pass that changed it."""
+    """A collector of the module's text after each pass that changed it."""
 
     def __init__(self, files: dict[str, str | bytes]) -> None:
         self._files = files
@@ -189,7 +189,7 @@ def _json(value: object) -> str:
 
 
 def _hide_home(text: str, home: str) -> str:
-    """Replace the home folder by `~`, also where JSON or Windows escape its separators."""
+    """Replace the home folder by `~`, also in the escaped forms of JSON and Windows paths."""
     if len(home.rstrip("/\\")) < 2:  # the root folder names no user
         return text
     for form in {home, home.replace("\\", "\\\\"), home.replace("\\", "/")}:

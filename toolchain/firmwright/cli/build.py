@@ -75,7 +75,7 @@ def _build_folder(args: argparse.Namespace) -> Image:
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
-    """Return the keys of `build --json`; values unknown to the toolchain are null."""
+    """Return the object for `build --json`; values that the toolchain cannot provide are null."""
     stack_known, sizes_known = image.stack_is_known, image.sizes_are_known
     return {
         "board": image.board,

@@ -10,7 +10,7 @@ from firmwright.pipeline import C_APIS
 
 
 def add_codegen_options(group: argparse._ArgumentGroup) -> None:
-    """Add the fields of `pipeline.Options` that affect the generated C."""
+    """Add an option for each field of `pipeline.Options` that affects the generated C."""
     group.add_argument(
         "--no-link-params",
         dest="link_params",

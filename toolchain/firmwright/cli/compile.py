@@ -126,7 +126,7 @@ def _timing_rows(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
 
 
 def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
-    """Format workspace, predicted instructions and streamed segments."""
+    """Format the workspace, predicted instructions and streamed segments of each program."""
     least = frontier[0].instructions
     rows: list[Sequence[Cell]] = [
         (
@@ -185,7 +185,7 @@ def _check_several(args: argparse.Namespace) -> None:
 
 
 class PassWatcher:
-    """Implements --print-after, --dump-dir and --verify-passes."""
+    """An observer that implements --print-after, --dump-dir and --verify-passes."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.printed: list[str] = []
@@ -204,7 +204,7 @@ class PassWatcher:
         self._seen.append(name)
 
     def _dump_file(self, name: str) -> Path:
-        """Return the next file, numbered so that the folder lists the passes in order."""
+        """Return the next dump's path, numbered so that the folder lists the passes in order."""
         assert self._folder is not None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def _pools_in_use(summary: CompilationSummary | BundleSummary, access: str = "rw
 def format_bundle_summary(
     bundle: Bundle, parts: Sequence[Compilation], seconds: float, output: str | None
 ) -> str:
-    """Format the facts about several models in one firmware; `parts` are the single models."""
+    """Summarize several models in one firmware; `parts` are the single models."""
     summary = bundle.summary
     alone = ", ".join(f"{p.module.name} {p.summary.workspace_bytes:,}" for p in parts)
     sharing = "separate for each" if summary.concurrent else "shared"
@@ -250,7 +250,6 @@ def format_bundle_summary(
 
 
 def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
-    """Format the facts about a compilation."""
     summary = compiled.summary
     pools, const_pools = (_pools_in_use(summary, access) for access in ("rw", "ro"))
     gap = summary.optimality_gap_bytes

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def demo_to_json(demo: DemoResult) -> dict[str, Any]:
-    """Return keys of verify, compile, build and profile, and the accuracy on the board."""
+    """Return the keys of verify, compile, build and profile, and the accuracy on the board."""
     built, measured = (
         build_verb.image_to_json(demo.image),
         profile_verb.profile_to_json(demo.profile),
@@ -127,7 +127,7 @@ def _cost_line(demo: DemoResult) -> str:
 
 
 def _digits(demo: DemoResult) -> str:
-    """Format some images with the board's predictions, wrong ones first."""
+    """Format some images with the board's predictions; the wrong predictions come first."""
     wrong = [k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]]
     right = [k for k in range(len(demo.labels)) if k not in wrong]
     chosen = [*wrong[:2], *_one_of_each(demo, right)][:MAX_IMAGES_SHOWN]

@@ -57,7 +57,7 @@ def _state(item: ToolStatus) -> str:
 
 
 def _advice(findings: Sequence[ToolStatus]) -> list[str]:
-    """Return the install commands for missing tools and remarks where there is no command."""
+    """Return the install commands for missing tools, or remarks where there is no command."""
     missing = [item for item in findings if not item.usable]
     if not missing:
         return ["All tools are installed."]
@@ -90,7 +90,7 @@ LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """A tool: `version` is "" if it is absent; `problem` is why it cannot be used.
+    """The state of a tool: `version` is "" if it is absent; `problem` is why it cannot be used.
 
     `install` is a command, or a sentence if there is no command.
     """
@@ -203,7 +203,7 @@ def _version(program: str) -> str:
 
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
-    """Return the compiler's error for a line of C that includes its library, "" if none."""
+    """Compile a line of C that includes the C library; return the error, or "" if there is none."""
     if not compiler.version:
         return ""
     command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
@@ -212,7 +212,7 @@ def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
 
 
 def _run(command: Sequence[str], stdin: str = "", *, fails: bool = False) -> str | None:
-    """Return the output; None on failure, or with `fails` on success."""
+    """Return the command's output; None on failure, or with `fails` on success."""
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

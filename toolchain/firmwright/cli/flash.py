@@ -111,7 +111,7 @@ def _board(name: str, args: argparse.Namespace) -> Board:
 
 
 def port_prompt() -> PortChooser | None:
-    """Return a function that asks for the port; None without a terminal."""
+    """Return a function that asks for the port, or None without a terminal."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 

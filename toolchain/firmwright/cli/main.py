@@ -1,7 +1,7 @@
 """The command line: select the verb, run it, print the outcome, and return the exit code.
 
 Exit codes: 0 success; 1 the work failed; 2 invalid usage or input; 70 internal error; 130
-interrupted. With `--json` stdout is exactly one object. Progress is written to stderr, on terminals
+interrupted. With `--json`, stdout is exactly one object. Progress is written to stderr on terminals
 only; `--verbose` writes it as lines.
 """
 
@@ -39,9 +39,9 @@ EXIT_INTERRUPTED = 130
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
-    """Import the verbs of this package by name, or only the one that `words` begin with.
+    """Import the verbs of this package by name, or only the verb with which `words` begin.
 
-    A module has its verb's name. Importing all of them is slow.
+    A module is named like its verb. Importing all of them is slow.
     """
     names = sorted(info.name for info in pkgutil.iter_modules(cli.__path__))
     first = next((word for word in words if not word.startswith("-")), "")

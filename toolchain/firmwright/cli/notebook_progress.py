@@ -1,4 +1,4 @@
-"""Progress display in notebooks: shows log messages below a running cell.
+"""Progress display in notebooks, which shows log messages below a running cell.
 
 `%load_ext firmwright` enables it. A message with "3 of 10" fills a progress bar. The display is
 removed when the cell has finished.
@@ -30,7 +30,7 @@ class CellEvents(Protocol):
 
 
 class CellProgress(logging.Handler):
-    """Shows log messages while a cell runs.
+    """A log handler that shows messages while a cell runs.
 
     `new_place` creates a display and returns its update function.
     """
@@ -57,7 +57,7 @@ class CellProgress(logging.Handler):
             self._show = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the message; the display is created with the first one."""
+        """Show the message; the first one creates the display."""
         if self._show is None:
             self._show = self._new_place()
         self._show(render_progress(record.getMessage()))

@@ -1,4 +1,4 @@
-"""Parsers for the values of options; each raises ArgumentTypeError for an invalid text."""
+"""Parsers for option values, which raise ArgumentTypeError for invalid text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pool(text: str) -> PoolInfo:
 
 
 def _pool_speed(text: str) -> dict[str, float | int]:
-    """Parse `bandwidth=4` or `read_latency=2` to fields of a pool."""
+    """Parse `bandwidth=4` or `read_latency=2` into fields of a pool."""
     name, _, number = text.partition("=")
     names = [n for n in POOL_SPEEDS if name in (n, n.partition("_")[2])]
     if not names:
@@ -106,13 +106,13 @@ def device_names(text: str) -> tuple[str, ...]:
 
 
 def linker_section(text: str) -> tuple[str, str]:
-    """Parse KIND=SECTION; the compilation checks both."""
+    """Parse KIND=SECTION, which the compilation checks."""
     kind, _, section = text.partition("=")
     return kind, section
 
 
 def byte_count(text: str) -> int:
-    """Parse a positive number of bytes, also hexadecimal."""
+    """Parse a positive number of bytes, decimal or hexadecimal."""
     try:
         value = int(text, 0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`firmwright profile`: measure the cost of a run, operator by operator."""
+"""`firmwright profile`: measure the cost of a run by operator."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
-    """Return the keys of `profile --json`; counts are stored under their unit."""
+    """Return the object for `profile --json`; the keys of counts are their unit."""
 
     def counts(value: int) -> dict[str, int | None]:
         return {
@@ -162,7 +162,7 @@ def read_profile(path: str) -> dict[str, Any]:
 
 
 def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes in total and by operator, and the conditions that differ."""
+    """Return the changes in total and by operator, and the measuring conditions that differ."""
     unit = _unit(new)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
     return {

@@ -1,4 +1,4 @@
-"""Progress from log messages: a spinner on a terminal, lines with `--verbose`, else nothing.
+"""Progress from log messages: a spinner on a terminal, lines with `--verbose`, otherwise nothing.
 
 All output goes to stderr. The spinner is removed when the work is done.
 """
@@ -14,7 +14,7 @@ ROOT = "firmwright"
 
 
 class _Spinner(logging.Handler):
-    """Shows the last message; `update` changes the spinner's text."""
+    """A log handler that shows the last message; `update` changes the spinner's text."""
 
     def __init__(self, update: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
@@ -26,7 +26,6 @@ class _Spinner(logging.Handler):
 
 @contextlib.contextmanager
 def show_progress(*, quiet: bool, verbose: bool) -> Iterator[None]:
-    """Show log messages of level INFO while the block runs."""
     logger = logging.getLogger(ROOT)
     with contextlib.ExitStack() as stack:
         if verbose:

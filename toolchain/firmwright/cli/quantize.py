@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> Outcome:
 def quantization_to_json(
     result: QuantizationResult, model: str, out: str, size_bytes: int
 ) -> dict[str, Any]:
-    """Return the keys of `quantize --json`; layers are sorted, worst first."""
+    """Return the object for `quantize --json`; the worst layers come first."""
     return {
         "model": model,
         "out": out,

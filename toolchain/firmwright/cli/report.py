@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
-    """Compile the model; with collage also return its partition."""
+    """Compile the model; return also its partition if `collage` chose it."""
     if args.partition != COLLAGE:
         return compile_from_args(args), None
     options = compile_options(args)
@@ -80,7 +80,6 @@ def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | 
 
 
 def format_summary(report: BuildReport, output: str | None) -> str:
-    """Format the main figures and the findings."""
     peak = peak_time(report)
     occupied = occupied_bytes_by_time(report)
     rows: list[tuple[str, Cell]] = [

@@ -1,4 +1,4 @@
-"""`firmwright reproduce`: check that a project's folder equals a new compilation."""
+"""`firmwright reproduce`: check that a project's folder equals the result of a new compilation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ METADATA = "metadata.json"
 
 @dataclass(frozen=True, slots=True)
 class ReproductionResult:
-    """The differing and missing files by relative path; `same` counts equal files."""
+    """The relative paths of differing and missing files; `same` counts equal files."""
 
     model: str
     same: int
@@ -95,7 +95,7 @@ def reproduce(
 ) -> ReproductionResult:
     """Compile `models` with the options recorded in `folder` and compare every file.
 
-    Raises UsageError, ModelError.
+    Raise UsageError or ModelError.
     """
     facts = _read_metadata(folder)
     parts = facts.get("models", [facts])
@@ -172,10 +172,7 @@ def _compiled(
 
 
 def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return the options in metadata.json.
-
-    Raises ModelError if they are missing.
-    """
+    """Return the options recorded in metadata.json; raise ModelError if they are missing."""
     options = facts.get("options")
     if not isinstance(options, dict):
         raise ModelError(

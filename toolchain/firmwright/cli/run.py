@@ -75,7 +75,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> SampleBatch:
-    """Return the samples selected by --input or --samples."""
     inputs = compiled.module.io.inputs
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")

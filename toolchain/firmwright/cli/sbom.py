@@ -47,9 +47,9 @@ _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang versio
 
 
 def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the document, with the time in SOURCE_DATE_EPOCH if set.
+    """Return the SBOM, with the time of SOURCE_DATE_EPOCH if that is set.
 
-    Raises UsageError, ModelError.
+    Raise UsageError or ModelError.
     """
     metadata, board = folder / "metadata.json", folder / "board" / "board.json"
     if not metadata.is_file() or not board.is_file():

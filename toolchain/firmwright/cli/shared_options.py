@@ -1,7 +1,7 @@
 """Options that several verbs share, and the values built from them.
 
-An option that sets a field of `pipeline.Options` is stored under the field's name. Options that are
-not given are stored as None, so that `Options` alone defines the defaults.
+An option that sets a field of `pipeline.Options` is stored under the field's name. Options that the
+user omits are stored as None, so that `Options` alone defines the defaults.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ ParserOrGroup = argparse.ArgumentParser | argparse._ArgumentGroup
 def add_model_options(
     parser: argparse.ArgumentParser, description: str = ".tflite, .onnx or .fwir file"
 ) -> None:
-    """Add the model file and the options on how to read it."""
+    """Add the model file and the options for reading it."""
     parser.add_argument("model", metavar="MODEL", help=description)
     add_reference_model_options(parser)
 
 
 def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options on how to read a model."""
+    """Add the options for reading a model."""
     parser.add_argument(
         "--reference-model",
         metavar="FILE",
@@ -72,7 +72,7 @@ def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for inputs that an ONNX model leaves open."""
+    """Add the options for inputs whose shapes or values an ONNX model leaves open."""
     parser.add_argument(
         "--input-shape",
         metavar="NAME=1,3,32,32",
@@ -104,7 +104,7 @@ def load_model_argument(args: argparse.Namespace) -> Model:
 
 
 def model_overrides(args: argparse.Namespace) -> ModelOverrides:
-    """Return the given shapes and constants of ONNX inputs."""
+    """Return the shapes and constants that the user gave for ONNX inputs."""
     return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
 
 
@@ -112,7 +112,7 @@ def model_overrides(args: argparse.Namespace) -> ModelOverrides:
 
 
 def add_board_options(parser: ParserOrGroup) -> None:
-    """Add the board, by default the host, and folders of boards."""
+    """Add the options for the board (by default the host) and for folders of boards."""
     parser.add_argument("--board", metavar="B", help="see firmwright boards (default: host)")
     add_boards_dir_option(parser)
 
@@ -154,7 +154,7 @@ def add_firmware_option(parser: ParserOrGroup) -> None:
 
 
 def with_firmware(args: argparse.Namespace, compiled: Compilation) -> Compilation:
-    """Return `compiled` with the firmware selected by --firmware."""
+    """Return `compiled` with the firmware that --firmware selects."""
     if args.firmware == "serial":
         return compiled
     return with_benchmark_firmware(compiled, energy=args.firmware == "mlperf-energy")
@@ -259,7 +259,7 @@ def add_partition_options(parser: ParserOrGroup) -> None:
 
 
 class _CmsisNnPath(argparse.Action):
-    """Stores the path in the environment, since a library's location is not a compile option."""
+    """An action that stores a path in the environment, since it is not a compile option."""
 
     def __call__(
         self,
@@ -376,7 +376,7 @@ def _add_memory_options(group: argparse._ArgumentGroup) -> None:
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the given compile options as fields of `Options`."""
+    """Return the compile options that the user gave, as fields of `Options`."""
     values: dict[str, Any] = {
         field.name: getattr(args, field.name, None) for field in fields(Options)
     }
@@ -393,14 +393,13 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
 def prepare_compilation(
     args: argparse.Namespace, model: Model | None = None
 ) -> tuple[Model, dict[str, Any]]:
-    """Return the model, partitioned as --partition selects, and the compile options."""
+    """Return the model, partitioned according to --partition, and the compile options."""
     return partition_model(
         model or load_model_argument(args), compile_options(args), partition_request(args)
     )
 
 
 def partition_request(args: argparse.Namespace) -> PartitionRequest:
-    """Return the options that assign operators to backends."""
     port, flash = (getattr(args, name, "") or "" for name in ("port", "flash"))
     return PartitionRequest(
         args.partition, args.partition_log, port, flash, getattr(args, "timeout", None)

@@ -32,7 +32,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def target_to_json(kind: TargetKind) -> dict[str, object]:
-    """Return the JSON object of a target kind."""
     return {
         "kind": kind.name,
         "doc": kind.doc,

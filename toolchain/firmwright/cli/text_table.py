@@ -27,7 +27,7 @@ def _line(words: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 
 def format_number(value: Cell) -> str:
-    """Group digits by three, show fractions with two digits and None as a dash."""
+    """Format a number with digits in groups of three and two decimals; None is a dash."""
     match value:
         case None:
             return "–"

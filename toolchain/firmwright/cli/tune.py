@@ -106,7 +106,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
-    """Return the keys of `tune --json`."""
     return {
         "board": result.board,
         "log": path,

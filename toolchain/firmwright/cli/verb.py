@@ -15,7 +15,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a verb: `data` for `--json`, `text` (without final newline) for terminals.
+    """The result of a verb: `data` for `--json`, and `text` without final newline for terminals.
 
     `error` is a failure that is itself a result, such as differing outputs. Other failures are
     raised.
@@ -27,7 +27,7 @@ class Outcome:
 
 
 class Verb(Protocol):
-    """A verb's module."""
+    """The module of a verb."""
 
     NAME: str
     HELP: str

@@ -1,8 +1,8 @@
-"""Run a compilation on the host and check every memory access against its plan.
+"""Execution of a compilation on the host with a check of every memory access.
 
-Kernels and plan are those of the compilation, but buffers do not overlap, so that each byte has one
-owner. A run raises InternalError at the first read of a byte that the plan has reused for another
-buffer and at the first access outside of all buffers.
+Kernels and memory plan are those of the compilation, but buffers do not overlap, so that each byte
+belongs to one buffer. A run raises InternalError at the first read of a byte that the plan has
+reused for another buffer, and at the first access outside all buffers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from firmwright.usmp.isolated_layout import RelocatedBuffer, isolate_buffers
 
 @dataclass(frozen=True, slots=True)
 class CheckedLibrary:
-    """An instrumented library of `compiled`, with its buffers relocated so that none overlap."""
+    """An instrumented library of `compiled`, whose buffers are relocated so that none overlap."""
 
     compiled: Compilation
     library: Path
     moved: tuple[RelocatedBuffer, ...]
 
     def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
-        """Open a session; `moved` overrides the relocated buffers to check against."""
+        """Open a session; `moved` replaces the relocated buffers."""
         module = self.compiled.module
         places = moved or self.moved
         session = AccessTracingSession(
@@ -54,14 +54,14 @@ class CheckedLibrary:
 def open_checked_session(compiled: Compilation) -> ModelSession:
     """Build an instrumented library and open a session on it.
 
-    Raises UsageError, ToolMissingError, ToolFailedError.
+    Raise UsageError, ToolMissingError or ToolFailedError.
     """
     with tempfile.TemporaryDirectory(prefix="firmwright-checked-") as folder:
         return build_checked_library(compiled, Path(folder)).session()
 
 
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
-    """Build the instrumented library in `folder`, which sessions need only while they open."""
+    """Build the instrumented library in `folder`, which is needed until all sessions are open."""
     if not compiled.board.is_host:
         raise UsageError(
             f"memory accesses are checked on the host only, not on {compiled.board.name}.",

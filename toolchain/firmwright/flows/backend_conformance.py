@@ -1,8 +1,8 @@
-"""Compare the patterns of a backend with the core's own kernels on conformance cases.
+"""Comparison of a backend's patterns with the core's own kernels on conformance cases.
 
-The grid consists of the operators' conformance cases in every element type. A pattern of several
-chained operators runs on the cases of the first one, with the others appended. Both firmwares run
-on the same board with the same samples and must agree bit for bit.
+The cases are the operators' conformance cases in every element type. A pattern of several chained
+operators runs on the cases of the first one, with the others appended. Both firmwares run on the
+same board with the same samples and must agree bit for bit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OperatorChain = tuple[OpPattern, ...]
 
 @dataclass(frozen=True, slots=True)
 class PatternResult:
-    """A table entry with its candidate cases, matched cases and first differences."""
+    """The candidate cases of an entry in a backend's table, those that matched, and differences."""
 
     name: str
     cases: int
@@ -72,7 +72,7 @@ def run_backend_test(
 ) -> BackendTestResult:
     """Test every entry of the backend's table on a board.
 
-    Raises UsageError for an entry that matches none of its candidate cases.
+    Raise UsageError for an entry that matches none of its candidate cases.
     """
     backend = backend_of(parse_target(target))
     if backend is None:
@@ -108,7 +108,7 @@ def _joined(name: str, results: Sequence[PatternResult]) -> PatternResult:
 
 
 def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
-    """Yield the operator chains of the patterns with groups of cases of their first operator."""
+    """Yield each operator chain of the patterns with groups of cases of its first operator."""
     chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
     for entry in backend.table:
         for chain in operator_chains(entry.pattern):
@@ -120,7 +120,7 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
 
 
 def operator_chains(pattern: Pattern) -> list[OperatorChain]:
-    """Return the operator chains a pattern covers, first operator first; [] if it branches."""
+    """Return the operator chains that a pattern covers, first operator first; [] if it branches."""
     match pattern:
         case AlternativesPattern(choices=choices):
             return [chain for choice in choices for chain in operator_chains(choice)]
@@ -146,7 +146,7 @@ class _ChainRun:
     options: Mapping[str, Any]
 
     def results(self, backend: Backend, cases: Sequence[NamedCase]) -> Iterator[PatternResult]:
-        """Yield the result of each table entry on `cases`."""
+        """Yield the result on `cases` for each pattern of the backend that covers the chain."""
         numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
         owners = _matched_entries(partition(Model(module), self.target).module)
@@ -193,7 +193,7 @@ class _ChainRun:
 
 
 def _matched_entries(module: IRModule) -> dict[int, str]:
-    """Map case numbers to the names of the entries that matched them."""
+    """Map each case number to the name of the table entry that matched the case."""
     return {
         int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
         for function in module.functions.values()
@@ -202,7 +202,7 @@ def _matched_entries(module: IRModule) -> dict[int, str]:
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
-    """Append the operators to each call of the module where their types allow it."""
+    """Append the operators to each call of the module if their types allow it."""
     main = module.entry
     if not following or not isinstance(main, Function):
         return module
@@ -219,7 +219,7 @@ def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
 
 
 def _following_calls(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
-    """Return calls that apply the operators to `value`; [] if one changes its type."""
+    """Return calls that apply the operators to `value`, or [] if an operator changes the type."""
     calls: list[Call] = []
     for number, part in enumerate(following):
         stem = value.name.split(".")[0]

@@ -1,7 +1,7 @@
-"""Flash firmware through the bootloader: link for the free slot, send, boot, confirm.
+"""Flashing through the bootloader: link for the free slot, send, boot, confirm.
 
-The new image is confirmed once it has answered with its model's id. Until then the previously
-confirmed image stays in its slot, and any restart returns to it.
+The new image is confirmed once it has answered with its model's id. Until then, the previously
+confirmed image remains in its slot, and any restart returns to it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SlotFirmware:
 
 @dataclass(frozen=True, slots=True)
 class BootloaderFlashResult:
-    """The outcome; `sent_bytes` excludes pages that the slot already held."""
+    """The outcome of flashing; `sent_bytes` excludes pages that the slot already contained."""
 
     board: str
     place: str
@@ -80,10 +80,7 @@ class BootloaderFlashResult:
 
 
 def slot_firmware(compiled: Compilation) -> SlotFirmware:
-    """Wrap a compilation.
-
-    Raises UsageError if more than the image would have to be sent.
-    """
+    """Return the firmware of a compilation; raise UsageError if the image is not all of it."""
     if compiled.task is not None:
         raise UsageError(_NO_LINK, where=compiled.module.name, hint="use another --runner.")
     if unlinked_pool_images(compiled.module):
@@ -96,9 +93,9 @@ def slot_firmware(compiled: Compilation) -> SlotFirmware:
 
 
 def slot_firmware_from_folder(folder: Path) -> SlotFirmware:
-    """Wrap a project folder that `compile` wrote, possibly edited since.
+    """Return the firmware of a project folder that `compile` wrote, possibly edited since.
 
-    Raises UsageError if its main does not serve the link or constants are outside of the image.
+    Raise UsageError if its main does not serve the link, or constants are outside the image.
     """
     facts = _read_json_object(folder / MARKER)
     if "model_id" not in facts:
@@ -142,7 +139,7 @@ def _read_json_object(file: Path) -> dict[str, object]:
 
 
 def uses_bootloader(board: Board, runner: str) -> bool:
-    """Return whether `runner` ("": the board's default runner) is the bootloader."""
+    """Return whether `runner` ("" for the board's default) is the bootloader."""
     chosen = runner or next((name for name, _ in board.flash_tools.tools), "")
     return chosen == "serial" and board.flash_tools.argument_for(chosen) == BOOTLOADER_PROTOCOL
 
@@ -158,7 +155,7 @@ def open_bootloader_port(
 
 
 def build_bootloader(board: Board, directory: Path | None = None) -> Image:
-    """Build the bootloader's image; also write its project to `directory` if given."""
+    """Build the bootloader's image; if `directory` is given, also write the project there."""
     project = bootloader_project_files(board_for_bootloader(board))
     facts = add_file_list({"board": board.name, BOOTLOADER_PROTOCOL: True}, project)
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
@@ -229,7 +226,7 @@ def _enter_bootloader(transport: Transport, board: Board) -> BootloaderClient:
 
 
 def _link_target(board: Board, line: BootloaderClient, *, is_model_update: bool) -> Board:
-    """Return the board with the device's slots, set up to link the image for the free one."""
+    """Return the board with the device's slots, set up to link an image for the free slot."""
     as_built = _with_device_slots(board, line.info)
     if board_for_bootloader(as_built).handoff != line.info.handoff:
         raise DeviceError(
@@ -249,7 +246,7 @@ def _with_device_slots(board: Board, info: BootloaderInfo) -> Board:
 
 
 def _application_header(line: BootloaderClient) -> ImageHeader:
-    """Return the header of the installed application, which a model alone needs."""
+    """Return the header of the installed application, against which a model update is linked."""
     slot = line.info.application
     header = None if slot == NO_SLOT else read_image_header(line.read(slot, 0, IMAGE_BYTES))
     if header is None:

@@ -1,4 +1,4 @@
-"""Build and measure a compilation, and collect the facts in a report."""
+"""Builds and measures a compilation, and collects the results in a report."""
 
 from __future__ import annotations
 
@@ -52,12 +52,9 @@ def build_report(
 ) -> BuildReport:
     """Build and measure `compiled`.
 
-    Args:
-        count_instructions: As for `profile`.
-        tradeoffs: Also search for programs with less RAM.
-        partition: The result of the partition search, if there was one.
-
-    Raises UsageError for a toolchain that does not report stack use.
+    `count_instructions` is as for `profile`. `tradeoffs` adds a search for programs with less RAM.
+    `partition` is the result of the partition search, if there was one. Raise UsageError for a
+    toolchain that does not report stack use.
     """
     if choose_compiler(compiler) == "zig":
         raise UsageError(
@@ -78,7 +75,7 @@ def build_report(
 
 
 def read_report(path: str | Path) -> Mapping[str, Any]:
-    """Read the JSON of an earlier report: from its page, or the output of `report --json`."""
+    """Read the JSON of an earlier report from its page or from the output of `report --json`."""
     hint = "give a page that report -o wrote, or the output of report --json."
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -188,7 +185,7 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
 
 
 def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
-    """Divide `size_bytes` among the operators that call `kernel`, or the one in its name."""
+    """Divide `size_bytes` among the operators that call `kernel`, else assign it by name."""
     owner = _OWNER.match(kernel)
     operators = users.get(kernel) or ([int(owner[1])] if owner else [])
     if not operators:

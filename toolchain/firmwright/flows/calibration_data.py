@@ -1,4 +1,4 @@
-"""Read calibration samples: the .npy and .npz files of a folder, one sample each.
+"""Calibration samples from a folder of .npy and .npz files, one sample each.
 
 Samples follow the order of the file names. A .npy file holds the only input; an .npz file holds all
 inputs by tensor name or as `input_K`. A batch axis of one may be missing.
@@ -19,10 +19,7 @@ SUFFIXES = (".npy", ".npz")
 
 
 def read_calibration_samples(folder: str | Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
-    """Return all samples in `folder`, at least one.
-
-    Raises UsageError naming the file.
-    """
+    """Return all samples in `folder`, at least one; a UsageError names an invalid file."""
     hint = "save one file per sample: numpy.save('DIR/0001.npy', array)."
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix in SUFFIXES)

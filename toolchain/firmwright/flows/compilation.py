@@ -1,7 +1,7 @@
-"""Compile a model: combine the options of the module and the user, then run the pipeline.
+"""Compilation of a model with the options of its module and of the user.
 
-A module saved during a compilation keeps the options it was started with; a different value for one
-of those is an error.
+A module saved during a compilation keeps the options it was started with; giving a different value
+for one of those is an error.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def compile_for(
     stopwatch: PassTimer | None = None,
     **given: Any,
 ) -> Compilation:
-    """Compile `model` for `board` (default: host); `options` are fields of `Options`.
+    """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
-    `tuning` may also be the path of a log. Raises UsageError, UnsupportedError, DoesNotFitError.
+    `tuning` may also be the path of a log. Raise UsageError, UnsupportedError or DoesNotFitError.
     """
     if isinstance(model, IRModule):
         model = Model(model)
@@ -77,7 +77,6 @@ def compile_for(
 
 
 def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
-    """Return the options for a compilation that starts from `module`."""
     names = {field.name for field in fields(Options)}
     unknown = sorted(set(given) - names)
     if unknown:
@@ -90,9 +89,10 @@ def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
 
 
 def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options in the text of a module before any pass.
+    """Return the options recorded in a module that no pass has changed yet.
 
-    All can be overridden. Its core and pools belong to its board and do not apply to another one.
+    The user may override all of them. The core and pools belong to the recorded board and do not
+    apply to another one.
     """
     attrs = module.attrs
     options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
@@ -122,7 +122,7 @@ def _io_options(module: IRModule) -> dict[str, Any]:
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
     """Return the options of a module saved during a compilation.
 
-    Raises UsageError for an attempt to change one.
+    Raise UsageError if the user tries to change one.
     """
     attrs = module.attrs
     recorded: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
@@ -140,7 +140,7 @@ def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Op
 
 
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:
-    """Check that a module which is not lowered yet continues with the same measurements."""
+    """Check that a partly compiled module is resumed with its tuning log unless it is lowered."""
     if isinstance(module.entry, Function) and module.attrs.get("tuning", "") != given.digest:
         usage = "with" if "tuning" in module.attrs else "without"
         raise UsageError(
@@ -152,7 +152,7 @@ def _check_tuning(module: IRModule, given: TuningRecords) -> None:
 
 
 def module_after(model: Model, stage: str, options: Options) -> IRModule:
-    """Return the module after the pass `stage` ("import": before all passes)."""
+    """Return the module after the pass `stage`, or before all passes for "import"."""
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
     steps = remaining_passes(module, options)

@@ -1,4 +1,4 @@
-"""The conformance matrix: operators by element types, with cases run, passed and missing."""
+"""The conformance matrix: cases run, passed and missing, by operator and element type."""
 
 from __future__ import annotations
 

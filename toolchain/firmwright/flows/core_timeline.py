@@ -2,9 +2,8 @@
 
 An emulator runs one core at a time, so its clock shows the sum of both. The makespan is modeled
 from the instruction counts: each core executes its calls in order, a call of the second core starts
-no earlier than its start request, and a wait ends no earlier than its call. Polling while a core
-sleeps is left out. For a DMA copy only the instructions that start it count; the transfer itself
-takes no time in an emulator.
+after its start request, and a wait ends after its call. Polling while a core sleeps is left out. A
+DMA copy counts only the instructions that start it; in an emulator the transfer takes no time.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
 
 @dataclass(frozen=True, slots=True)
 class CoreCall:
-    """A call on a core, with the executed instructions of both cores at its begin and end.
+    """A call on a core, with the instruction counts of both cores at its beginning and end.
 
     `started` and `awaited` are the counts of both cores when the first core had started a call of
-    the second, and when it knew that the call had ended.
+    the second, and when it had noticed the end of the call.
     """
 
     op: int
@@ -46,7 +45,7 @@ class CoreCall:
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The calls in order of their begins, and the instructions each core executed while awake.
+    """The calls in order of their beginnings, and the instructions of each core while awake.
 
     `makespan` is modeled, in instructions.
     """
@@ -57,11 +56,10 @@ class CoreTimeline:
 
     @property
     def busiest(self) -> int:
-        """The instructions of the core that executes most."""
+        """Return the instructions of the core that executes most."""
         return max(self.executed)
 
     def of_operators(self, core: int) -> dict[int, int]:
-        """Return the instructions by operator of the calls on `core`."""
         instructions: dict[int, int] = {}
         for call in self.calls:
             if call.core == core:
@@ -69,7 +67,7 @@ class CoreTimeline:
         return instructions
 
     def overlaps(self) -> Iterator[tuple[CoreCall, CoreCall]]:
-        """Yield pairs of a call of the first core and an overlapping one of the second."""
+        """Yield each call of the first core with each overlapping call of the second."""
         for a in (call for call in self.calls if call.core == 0):
             for b in (call for call in self.calls if call.core == 1):
                 if b.started[0] <= a.begin[0] and a.end[0] <= b.awaited[0]:
@@ -77,7 +75,7 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace in order to see the cores' calls; () for a single core."""
+    """Return the functions whose entries show the calls of the cores; () for a single core."""
     main = compiled.module.entry
     if not isinstance(main, tir.PrimFunc) or not _phases(compiled.module, main):
         return ()
@@ -166,7 +164,7 @@ def _call_key(call: tir.PrimFuncCall) -> tuple[str, int]:
 def _completion_times(
     calls: Sequence[tir.PrimFuncCall], spans: Sequence[_CoreInterval]
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the counts when the first core knew that each remote call had ended."""
+    """Return both cores' counts when the first core had noticed the end of each remote call."""
     waits = [call for call in calls if call.phase == "wait"]
     ends = [span.end for span in spans if span.name == _WAITS]
     return {_call_key(call): end for call, end in zip(waits, ends, strict=True)}
@@ -175,9 +173,9 @@ def _completion_times(
 def _core_intervals(
     functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry], core: int, prefix: str
 ) -> Iterator[_CoreInterval]:
-    """Yield the intervals of a core; for the second one, from one sleep to the next.
+    """Yield the intervals of a core; those of the second core extend from one sleep to the next.
 
-    The last interval has no end in the trace and is left out: the end of the run, the last sleep.
+    The trace does not show the end of the last interval, which is left out.
     """
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
@@ -199,7 +197,7 @@ def _makespan(
     others: Sequence[int],
     least_wait: int,
 ) -> int:
-    """Return the end of the run in instructions if both cores work at the same time."""
+    """Return the modeled end of the run, in instructions, if both cores work concurrently."""
     starts = [call for call in calls if call.phase == "start"]
     waits = iter([call for call in calls if call.phase == "wait"])
     number = 0

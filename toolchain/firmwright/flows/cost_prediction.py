@@ -1,7 +1,7 @@
-"""Predict the instructions of each operator with the cost model.
+"""Predicts the instructions of each operator with the cost model.
 
-Selection runs again on the imported module, so that the kernels are those that the model evaluated,
-before any later pass. Calls in row streaming loops count once for each iteration.
+Selection runs again on the imported module, because the cost model evaluates kernels before any
+later pass. Calls in row-streaming loops count once for each iteration.
 """
 
 from __future__ import annotations

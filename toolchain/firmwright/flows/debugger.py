@@ -1,9 +1,8 @@
-"""Debug a running model with GDB, stopped at the start of an operator.
+"""Debugging of a running model with GDB, stopped at the start of an operator.
 
 The profile image calls a probe before each operator, so one breakpoint serves all operators
-regardless of inlining. For a physical board the result is the commands for GDB and its probe's
-server. An emulator is started halted, with a session that runs the model on one sample as soon as
-GDB resumes it.
+regardless of inlining. For a physical board, the result is the commands for GDB and the probe's
+server. An emulator is started halted, with a session that runs the model when GDB resumes it.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ DEBUGGER: Final = "gdb-multiarch"
 
 @dataclass(frozen=True, slots=True)
 class DebugCommands:
-    """The command of the debug server, if one is needed, and that of GDB."""
+    """The command of GDB, and that of the debug server if one is needed."""
 
     server: Command
     gdb: Command
 
 
 def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
-    """Return the commands for `elf` on `board`; `address` is that of the emulator's stub."""
+    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub."""
     server, target = ((), address) if address else _server(board.name, board.flash_tools)
     steps = [f"target remote {target}"]
     if operator is not None:
@@ -106,7 +105,7 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
 def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
     """Start the emulator halted with the profile image; yield the image and the stub's socket.
 
-    Once resumed, a session runs the model on sample 0 repeatedly.
+    After GDB resumes the emulator, a session runs the model on sample 0 repeatedly.
     """
     board = compiled.board
     if board.run.kind != "qemu":

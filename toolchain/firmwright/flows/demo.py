@@ -1,7 +1,6 @@
 """The demo: compile, build, run, verify and measure the bundled digits example.
 
-Everything is measured: the outputs come from the board, the reference is LiteRT, and the accuracy
-is that of the board's predictions on test images.
+The outputs and the accuracy on test images are measured on the board; the reference is LiteRT.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FALLBACK_BOARD = "host"
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The results; `missing` names absent tools for the emulated board."""
+    """The results of the demo; `missing` names absent tools for the emulated board."""
 
     compiled: Compilation
     image: Image
@@ -56,9 +55,9 @@ class DemoResult:
 
 
 def run_demo(board: str = "") -> DemoResult:
-    """Compile, build, run, verify and measure the example.
+    """Run all steps of the demo.
 
-    Without `board` the emulated Cortex-M4 is used if its tools are installed, else the host.
+    The default board is the emulated Cortex-M4 if its tools are installed, else the host.
     """
     missing = () if board else missing_tools()
     board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
@@ -85,7 +84,6 @@ def run_demo(board: str = "") -> DemoResult:
 
 
 def missing_tools() -> tuple[str, ...]:
-    """Return the names of the absent tools for the emulated board."""
     board = load_board(EMULATED_BOARD)
     tools = (f"{board.toolchain}-gcc", board.run.program)
     return tuple(tool for tool in tools if shutil.which(tool) is None)

@@ -1,7 +1,7 @@
-"""Explain a firmware fault in terms of the model: operator, source line and stack use.
+"""Explains a firmware fault in terms of the model: operator, source line and stack use.
 
-A profile image names the operator. In a release image it is derived from the kernel that contained
-the program counter, which several operators may share.
+A profile image reports the operator. In a release image, it is derived from the kernel that
+contains the program counter, which several operators may share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def make_fault_explainer(
 ) -> Callable[[Fault], str]:
     """Return a function that describes a fault of the firmware.
 
-    `prefix` starts the names of the model's functions.
+    The names of the model's C functions start with `prefix`.
     """
 
     def explain(fault: Fault) -> str:
@@ -38,7 +38,7 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
-    """Return the places of the program counter and of the call before the return address."""
+    """Return the source lines of the program counter and of the call before the return address."""
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:

@@ -1,8 +1,8 @@
-"""Build firmware images in a given folder or in a cache.
+"""Builds firmware images in a given folder or in a cache.
 
 Cache folders are named by the hash of the project, and a lock lets one process build while others
-wait for the result. The least recently used folders are removed if there are too many. Object files
-are cached, too, since most of the runtime is the same in every project.
+wait for the result. The least recently used folders are removed when there are too many. Object
+files are cached separately, since most of the runtime is the same in every project.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build_image(
 ) -> Image:
     """Build one variant of a compilation or bundle in `directory` or in the cache.
 
-    Raises ToolMissingError, ToolFailedError, DoesNotFitError.
+    Raise ToolMissingError, ToolFailedError or DoesNotFitError.
     """
     log.info("building the %s image for %s", variant, compiled.board.name)
     if directory is not None:
@@ -52,7 +52,7 @@ def build_image(
 
 
 def build_tree(project: SourceTree, *, compiler: Compiler | None = None) -> Image:
-    """Build the release image of a project in the cache. Raises as `build_image`."""
+    """Build the release image of a project in the cache; raise the same errors as `build_image`."""
     with _cached_folder(project, choose_compiler(compiler)) as folder:
         project.write(folder)
         return build_project(folder, compiler=compiler, objects=_objects())
@@ -115,7 +115,7 @@ def _key(project: SourceTree) -> str:
 
 @contextlib.contextmanager
 def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock; yield whether it was acquired, which `wait` guarantees."""
+    """Hold the lock and yield whether it was acquired; with `wait` it always is."""
     with open(root / f"{name}.lock", "w", encoding="utf-8", newline="\n") as file:
         yield lock_file(file, wait=wait)
 

@@ -1,4 +1,4 @@
-"""Find the first operator with a result that differs from the reference.
+"""Finds the first operator whose result differs from the reference.
 
 Operators are compared in order of execution, over all samples. A profile image computes the CRC-32
 of each operator's first output, so integer results are compared on the device; only the differing
@@ -38,9 +38,9 @@ PERMUTED_SUFFIX = "_moved"
 class FirstDivergence:
     """The diverging operator, its place in the model, and the first differing sample.
 
-    `values` counts its output's elements in that sample, `mismatches` the wrong ones, with an error
-    of at most `max_abs_error`. `values` is 0 if they could not be fetched, for instance with a
-    streamed input. `judged` is the board that computed them.
+    `values` is the number of elements of the output in that sample, and `mismatches` the number of
+    wrong ones, with an error of at most `max_abs_error`. `values` is 0 if the elements could not be
+    fetched, for instance with a streamed input. `judged` is the board that computed them.
     """
 
     index: int
@@ -78,9 +78,9 @@ def locate_first_divergence(
 
 @dataclass(frozen=True, slots=True)
 class _ComparableOperator:
-    """An operator with a reference for its first output, under the name `layer`.
+    """An operator whose first output has a reference, under the name `layer`.
 
-    `is_moved` means that its channels are the last axis on the device but the second in the
+    `is_moved` means that the channels are the last axis on the device but the second in the
     reference.
     """
 
@@ -131,13 +131,13 @@ def _partial_buffers(module: IRModule) -> set[str]:
 
 
 def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
-    """Return whether a buffer of `shape`, or its rows, holds the layer's values in order."""
+    """Return whether a buffer of `shape`, or of its rows, has the layer's values in order."""
     layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
     return shape is not None and len(shape) == len(layer_shape) and shape[-1:] == layer_shape[-1:]
 
 
 def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
-    """Map buffer names to layers where the name is unambiguous."""
+    """Map buffer names to layers if only one layer has the name."""
     names = [to_c_identifier(layer) for layer in layers]
     return {
         to_c_identifier(layer): layer
@@ -165,7 +165,7 @@ def _by_checksums(
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """Return the first operator with a different CRC-32; its values are fetched in one more run."""
+    """Return the first operator with a different CRC-32; another run fetches its values."""
     device.write_inputs(sample)
     device.execute(checksums=True)
     records = device.profile()
@@ -185,7 +185,10 @@ def _by_values(
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """Compare all values of one run: floats, and results that a second run would change."""
+    """Return the first operator whose values, all fetched in one run, differ.
+
+    This is for floats, and for results that a second run would change.
+    """
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
     for index, data in device.taps():
@@ -202,7 +205,7 @@ def _by_values(
 def _compared(
     number: int, operator: _ComparableOperator, expected: Array, data: bytes
 ) -> Comparison | None:
-    """Compare; None if the received data does not have the expected size."""
+    """Compare an output; return None if the received data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)

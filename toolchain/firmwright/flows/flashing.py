@@ -1,7 +1,7 @@
-"""Flash firmware to a board: choose the runner, run it, and check the result.
+"""Flashing of firmware: choose the runner, run it, and check the result.
 
 A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM. With
-`verify` the flash contents are read back and compared.
+`verify`, the flash contents are read back and compared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner and its job; `argument` is the board's setting for it or the given address."""
+    """A runner and its job; `argument` is the board's setting for it or the user's address."""
 
     board: Board
     runner: str
@@ -65,7 +65,7 @@ class FlashPlan:
 def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
     """Choose `runner` or the board's default; `address` is a stub, port or volume.
 
-    Raises UsageError if the board has no flash or does not support the runner.
+    Raise UsageError if the board has no flash or does not support the runner.
     """
     if image.hex is None or image.bin is None:
         raise UsageError(
@@ -108,7 +108,7 @@ def flash(
 ) -> FlashResult:
     """Flash the board.
 
-    Raises ToolMissingError, ToolFailedError, DeviceError, UsageError.
+    Raise ToolMissingError, ToolFailedError, DeviceError or UsageError.
     """
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
@@ -125,7 +125,7 @@ def flash(
 
 @dataclass(frozen=True, slots=True)
 class ErasePlan:
-    """A tool and the commands that erase the flash; JLink's commands go to the file `script`."""
+    """A tool and its commands for erasing flash; J-Link reads commands from the file `script`."""
 
     board: str
     runner: str
@@ -154,7 +154,6 @@ def plan_erase(board: Board, runner: str = "") -> ErasePlan:
 
 
 def erase(plan: ErasePlan) -> None:
-    """Erase the whole flash."""
     if plan.script is not None:
         plan.script.write_text(JLINK_ERASE, encoding="ascii", newline="\n")
     for command in plan.commands:
@@ -270,7 +269,6 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
 
 
 def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
-    """Return the mounted volume with that label."""
     candidates = [r / label for r in roots] + [
         p for r in roots for p in sorted(r.glob(f"*/{label}"))
     ]

@@ -1,8 +1,8 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
 The release image runs in QEMU without probes, and a plugin counts every instruction. Operators and
-the code between them add up to the total. Cycles come from a timing table (targets/timing.py),
-since an emulator has none, and are always called modeled.
+the code between them add up to the total. Since an emulator has no cycles, they are modeled from a
+timing table (targets/timing.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SharedKernelError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """A subset of a run's instructions; `cycles` is None for a core without a timing table."""
+    """Part of a run's instructions; `cycles` is None for a core without a timing table."""
 
     instructions: int
     kinds: Mapping[InstructionKind, int]
@@ -54,7 +54,7 @@ class InstructionShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
-    """The counts of one run by operator index, outside of operators, and by function.
+    """The counts of one run by operator index, outside operators, and by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
     rounded to `resolution`. `timeline` is set if a second core takes part; all other counts are
@@ -72,7 +72,7 @@ class InstructionCounts:
 
     @property
     def until_over(self) -> int:
-        """The instructions until the run has ended, modeled if two cores work at the same time."""
+        """Return the instructions until the end of the run, modeled if there are two cores."""
         return self.total.instructions if self.timeline is None else self.timeline.makespan
 
 
@@ -85,9 +85,9 @@ def measure_instructions(
     sample: Tensors | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
-    """Count the second of two runs on sample 0 of seed 0, as `profile` measures it.
+    """Count the instructions of the second of two runs on sample 0 of seed 0, like `profile`.
 
-    `sample` replaces that sample; `after_run` is called with the session after the runs. Raises
+    `sample` replaces that sample; `after_run` is called with the session after the runs. Raise
     ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
     """
     board = compiled.board
@@ -151,18 +151,15 @@ class _CodeIndex:
 
     @staticmethod
     def start(symbol: SymbolSize) -> int:
-        """Return the address of the first instruction."""
         return symbol.address & ~1
 
     def function(self, name: str) -> SymbolSize:
-        """Return the function with that name."""
         for symbol in self._functions:
             if symbol.name == name:
                 return symbol
         raise InternalError(f"the image has no function {name}.")
 
     def at(self, address: int) -> Instruction:
-        """Return the instruction at `address`."""
         if address not in self._decoded:
             for start, code in self._sections:
                 if 0 <= address - start < len(code):
@@ -174,7 +171,6 @@ class _CodeIndex:
         return self._decoded[address]
 
     def name_at(self, address: int) -> str:
-        """Return the name of the function that contains `address`."""
         index = bisect.bisect_right(self._starts, address) - 1
         if index >= 0 and address - self._starts[index] < self._functions[index].size_bytes:
             return self._functions[index].name
@@ -217,7 +213,7 @@ def _by_operator(
     times: Mapping[int, int],
     sites: Mapping[int, list[InstructionCount]],
 ) -> dict[int, list[InstructionCount]]:
-    """Group the cells by operator; `sites` come in order of their first execution.
+    """Group the counts by operator; `sites` are in order of their first execution.
 
     A compiler may duplicate a call, so the sites of a kernel are assigned in order until each
     operator has as many executions (`times`) as the main makes calls.
@@ -259,7 +255,7 @@ def _by_operator(
 def _by_kernel_name(
     compiled: Compilation, code: _CodeIndex, sites: Mapping[int, list[InstructionCount]]
 ) -> dict[int, list[InstructionCount]]:
-    """Group the cells by operator for a main with calls on another core, by kernel names.
+    """Group the counts by operator, by kernel names, for a main with calls on another core.
 
     The code that starts and awaits such calls belongs to no operator.
     """

@@ -1,9 +1,9 @@
-"""Compare kernels with a layer's reference kernel, many in one firmware.
+"""Compares kernels with a layer's reference kernel, many in one firmware.
 
-The result is a lowered module with an AOT main. For each kernel the main fills the result buffer
+The result is a lowered module with an AOT main. For each kernel, the main fills the result buffer
 with wrong values, so that elements the kernel does not write differ, calls the kernel, and counts
-the values that differ from the reference kernel's: the model's only output. All kernels of a layer
-read the same input.
+the values that differ from those of the reference kernel. The counts are the model's only output.
+All kernels of a layer read the same input.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KernelComparison:
 
 
 def layer_module(call: OpCall) -> IRModule:
-    """Return a model with that single layer."""
+    """Return a model that consists of one layer."""
     names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
     constants = {
         names[i]: replace(c, name=names[i]) for i, c in enumerate(call.constants) if c is not None
@@ -57,7 +57,7 @@ def layer_module(call: OpCall) -> IRModule:
 
 
 def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
-    """Return the kernel with `suffix` appended to its name and its constants' names."""
+    """Return the kernel with `suffix` appended to its name and to those of its constants."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst):

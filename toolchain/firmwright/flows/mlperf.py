@@ -46,8 +46,8 @@ class LabeledSample:
 class BenchmarkScore:
     """The benchmark results of a firmware.
 
-    `top1` is None if results are not classes, `auc` if all samples belong to one class. `results`
-    has one row for each file. Times are those reported by the firmware, in microseconds.
+    `top1` is None if the results are not classes, and `auc` is None if all samples belong to one
+    class. `results` has one row for each file. Times are reported by the firmware, in microseconds.
     """
 
     task: str
@@ -78,7 +78,7 @@ def run_benchmark(
     iterations: int = 10,
     warmups: int = 10,
 ) -> BenchmarkScore:
-    """Measure accuracy on every sample and time on the first five."""
+    """Measure the accuracy on all samples and the time on the first five."""
     with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
         log.info("%d samples through %s", len(samples), compiled.board.name)
@@ -156,7 +156,7 @@ def read_dataset(
 ) -> tuple[LabeledSample, ...]:
     """Read the samples of `folder`, at most `limit`.
 
-    Raises UsageError if files are missing or do not fit the task.
+    Raise UsageError if files are missing or do not fit the task.
     """
     labels = Path(folder) / LABELS
     try:
@@ -207,12 +207,12 @@ def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[by
 
 
 def top1_accuracy(results: Array, labels: Array) -> float:
-    """Return the share of samples with the greatest result at their class; ties go to the first."""
+    """Return the share of samples whose first largest result belongs to their class."""
     return float(np.mean(np.argmax(results, axis=1) == labels))
 
 
 def area_under_curve(results: Array, labels: Array) -> float | None:
-    """Return the area under the ROC curve, or None if undefined.
+    """Return the area under the ROC curve, or None if it is undefined.
 
     For several results, one for each class, it is the mean over the classes with positive and
     negative samples.

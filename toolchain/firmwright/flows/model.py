@@ -1,4 +1,4 @@
-"""A model: its module, and the bytes of the model file for the reference runtime."""
+"""A module with the bytes of its model file, which the reference runtime needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUFFIXES = (".tflite", ".onnx")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A module and its origin; `source` holds the bytes of the model file it was imported from."""
+    """A module with its origin; `source` holds the bytes of the imported model file."""
 
     module: IRModule
     source: bytes | None = None
@@ -56,12 +56,12 @@ def load_model(
 
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.
-        name: The model's name; by default the file's.
-        reference_model: The model file a .fwir was made from. By default the files in the same
-            folder are searched for the one with the recorded hash.
+        name: The model's name; the default is the file's.
+        reference_model: The model file from which a .fwir was made. By default, the folder is
+            searched for a file with the recorded hash.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
 
-    Raises UsageError, ModelError, UnsupportedError.
+    Raise UsageError, ModelError or UnsupportedError.
     """
     file, signature = entry_point(path)
     data = pipeline.complete_model(_read(file), file, overrides)
@@ -85,9 +85,9 @@ def entry_point(path: str | Path) -> tuple[Path, str]:
 def partition(model: Model, targets: str, numerics: str = "") -> Model:
     """Assign each operator to one of the targets, in order of preference.
 
-    Operators of backends become functions with a target attribute; a core, which may come last,
-    executes the rest. The module's text holds the complete partition. `numerics` is recorded in it,
-    since predicates of backends may depend on it.
+    Operators of backends become functions with a target attribute; the remaining operators are
+    executed by a core, which may come last. The module's text holds the complete partition and the
+    recorded `numerics`, on which predicates of backends may depend.
     """
     parsed = parse_targets(targets)
     if "stage" in model.module.attrs:
@@ -112,10 +112,7 @@ def save_module(module: IRModule, path: str | Path) -> None:
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write a file named by the user.
-
-    Raises UsageError if that fails.
-    """
+    """Write a file at a user's path; raise UsageError if that fails."""
     try:
         Path(path).write_bytes(data)
     except OSError as error:
@@ -158,7 +155,7 @@ def _find_source(module: IRModule, file: Path) -> bytes | None:
 
 
 def _model_files_nearby(file: Path) -> Iterator[Path]:
-    """Yield the model files in the same folder, those with the same stem first."""
+    """Yield the model files in the same folder, first those with the same stem."""
     namesakes = (file.with_suffix(suffix) for suffix in SUFFIXES)
     others = (path for suffix in SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
     return (path for path in (*namesakes, *others) if path.is_file())

@@ -1,4 +1,4 @@
-"""Describe a model file: tensors, operators, cost, and unsupported features.
+"""Describes a model file: tensors, operators, cost, and unsupported features.
 
 An unsupported model is not an error here; the unsupported items are part of the result.
 """
@@ -25,7 +25,7 @@ from firmwright.pipeline import complete_model
 
 @dataclass(frozen=True, slots=True)
 class ModelTensor:
-    """A tensor as the model declares it; an axis with a size known only at run time is -1."""
+    """A tensor as the model declares it; an axis whose size is known only at run time is -1."""
 
     name: str
     dtype: str
@@ -66,10 +66,7 @@ class Inspection:
 
 
 def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()) -> Inspection:
-    """Inspect a model file.
-
-    Raises UsageError, ModelError.
-    """
+    """Inspect a model file; raise UsageError or ModelError if it cannot be read."""
     try:
         return inspect_module(load_model(path, overrides=overrides).module)
     except UnsupportedError as error:

@@ -1,7 +1,6 @@
 """Sessions with the running firmware of a compilation, in terms of the model's tensors.
 
-Opening a session builds and starts the firmware, and checks by its id that it contains this
-compilation's model.
+Opening a session builds and starts the firmware, and checks the model id in it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ModelRunner(Protocol):
 class ModelSession(Closeable):
     """A running model, usable as a context manager.
 
-    `image` is None for firmware reached by a port.
+    `image` is None for firmware reached through a port.
     """
 
     def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
@@ -66,16 +65,13 @@ class ModelSession(Closeable):
 
     @property
     def device(self) -> Session:
-        """The session on the link, which counts and profiles.
-
-        Raises UsageError for a library.
-        """
+        """Return the session on the link; raise UsageError for a library."""
         if not isinstance(self._runner, Session):
             raise UsageError("a library in this process has no counters.", hint="omit in_process.")
         return self._runner
 
     def run(self, inputs: Any) -> Any:
-        """Run the model on inputs by tensor name or `input_K`, or on a single input's array.
+        """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
 
         A mapping returns a mapping by tensor name; an array returns the array of a single output.
         Arrays with an additional leading axis hold several samples, and so do the outputs.
@@ -95,11 +91,11 @@ class ModelSession(Closeable):
         return outputs[io.outputs[0].name]
 
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
-        """Return the outputs of every sample, in the model's shapes."""
+        """Return the outputs for every sample, in the model's shapes."""
         return tuple(self.reshape_outputs(self._runner.run(sample)) for sample in samples)
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
-        """Return flat outputs as arrays of the model's shapes, in the model's order."""
+        """Return flat outputs as arrays in the model's shapes and order."""
         outputs = self.compiled.module.io.outputs
         return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
 
@@ -121,8 +117,8 @@ def open_session(
     Args:
         port: A device or pyserial URL of a board with the firmware.
         in_process: Load the model's C as a library (host only) instead of starting a process.
-        plugin: A plugin for QEMU.
-        baud: The rate to raise the line to; DeviceError if board or line do not support it.
+        plugin: The argument of a QEMU plugin.
+        baud: The raised baud rate; DeviceError if the board or line does not support it.
     """
     if in_process and not compiled.board.is_host:
         raise UsageError(
@@ -171,7 +167,6 @@ def params_block(compiled: Compilation) -> bytes | None:
 
 
 def c_prefix(compiled: Compilation) -> str:
-    """Return the prefix of the names in the model's C."""
     headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
     if len(headers) != 1:
         raise InternalError(f"the compilation has {len(headers)} model files, not one.")
@@ -179,10 +174,10 @@ def c_prefix(compiled: Compilation) -> str:
 
 
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
-    """Return the files of constants outside of the image, with their addresses.
+    """Return the files of constants outside the image, with their addresses.
 
-    Constants read through pointers are at the linker's addresses, those read by a function at the
-    board's external memory.
+    Constants read through pointers are at the linker's addresses. Constants read by a function are
+    in the board's external memory.
     """
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
@@ -210,7 +205,6 @@ def _open_library(compiled: Compilation, image: Image) -> ModelSession:
 
 
 def library_model(compiled: Compilation) -> LibraryModel:
-    """Return the description of the model's library for `LibrarySession`."""
     module, plan = compiled.module, compiled.module.plan
     name = c_prefix(compiled)
     pools = {} if plan is None else plan.pool_bytes

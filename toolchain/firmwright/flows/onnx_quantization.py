@@ -1,7 +1,7 @@
-"""Quantize a float ONNX model to int8 and measure the error of each layer.
+"""Quantizes a float ONNX model to int8 and measures the error of each layer.
 
-The layer errors compare results of the quantized model with those of the float model on the same
-samples; the error of a layer includes those of all layers before it.
+The results of the quantized model are compared with those of the float model on the same samples;
+the error of a layer includes the errors of all layers before it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def quantize_onnx_model(
 ) -> QuantizationResult:
     """Quantize `model` and compare layers over the first `compared` samples.
 
-    Raises UsageError, UnsupportedError, ToolMissingError, ToolFailedError.
+    Raise UsageError, UnsupportedError, ToolMissingError or ToolFailedError.
     """
     if model.source is None or not is_onnx(model.source, model.file):
         raise UsageError(
@@ -117,7 +117,7 @@ def quantize_onnx_model(
 
 
 def _in_floats(module: IRModule, nodes: Sequence[PreparedNode]) -> tuple[str, ...]:
-    """Return the results of operators that still compute with floats, in the model's order."""
+    """Return the names of results that are still computed with floats, in the model's order."""
     entry = module.entry
     assert isinstance(entry, Function)  # nothing is lowered yet
     float_results = {
@@ -133,7 +133,7 @@ def _in_floats(module: IRModule, nodes: Sequence[PreparedNode]) -> tuple[str, ..
 
 @dataclass(slots=True)
 class _ErrorSums:
-    """Sums over samples: of the float values and of their differences."""
+    """Sums over the samples of the float values and of their differences."""
 
     values: int = 0
     signal: float = 0.0

@@ -1,7 +1,4 @@
-"""The supported operators: names in other formats, element types, limits and schedules.
-
-Also renders docs/operators.md, which a test keeps up to date.
-"""
+"""The supported operators: names in other formats, element types, limits and schedules."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ tests.
 class SupportedOperator:
     """An operator in the user's view.
 
-    `schedules` names its schedule rules, `boards` those on which tests run its cases.
+    `schedules` are the names of its schedules, `boards` those on which tests run its cases.
     """
 
     name: str
@@ -69,7 +66,7 @@ class SupportedOperator:
 
 
 def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[SupportedOperator]:
-    """Return all operators in order of their names, except `custom`."""
+    """Return all operators except `custom`, in order of their names."""
     ordered = sorted(ops.items())
     return [_operator(opdef, rules) for _, opdef in ordered if opdef.dtypes]
 
@@ -93,7 +90,7 @@ def _imports(opdef: OpDef, prefix: str) -> tuple[str, ...]:
 
 
 def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
-    """Return the text of docs/operators.md."""
+    """Return the text of docs/operators.md, which a test keeps up to date."""
     operators = supported_operators(ops, rules)
     tflite, onnx = len({name for item in operators for name in item.tflite}), onnx_operators()
     imported = f"{tflite} TFLite operators and {len(onnx)} ONNX operators"

@@ -1,6 +1,6 @@
-"""Export a compilation as a package for another build system, optionally with tests.
+"""Exports a compilation as a package for another build system, optionally with tests.
 
-The tests have known answers: the reference's outputs for the samples that `verify` uses.
+The tests compare with the reference's outputs for the samples that `verify` uses.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def known_answers(compiled: Compilation, count: int) -> bytes:
 
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
-    """Return the inputs and outputs of `known_answers` by tensor name, one pair a sample."""
+    """Return the inputs and outputs in data from `known_answers`, one pair for each sample."""
     archive = np.load(io.BytesIO(data), allow_pickle=False)
     inputs = {key[3:]: archive[key] for key in archive.files if key.startswith("in/")}
     outputs = {key[4:]: archive[key] for key in archive.files if key.startswith("out/")}

@@ -1,4 +1,4 @@
-"""The number of operators and the functions of each target in a partitioned module."""
+"""The operators and functions of each target in a partitioned module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firmwright.targets.kernel_builder import flatten_calls
 
 @dataclass(frozen=True, slots=True)
 class TargetShare:
-    """The operators and functions of one target."""
+    """The numbers of operators and functions of one target."""
 
     target: str
     operators: int

@@ -1,11 +1,11 @@
-"""Measure the cost of a run: in total, by operator, and on the stack.
+"""Measures the cost of a run: in total, by operator, and on the stack.
 
-The total is that of the release image for sample 0 of seed 0, second run, without the counter's own
-cost. The operators' shares come from the profile image, the same code with a probe around each
-operator; `probe_overhead` is the difference of their totals. Where counts do not repeat exactly,
-several runs are measured: the median and the minimum are reported. The firmware counts, so
+The total is the cost of the second run on sample 0 of seed 0 in the release image, without the
+counter's own cost. The operators' shares come from the profile image, the same code with a probe
+around each operator; `probe_overhead` is the difference of the two totals. If counts vary between
+runs, several runs are measured, and median and minimum are reported. The firmware counts, so
 communication is not included. Exact profiles (QEMU only) count the instructions of the release
-image one by one instead.
+image one by one.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Profile:
     """The cost of a model on a board; `unit` is instructions, cycles or ns.
 
     `resolution` is one tick of the counter. `stack_bytes` is the maximum since start-up, including
-    the runtime; None where the stack is not measured, as on the host. `exact` holds the instruction
-    counts, if requested. `total` is the median of `runs` runs, `least` the minimum. `clock_hz` is
-    the processor's clock, 0 if unknown; `flags` are the compiler and its flags.
+    the runtime, or None if the stack is not measured, as on the host. `exact` holds the instruction
+    counts, if requested. `total` is the median of `runs` runs, and `least` the minimum. `clock_hz`
+    is the processor's clock, or 0 if unknown. `flags` are the compiler and its flags.
     """
 
     model: str
@@ -153,7 +153,7 @@ def _probed(
     runs: int,
     predictions: Mapping[int, int],
 ) -> tuple[int, tuple[OperatorCost, ...]]:
-    """Return the run's cost with probes and each operator's; the medians of several runs."""
+    """Return the median cost of a run with probes and the median cost of each operator."""
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
     for total in device.measurements(sample, runs):
@@ -177,7 +177,7 @@ def _flags(board: Board, compiler: Compiler) -> str:
 
 
 def _clock_hz(board: Board, start_up_text: str) -> int:
-    """Return the raised clock, unless the start-up message reports that it failed."""
+    """Return the raised clock, unless the start-up message reports that raising it failed."""
     raised = board.clock is not None and not start_up_text
     return board.clock.hz if raised and board.clock is not None else board.clock_hz
 

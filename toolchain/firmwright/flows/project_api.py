@@ -1,8 +1,7 @@
 """The project API: generate, build and flash a project, and communicate with its firmware.
 
 Vendors implement `ProjectApi` for their build systems and register it under the entry point group
-`firmwright.projects`; `BuiltinProject` is the implementation for SCons projects. Sessions run over
-any implementation.
+`firmwright.projects`. `BuiltinProject` is the implementation for SCons projects.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ProjectApi(Protocol):
     """
 
     def info(self) -> ProjectInfo:
-        """Return the description. May be called at any time."""
+        """Return the description; this may be called at any time."""
 
     def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
         """Write the project."""
@@ -74,10 +73,10 @@ class ProjectApi(Protocol):
         """Start the firmware and open the byte stream to it."""
 
     def close_transport(self) -> None:
-        """Close the stream. Closing twice is allowed."""
+        """Close the stream; closing it twice is allowed."""
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return up to `limit` bytes as soon as any arrive; empty after `timeout_s`."""
+        """Return up to `limit` bytes as soon as any arrive, or b"" after `timeout_s`."""
 
     def write(self, data: bytes) -> None:
         """Send all of `data`."""
@@ -110,7 +109,7 @@ class ProjectTransport:
 
 
 class BuiltinProject:
-    """SCons projects for all boards. Options: runner, address, port, boards_dir."""
+    """SCons projects for all boards, with the options runner, address, port and boards_dir."""
 
     def __init__(self) -> None:
         self._line: Transport | None = None
@@ -188,7 +187,7 @@ class BuiltinProject:
         return self._line
 
     def _image(self, directory: Path, options: ProjectChoices) -> Image:
-        """Build the project if it has changed and return its image."""
+        """Build the project if it has changed, and return its image."""
         self._check(options)
         return build_project(directory)
 
@@ -208,7 +207,7 @@ def _folders(options: ProjectChoices) -> tuple[Path, ...]:
 
 
 def find_project_api(name: str = BUILTIN) -> ProjectApi:
-    """Return the built-in implementation or one registered by an installed package."""
+    """Return the built-in implementation, or the one that an installed package registered."""
     if name == BUILTIN:
         return BuiltinProject()
     registered = {point.name: point for point in entry_points(group=GROUP)}
@@ -221,7 +220,7 @@ def find_project_api(name: str = BUILTIN) -> ProjectApi:
 def open_project(
     api: ProjectApi, compiled: Compilation, directory: Path, options: ProjectChoices | None = None
 ) -> ModelSession:
-    """Generate, build and flash the project and open a session with its model."""
+    """Generate, build and flash the project, and open a session with its model."""
     settings = options or {}
     api.generate(compiled, directory, settings)
     api.build(directory, settings)

@@ -1,7 +1,7 @@
-"""Compute the reference outputs of a model.
+"""The reference outputs of a model.
 
-The model file's runtime is the reference wherever the file is available. For a graph written by
-hand the numpy references of its operators are used, and for a module saved after lowering the TIR
+If the model file is available, its runtime is the reference. For a graph written by hand, the
+reference is the numpy references of the operators, and for a module saved after lowering, the TIR
 interpreter.
 """
 
@@ -45,8 +45,8 @@ MAX_RELATIVE_ROUNDING = 1e-2
 class ReferenceOutputs:
     """Expected outputs by sample; `layers` has the available intermediate values.
 
-    An element of `layers` maps tensor names to values; names that are not unique are left out.
-    `note` is a remark on the reference.
+    An element of `layers` maps tensor names to values; ambiguous names are left out. `note` is a
+    remark on the reference.
     """
 
     name: str
@@ -62,10 +62,7 @@ def numerics_of(module: IRModule) -> Numerics:
 def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
-    """Return the expected outputs of `samples`.
-
-    Raises ToolMissingError, ToolFailedError.
-    """
+    """Return the expected outputs of `samples`; raise ToolMissingError or ToolFailedError."""
     if compiled.source is not None and not has_custom_operators(compiled.imported):
         runtime = reference_runtime(compiled)
         reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
@@ -78,13 +75,12 @@ def compute_reference(
 
 
 def has_custom_operators(module: IRModule) -> bool:
-    """Return whether the model has custom operators, which only the user defines."""
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     return any(call.op == "custom" for func in graphs for call in func.body)
 
 
 def is_quantized_onnx(compiled: Compilation) -> bool:
-    """Return whether the model is a quantized ONNX model, for which roundings may differ."""
+    """Return whether the model is a quantized ONNX model, whose results may differ by roundings."""
     entry = compiled.imported.entry
     if reference_runtime(compiled) != "onnxruntime" or not isinstance(entry, Function):
         return False
@@ -94,10 +90,10 @@ def is_quantized_onnx(compiled: Compilation) -> bool:
 def check_against_onnx_runtime(
     compiled: Compilation, samples: Sequence[Tensors], theirs: ReferenceOutputs
 ) -> ReferenceOutputs:
-    """Return the numpy references if they equal ONNX Runtime's but for roundings.
+    """Return the numpy references if they equal ONNX Runtime's outputs except for roundings.
 
-    A rounding step in one layer may become several later, so the comparison is over the energy of
-    the whole outputs. If they differ by more, ONNX Runtime's outputs are the reference.
+    A rounding step in one layer may become several later, so the energies of the whole outputs are
+    compared. If they differ by more, ONNX Runtime's outputs `theirs` are the reference.
     """
     ours = run_numpy_reference(compiled.imported, samples)
     comparison = compare_outputs(theirs.outputs, ours.outputs)
@@ -121,7 +117,6 @@ def _differ_by_rounding_only(theirs: Sequence[Tensors], ours: Sequence[Tensors])
 
 
 def reference_runtime(compiled: Compilation) -> RuntimeName:
-    """Return the runtime that is the reference for the compiled model file."""
     if compiled.source is not None and is_onnx(compiled.source, ""):
         return "onnxruntime"
     return numerics_of(compiled.module)
@@ -145,7 +140,7 @@ def run_oracle_reference(
 
 
 def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
-    """Rename outputs by position; the oracle uses the file's names."""
+    """Replace the output names of the model file by those of the module, in order."""
     if len(values) != len(outputs):
         raise ToolFailedError(
             f"the reference has {len(values)} named outputs, the model {len(outputs)}."
@@ -162,7 +157,7 @@ def _named_layers(result: ReferenceResult) -> tuple[Tensors, ...]:
 
 
 def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Evaluate a graph with its operators' numpy references.
+    """Evaluate a graph with the numpy references of its operators.
 
     Calls of PrimFuncs run in the TIR interpreter.
     """
@@ -197,7 +192,7 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
-    """Allocate the pools and the tensors outside of them; initialize the state."""
+    """Allocate the pools and the tensors outside the pools; initialize the state."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
     for tensor in (*module.io.inputs, *module.io.outputs):

@@ -1,8 +1,8 @@
 """Samples for a model: generated from a seed, or arrays by tensor name or position.
 
 The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
-precedence. Every array has its tensor's shape, or every array has one leading axis that counts the
-samples.
+precedence. Either every array has its tensor's shape, or every array also has a leading axis that
+counts the samples.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _spec(tensor: IoTensor) -> SampleInput:
 def read_npz(path: str | Path) -> dict[str, Array]:
     """Return the arrays of an .npz file.
 
-    Raises UsageError if it is not an .npz file or holds Python objects.
+    Raise UsageError if it is not an .npz file or holds Python objects.
     """
     try:
         with open(path, "rb") as file:
@@ -81,7 +81,7 @@ def make_batch(
 ) -> SampleBatch:
     """Split `arrays` into samples of `tensors`.
 
-    Raises UsageError for missing names, wrong types or shapes, and different sample counts.
+    Raise UsageError for missing names, wrong types or shapes, and different sample counts.
     """
     by_name = _by_name(arrays, tensors, where, kind)
     counts: dict[int | None, str] = {}
@@ -122,7 +122,7 @@ def _format_list(words: Sequence[str]) -> str:
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
-    """Return the length of the leading axis; None for a single sample without one."""
+    """Return the length of the leading sample axis, or None for a single sample without one."""
     dtype, shape = tensor.type.dtype.np, tensor.type.shape
     if array.dtype == dtype and array.shape == shape:
         return None

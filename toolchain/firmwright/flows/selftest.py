@@ -1,8 +1,8 @@
-"""Run the operators' conformance cases on a board and compare with the numpy references.
+"""Runs the operators' conformance cases on a board and compares with the numpy references.
 
-Many cases share one firmware: their operators share no tensors, and a firmware holds the number of
-cases that fit into the memory budget. `EMULATED_BOARDS` are the boards on which the project's own
-tests run all cases.
+Many cases share one firmware: their operators share no tensors, and a firmware holds as many cases
+as fit into the memory budget. `EMULATED_BOARDS` are the boards on which the project's own tests run
+all cases.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def selftest(
 ) -> SelfTestResult:
     """Run the cases of `ops` (by default all) on a board; `given` are compile options.
 
-    `one_each` runs one case of each operator, chosen by the board's name so that boards differ.
+    `one_each` runs one case of each operator; the board's name determines which.
     """
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
@@ -144,8 +144,8 @@ def _one_case(opdef: OpDef, board: str) -> list[ConformanceCase]:
 def budget_bytes(board: Board) -> int:
     """Return the bytes of tensors that one firmware may hold on `board`.
 
-    Inputs and outputs of all cases are live at the same time; the rest is left for code and
-    scratch.
+    Inputs and outputs of all cases are live at the same time; the rest of the memory is for code
+    and scratch.
     """
     if board.is_host:
         return HOST_BYTES
@@ -155,7 +155,7 @@ def budget_bytes(board: Board) -> int:
 
 
 def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
-    """Yield consecutive cases with tensors that fit into the budget together."""
+    """Yield consecutive cases whose tensors fit into the budget together."""
     group: list[NamedCase] = []
     group_bytes = 0
     for item in cases:
@@ -238,7 +238,7 @@ def case_seed(group: Sequence[NamedCase]) -> int:
 
 
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
-    """Return the module that runs every case of `group`, without shared tensors."""
+    """Return a module that runs every case of `group` without shared tensors."""
     tensors: list[RawTensor] = []
     nodes: list[RawNode] = []
     for index, item in enumerate(group):
@@ -276,7 +276,7 @@ def _output(index: int, position: int) -> str:
 
 
 def _options(case: ConformanceCase) -> Attrs:
-    """Return the case's options with the schema's defaults for the others."""
+    """Return the case's options, with the schema's defaults for the others."""
     table = OPTIONS_OF_OPERATOR.get(case.builtin)
     fields = TABLES[table] if table is not None else {}
     defaults = {name: field.default_value for name, field in fields.items()}

@@ -1,6 +1,6 @@
-"""Read a tuning log: JSON lines, appended to, mergeable by concatenation.
+"""Reading of tuning logs, which are JSON lines and can be merged by concatenation.
 
-Incomplete lines and those of other versions are skipped and counted in a warning.
+Incomplete lines and lines of other versions are skipped and counted in a warning.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def read_tuning(path: str | Path) -> TuningRecords:
-    """Return the log at `path` as a `Tuning`.
-
-    Raises UsageError if the file cannot be read.
-    """
+    """Return the records of the log at `path`; raise UsageError if it cannot be read."""
     return TuningRecords.from_measurements(read_measurements(path))
 
 

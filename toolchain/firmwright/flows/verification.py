@@ -1,7 +1,7 @@
-"""Compare the firmware's outputs with the reference: bit for bit, or within the float tolerance.
+"""Compares the firmware's outputs with the reference: bit for bit, or within the float tolerance.
 
-Differing values are a result, not an error. With `expected` the user's recording is the reference,
-and a known runtime that equals the recording is named.
+Differing values are a result, not an error. With `expected`, the user's recording is the reference,
+and a known runtime whose outputs equal the recording is named.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NUMERICS_HINTS: Mapping[RuntimeName, str] = {
 class Verification:
     """The comparison of the outputs over all samples.
 
-    `mismatches` of `values` differ or exceed the float tolerance. `layer` is the first diverging
-    operator, if requested and found. `explanation` names the runtime that made a recording, or
-    relates the reference to the model's own runtime. `outputs` are the board's.
+    Of the `values` compared, `mismatches` differ or exceed the float tolerance. `layer` is the
+    first diverging operator, if requested and found. `explanation` names the runtime that made a
+    recording, or relates the reference to the model's own runtime. `outputs` are the board's.
     """
 
     model: str
@@ -141,7 +141,7 @@ def _verification(
 def identify_recording_runtime(
     compiled: Compilation, samples: Sequence[Tensors], expected: Sequence[Tensors]
 ) -> str:
-    """Describe the runtime with outputs equal to the recording; "" if there is none."""
+    """Describe the runtime whose outputs equal the recording; return "" if there is none."""
     if compiled.source is None or is_onnx(compiled.source, ""):
         return ""
     for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimized"):

@@ -1,7 +1,7 @@
-"""Projects with another main program than the server loop: the user's own, or a benchmark's.
+"""Projects whose main program is not the server loop but the user's or a benchmark's.
 
-Start-up, drivers, linker script and models are unchanged. board.json lists every C file outside of
-model/ except the glue, which the SConstruct names.
+Start-up code, drivers, linker script and models are unchanged. board.json lists every C file
+outside model/ except the glue, which the SConstruct names.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> 
 
 
 def use_custom_main(project: SourceTree, main: str) -> SourceTree:
-    """Return `project` with the main() of the C text `main`, which defines the pools too."""
+    """Return `project` with the C text `main`, which defines the pools and main()."""
     return replace_main_loop(project, {MAIN_FILE: main, _EMPTY_APP: _EMPTY_TEXT, _STOP: _STOP_TEXT})

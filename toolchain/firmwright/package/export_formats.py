@@ -1,7 +1,7 @@
 """Export of a model as a package for another build system.
 
-Each format is a folder of templates below `templates/`; NAME in paths is the model's name. The
-Model Library Format is in model_library_format.py.
+Each format is a folder in `templates/`; NAME in paths is the model's name. The Model Library Format
+is in model_library_format.py.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ExportInput:
 
 @dataclass(frozen=True, slots=True)
 class PackageTests:
-    """Data of a package's own tests: the model file, known answers, and compilation options."""
+    """Data for a package's own tests: the model file, known answers, and compilation options."""
 
     model_file: str
     model: bytes
@@ -174,7 +174,7 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
 
 
 def _gcc_flags(source: str | bytes) -> str:
-    """Return the flags that the head comment of a C file requires of gcc."""
+    """Return the flags that the first comment of a C file requires of gcc."""
     head = source.split("*/")[0] if isinstance(source, str) else ""
     return " ".join(re.findall(r"gcc flags: (.*)", head))
 

@@ -1,6 +1,6 @@
-"""Summarize compilations for metadata.json, `compile --json` and reports.
+"""Summaries of compilations for metadata.json, `compile --json` and reports.
 
-The summary depends on the module and options only; it contains no machine names or times.
+A summary depends only on the module and the options; it contains no machine names or times.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def summarize_compilation(
 ) -> CompilationSummary:
     """Summarize the compilation of the planned `module`.
 
-    `compiler` has the tool and flags for which the sources are tuned, `options` the compile options
-    that are not defaults.
+    `compiler` holds the tool and flags for which the sources are tuned; `options` holds the compile
+    options that are not defaults.
     """
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
@@ -157,7 +157,7 @@ def _pools(module: IRModule) -> dict[str, PoolSummary]:
 
 
 def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[ConstantSummary, ...]:
-    """Return the constants in the emitted code; equal bytes of a type count once."""
+    """Return the constants in the emitted code; constants with equal type and bytes count once."""
     constants: dict[tuple[str, str], ConstantSummary] = {}
     for function in (*(_kernel(module, callee) for callee in callees(main.body)), main):
         for name in used_constants(function.body):
@@ -202,7 +202,7 @@ def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[OperatorSummary
 
 
 def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
-    """Return the first buffer of the AOT main that the call writes."""
+    """Return the name of the first buffer of the AOT main that the call writes."""
     for param, arg in zip(kernel.params, call.args, strict=True):
         if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
             return arg.buffer.name
@@ -210,7 +210,7 @@ def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
 
 
 def _scratch_bytes(plan: Plan) -> int:
-    """Return the maximum of the scratch bytes that are live at the same time."""
+    """Return the maximum number of scratch bytes that are live at the same time."""
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
     times = sorted({live.first for info in scratch for live in info.live})
     return max((_live_bytes(scratch, time) for time in times), default=0)
@@ -244,7 +244,7 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> PlanSummary:
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
-    """Yield the operator of each time as the planner counts: calls and other memory accesses."""
+    """Yield the operator of each time of the memory plan: calls and other memory accesses."""
     for node in walk(main.body):
         match node:
             case tir.PrimFuncCall(op=op):

@@ -1,4 +1,4 @@
-"""Projects for MLPerf Tiny: the device protocol of the benchmark instead of the link.
+"""Projects for MLPerf Tiny, with the benchmark's device protocol instead of the link.
 
 Model, plan and glue are unchanged, so the benchmark measures the same code as other firmware.
 """
@@ -30,8 +30,8 @@ _SAMPLE_WORDS: Final = {
 class MlperfTask:
     """One task of the benchmark, identified by its input and output sizes.
 
-    With `is_error` the single result is the difference between output and input. With `energy` the
-    firmware marks times on a pin.
+    With `is_error`, the single result is the difference between output and input. With `energy`,
+    the firmware marks times on a pin.
     """
 
     name: str
@@ -44,7 +44,7 @@ class MlperfTask:
 
     @property
     def sample_bytes(self) -> int:
-        """Size of one sample on the wire."""
+        """Return the size of one sample as the protocol transmits it."""
         return self.elements * (4 if self.sample == "float32" else 1)
 
 
@@ -58,7 +58,10 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """Return the task called `name`, by default the one with the model's sizes; or UsageError."""
+    """Return the task called `name`, by default the one with the model's sizes.
+
+    Raise UsageError if there is none.
+    """
     tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         raise UsageError(

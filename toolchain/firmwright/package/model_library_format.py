@@ -1,7 +1,7 @@
-"""The Model Library Format, version 7: one tar of sources and their metadata.
+"""The Model Library Format, version 7: a tar archive of sources and metadata.
 
-The layout is TVM's; the functions have our calling convention. The archive is reproducible: its
-date is the epoch.
+The layout is TVM's; the functions have Firmwright's calling convention. The archive is
+reproducible: its date is the epoch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conversion of compilation options to JSON values and back.
 
-Only options that differ from their defaults are stored; options of the machine are omitted, and of
-measurements only the digest is stored.
+Only options that differ from their defaults are stored. Options of the machine are omitted, and
+measurements are stored as a digest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _to_json(value: Any) -> Any:
 def deserialize_options(
     stored: Mapping[str, Any], options_type: type, where: Path
 ) -> dict[str, Any]:
-    """Return options by name, without `tuning`; ModelError if they are malformed."""
+    """Return options by name, without `tuning`; raise ModelError if they are malformed."""
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:

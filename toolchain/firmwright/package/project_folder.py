@@ -1,7 +1,7 @@
-"""Writing of a project into a directory that is empty or holds an earlier project.
+"""Writing of a project into a directory that is empty or contains an earlier project.
 
-Nothing is written outside of it, not even through links, and other files are never changed. Stale
-model files are removed, because the build compiles every C file of the folder.
+Nothing is written outside the directory, not even through links, and other files are never
+changed. Stale model files are removed, because the build compiles every C file of the folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _OWNED = "files"
 
 
 def write_project(tree: SourceTree, directory: Path) -> None:
-    """Write `tree` into `directory`; UsageError if it holds other files or is not writable."""
+    """Write `tree` into `directory`.
+
+    Raise UsageError if the directory contains other files or is not writable.
+    """
     try:
         earlier = _check(directory)
         directory.mkdir(parents=True, exist_ok=True)

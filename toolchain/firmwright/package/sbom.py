@@ -1,6 +1,6 @@
 """The software bill of materials (SBOM) of a firmware project, in CycloneDX 1.6.
 
-It depends on its input only: the serial number is a hash of the content.
+Equal inputs give equal documents: the serial number is a hash of the content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOOL: Final = "firmwright"
 class SbomInput:
     """The contents of a project's folder; `files` maps relative paths to SHA-256 in hex.
 
-    `image` is the hash of the release image and `built_by` the version line of its compiler, or "".
+    `image` is the hash of the release image and `built_by` its compiler's version line, or "".
     """
 
     board: str

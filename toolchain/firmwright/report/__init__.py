@@ -1,1 +1,1 @@
-"""Reports: the facts about a build as an HTML page, a notebook fragment or a memory map."""
+"""Reports about a build as an HTML page, a notebook fragment or a memory map."""

@@ -1,7 +1,4 @@
-"""Find possible problems in a report and suggest remedies.
-
-Findings are derived from the report's figures alone; none is an error.
-"""
+"""Finds possible problems in a report and suggests remedies."""
 
 from __future__ import annotations
 

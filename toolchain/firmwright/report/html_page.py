@@ -1,7 +1,7 @@
-"""Render a report as one HTML page without network access or frameworks.
+"""Renders a report as one HTML page without network access or frameworks.
 
 Style, script and the report's JSON are embedded; a later report reads the JSON as its baseline.
-Without the script the page has the same contents except for tooltips.
+Without the script, the page has the same contents except for tooltips.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
 
 
 def _next_peaks(report: BuildReport, used: tuple[int, ...], peak: int) -> Iterator[tuple[int, int]]:
-    """Yield the times of the highest occupancy, which limit savings at the peak."""
+    """Yield the times of the highest occupancy, which limit the savings at the peak."""
     order = sorted(range(len(used)), key=lambda time: (-used[time], time))
     yield from ((time, used[time]) for time in order[:5])
 

@@ -1,7 +1,7 @@
-"""Draw a memory plan as SVG: time to the right, bytes upwards.
+"""Draws a memory plan as SVG, with time to the right and byte offsets upwards.
 
-Each buffer is a rectangle from its first to its last call, with its size as height, at its offset.
-A buffer with several live ranges has one rectangle for each. The output is deterministic.
+Each buffer is a rectangle from its first to its last call, with its size as height. A buffer with
+several live ranges has one rectangle for each. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KIND_COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """The contents of a map: a pool's buffers, the operator kind at each time, the pool's height.
+    """The contents of a map: a pool's buffers and size, and the operator kind at each time.
 
     `bound_label` is the text at the line on top.
     """
@@ -56,8 +56,8 @@ class MemoryMap:
 class MapTheme:
     """The style of a map; `fill` and `marks` return a rectangle's color and extra attributes.
 
-    `unit` follows a size. With `columns` pointer positions map to times, and sizes are drawn on top
-    of all rectangles.
+    `unit` follows a size. With `columns`, the script can map pointer positions to times, and sizes
+    are drawn on top of all rectangles.
     """
 
     ink: str
@@ -143,7 +143,6 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
 
 
 def render_svg(drawn: MemoryMap, theme: MapTheme = PRINT_THEME) -> str:
-    """Render the map as SVG."""
     top = TOP if drawn.title else TOP - 56
     steps = max(len(drawn.kinds), 1)
     step = max(theme.step_min, theme.width_min / steps)
@@ -271,7 +270,7 @@ def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
 
 
 def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> MapTheme:
-    """Return the theme of a page, in which rectangles carry the buffer's `number`.
+    """Return the theme of a page, in which rectangles have the number of their buffer.
 
     Several pools have one color each; a single pool has one for each kind of buffer.
     """

@@ -1,6 +1,6 @@
-"""The facts of a report as frozen values.
+"""The data of a report as frozen values.
 
-Sizes and offsets are bytes. Times count the calls of a run; live ranges are half open.
+Sizes and offsets are in bytes. A time is the number of a call in a run; live ranges are half open.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StackReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceTradeoff:
-    """A program with less memory; `segments` are ranges [a, b) of streamed operators."""
+    """A program with less memory; `segments` are ranges [a, b) of row-streamed operators."""
 
     workspace_bytes: int
     instructions: int
@@ -68,9 +68,9 @@ class WorkspaceTradeoff:
 
 @dataclass(frozen=True, slots=True)
 class TargetOption:
-    """A possible target of some operators and its cost, if known.
+    """A possible target of some operators, with its cost if known.
 
-    `note` is the origin of a cost that was not measured, or the reason for a missing one.
+    `note` gives the origin of a cost that was not measured, or the reason for a missing one.
     """
 
     operators: str
@@ -101,7 +101,7 @@ class ProgramOption:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSearch:
-    """A search for targets: the chosen regions, and the compared programs."""
+    """The result of a partition search: the chosen regions and the compared programs."""
 
     unit: str
     method: str
@@ -119,9 +119,9 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """The facts about one build of one model for one board; `total` and counts are in `unit`.
+    """The results of building one model for one board; `total` and all counts are in `unit`.
 
-    `library_floats` means that library functions compute floats.
+    `library_floats` is true if float arithmetic is done by library functions.
     """
 
     model: str
@@ -181,7 +181,6 @@ def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
 
 
 def occupied_bytes_by_time(report: BuildReport) -> tuple[int, ...]:
-    """Return `occupied_bytes` for every time of a run."""
     return tuple(
         occupied_bytes(report.buffers, time) for time in range(len(report.operator_by_time))
     )

@@ -1,4 +1,4 @@
-"""Render a compilation for notebooks: facts, operators, and a map of each pool."""
+"""Renders a compilation for notebooks: summary, operators, and a map of each pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from firmwright.report.memory_map import make_memory_map, render_svg
 
 
 def compilation_html(summary: CompilationSummary) -> str:
-    """Render the compilation."""
     return render_section(
         f"{summary.model} for {summary.board}",
         render_properties(
