@@ -178,7 +178,6 @@ class BundleSummary:
 
 
 def _plain(value: Any) -> Any:
-    """Convert tuples to lists, as JSON has them."""
     match value:
         case dict():
             return {key: _plain(item) for key, item in value.items()}

@@ -26,7 +26,6 @@ class Markup(str):
 
 
 def render_section(title: str, *parts: str) -> str:
-    """Return a heading followed by the fragments."""
     return f'<div style="{_BOX}"><b>{escape(title)}</b>{"".join(parts)}</div>'
 
 

@@ -205,7 +205,7 @@ def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
-    """Solve crystal * feedback / (first * second) ; the highest VCO has the least jitter."""
+    """Solve crystal * feedback / (first * second); the highest VCO has the least jitter."""
     _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
     _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
     ways = []

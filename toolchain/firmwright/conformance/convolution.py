@@ -94,7 +94,6 @@ def _conv2d_cases() -> Iterator[ConformanceCase]:
 
 
 def _wide_sum_cases() -> Iterator[ConformanceCase]:
-    """Generate cases with sums beyond 32 bits and with a 32-bit bias."""
     rng = np.random.Generator(np.random.PCG64(16))
     options = {
         "padding": "VALID",

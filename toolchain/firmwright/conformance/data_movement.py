@@ -27,7 +27,6 @@ def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
 
 
 def int_vector(*values: int) -> CaseTensor:
-    """Return a constant int32 vector."""
     return CaseTensor((len(values),), "int32", data=np.array(values, np.int32))
 
 

@@ -100,7 +100,6 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (multiplier, shift) for inputs >= 0 and for inputs < 0."""
     x, y = (
         np.float32(tensor_quant(call.input(0)).scale),
         np.float32(tensor_quant(call.output).scale),

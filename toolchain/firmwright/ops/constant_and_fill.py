@@ -41,7 +41,7 @@ def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _numbers(call: OpCall) -> tuple[Attr, ...]:
     values = call.attrs["values"]
-    assert isinstance(values, tuple)  # by import
+    assert isinstance(values, tuple)  # ensured on import
     return values
 
 
@@ -66,7 +66,7 @@ def _vector(values: Sequence[float]) -> ImportedCall:
 def _shape_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 1)
     x = context.inputs[0]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     return _vector(x.shape)
 
 
@@ -132,7 +132,7 @@ def _fill_import(context: ImportContext) -> ImportedCall:
 def _zeros_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 1)
     x = context.inputs[0]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     return ImportedCall("fill", {"shape": x.shape}, ())
 
 

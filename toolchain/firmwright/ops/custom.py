@@ -72,7 +72,6 @@ CUSTOM_OPS = CustomOpRegistry()
 
 
 def custom_options_of(call: OpCall) -> bytes:
-    """Return the option bytes of the operator."""
     return bytes.fromhex(call.str_attr("data"))
 
 

@@ -58,7 +58,7 @@ def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
 def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
     x = context.inputs[0]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     if not len(begin) == len(size) == len(x.shape):
         raise NotSupportedError(f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes")
     counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
@@ -87,7 +87,7 @@ def _checked_slice(
 def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
     x, options = context.inputs[0], context.node.options
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
         raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
     if not len(begin) == len(end) == len(strides) <= len(x.shape) or 0 in strides:
@@ -153,7 +153,7 @@ def _split_import(context: ImportContext) -> ImportedCall:
     require_inputs(context, 3 if by_sizes else 2)
     position = 0 if by_sizes else 1
     x = context.inputs[position]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     axes, parts = constant_ints(context, 2 if by_sizes else 0, "axes"), len(context.outputs)
     if len(axes) != 1:
         raise NotSupportedError(f"{len(axes)} axes to split along")
@@ -242,7 +242,7 @@ def _gather_import(context: ImportContext) -> ImportedCall:
     """Import constant indices as attributes; other gathers become dynamic_gather."""
     require_inputs(context, 2)
     x, indices = context.inputs[:2]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     assert indices is not None
     axis = normalize_axis(context.node.options["axis"], len(x.shape))
     batch = context.node.options["batch_dims"]

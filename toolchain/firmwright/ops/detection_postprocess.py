@@ -55,13 +55,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def float_attr(call: OpCall, name: str) -> float:
     value = call.attrs[name]
-    assert isinstance(value, float)  # by import
+    assert isinstance(value, float)  # ensured on import
     return value
 
 
 def _scales(call: OpCall) -> tuple[float, ...]:
     values = call.attrs["scales"]
-    assert isinstance(values, tuple)  # by import
+    assert isinstance(values, tuple)  # ensured on import
     return tuple(float(value) for value in values)  # type: ignore[arg-type]  # numbers by import
 
 

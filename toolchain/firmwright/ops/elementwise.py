@@ -150,7 +150,6 @@ def lower_int32(
 
 
 def tflite_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-    """Return the importer of operator `name`."""
 
     def imported(context: ImportContext) -> ImportedCall:
         require_tensors(context, 2)

@@ -246,7 +246,6 @@ _SQUARED = {
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:
-    """Return the quantized multipliers for x >= 0 and for x < 0."""
     x, alpha, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     return x / y, x * alpha / y
 

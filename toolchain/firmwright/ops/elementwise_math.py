@@ -44,7 +44,6 @@ from firmwright.ops.requantize import (
 
 
 def _log(call: OpCall, x: Array) -> Array:
-    """Return the log; inputs <= 0 map to the smallest representable output."""
     quant = tensor_quant(call.output)
     least = (call.output.dtype.min - quant.zero_point) * np.float32(quant.scale)
     return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)

@@ -311,7 +311,6 @@ class _NameReplacer(ast.NodeTransformer):
         return node if text is None else ast.parse(text, mode="eval").body
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Rename the arguments but not the function."""
         node.args = [self.visit(arg) for arg in node.args]
         return node
 

@@ -58,7 +58,6 @@ class FftBuilder:
                 self.b.store(numbers, [position, part], value)
 
     def load_permuted(self, source: tir.Buffer, numbers: tir.Buffer) -> None:
-        """Copy numbers in digit-reversed order."""
         with self._digit_reversed() as (position, index):
             for part in (0, 1):
                 self.b.store(numbers, [position, part], self.b.load(source, [index, part]))

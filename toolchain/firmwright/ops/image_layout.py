@@ -34,7 +34,7 @@ from firmwright.ops.strided_copy import (
 
 def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
     x = context.inputs[0]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     flat = constant_ints(context, 1, "paddings")
     skip = int(context.node.options["mode"] == "REFLECT")
     pairs = list(zip(flat[::2], flat[1::2], strict=True))

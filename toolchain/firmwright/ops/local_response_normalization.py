@@ -34,7 +34,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _parameters(call: OpCall) -> list[float]:
-    return [float(call.attrs[name]) for name in _PARAMETERS]  # type: ignore[arg-type]  # by import
+    return [float(call.attrs[name]) for name in _PARAMETERS]  # type: ignore[arg-type]  # ensured on import
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -83,7 +83,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     radius = options["radius"]
     if not isinstance(radius, int) or radius < 0:
         raise NotSupportedError(f"a radius of {radius}")
-    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # by schema
+    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # ensured by the schema
     return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
 
 

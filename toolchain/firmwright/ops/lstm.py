@@ -121,7 +121,7 @@ def _cell_bits(call: OpCall) -> int:
 
 def cell_clip(call: OpCall) -> float:
     limit = call.attrs["cell_clip"]
-    assert isinstance(limit, float)  # by import
+    assert isinstance(limit, float)  # ensured on import
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
     return int(min(limit / tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
@@ -262,7 +262,7 @@ def _sum_dtype(call: OpCall) -> DType:
 
 def _constant_int64(call: OpCall, index: int) -> Array:
     constant = call.constant(index)
-    assert constant is not None  # by infer
+    assert constant is not None  # ensured by infer
     return constant.array().astype(np.int64)
 
 

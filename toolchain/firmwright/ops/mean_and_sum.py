@@ -68,7 +68,6 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the requantization that the module docstring describes."""
     x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)

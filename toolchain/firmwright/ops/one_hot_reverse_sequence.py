@@ -42,7 +42,6 @@ def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> Non
 
 
 def clamp_index(index: ArithExpr, count: int) -> ArithExpr:
-    """Clamp `index` to [0, count - 1]."""
     return minimum(maximum(index.cast(INDEX), 0), count - 1)
 
 

@@ -48,7 +48,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    """Return the requantization of an integer input."""
     factor = tensor_quant(call.input(0)).scale / tensor_quant(call.output).scale
     return make_requantization([factor], Rounding.TWICE, call.output, "none")
 

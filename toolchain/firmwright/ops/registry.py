@@ -17,7 +17,6 @@ from firmwright.ir.graph.opdef import OpDef
 
 @cache
 def op_table() -> Mapping[str, OpDef]:
-    """Return the operators by name."""
     table: dict[str, OpDef] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -195,7 +195,7 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
     """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
     weights, bias = call.constant(1), call.constant(2)
-    assert weights is not None  # by check_weights_and_bias
+    assert weights is not None  # ensured by check_weights_and_bias
     magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
     steps = _STEPS[call.input(0).dtype]
     reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps

@@ -44,7 +44,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3)
     condition, x = context.inputs[0], context.inputs[1]
-    assert condition is not None  # by require_tensors
+    assert condition is not None  # ensured by require_tensors
     assert x is not None
     one = condition.elements == 1 or condition.shape == x.shape
     if context.node.op == "SELECT" and not one:

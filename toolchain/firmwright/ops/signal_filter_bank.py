@@ -163,7 +163,6 @@ def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
-    """Return the factors of the signal and of the old estimate for even or odd channels."""
     prefix = "alternate_" if parity else ""
     names = (f"{prefix}smoothing", f"{prefix}one_minus_smoothing")
     new, old = (call.int_attr(name) & UINT32_MASK for name in names)

@@ -50,7 +50,6 @@ def _copy_loop(
     count: int,
     value: Callable[[ArithExpr], ArithExpr],
 ) -> None:
-    """Emit target[at.., k] = value(k) for k < `count`."""
     if count > 0:
         with b.for_("k", count) as k:
             b.store(target, [*at, k], value(k))

@@ -80,7 +80,7 @@ def check_int8_row(call: OpCall) -> None:
 
 def softmax_beta(call: OpCall) -> float:
     beta = call.attrs["beta"]
-    assert isinstance(beta, float)  # by import
+    assert isinstance(beta, float)  # ensured on import
     return beta
 
 

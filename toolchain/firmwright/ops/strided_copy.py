@@ -263,5 +263,5 @@ LITERT: tuple[NumericsProfile, ...] = ("litert",)
 
 def input_rank(context: ImportContext, index: int = 0) -> int:
     x = context.inputs[index]
-    assert x is not None  # by require_inputs
+    assert x is not None  # ensured by require_inputs
     return len(x.shape)

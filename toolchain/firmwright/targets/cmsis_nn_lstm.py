@@ -74,7 +74,7 @@ def _gate(
 ) -> tuple[str, Sequence[str], Sequence[tir.Buffer]]:
     """Return a gate's initializer, parameters and arguments."""
     name, bias = _NAMES[gate], call.constant(lstm.BIAS + gate)
-    assert bias is not None  # by the operator's types
+    assert bias is not None  # ensured by the operator's types
     wide = INT64 if call.input(0).dtype == INT16 else INT32
     words = "int64_t" if wide == INT64 else "int32_t"
     parts: list[str] = []
@@ -86,7 +86,7 @@ def _gate(
         ("hidden", lstm.RECURRENT_WEIGHTS, lstm.HIDDEN_STATE),
     ):
         weights = call.constant(first + gate)
-        assert weights is not None  # by the operator's types
+        assert weights is not None  # ensured by the operator's types
         zero_point = tensor_quant(call.input(source)).zero_point
         sums = -zero_point * weights.array().astype(np.int64).sum(axis=1)
         totals = sums + bias.array() if side == "x" else sums

@@ -64,7 +64,6 @@ class BackendKernel(Builder):
 
     @property
     def ops(self) -> tuple[OpCall, ...]:
-        """The calls of the region, in order."""
         return tuple(make_op_call(call, self.module) for call in self.calls)
 
     def call(self, *names: str) -> OpCall:
@@ -125,7 +124,6 @@ class BackendKernel(Builder):
         return "r" if buffer in self.inputs or buffer.scope == "const" else "rw"
 
     def lowered(self) -> LoweredFunction:
-        """Return the kernel with its constants and files."""
         table = op_table()
         kinds = "+".join(call.op for call in self.calls)
         attrs: dict[str, Attr] = {}

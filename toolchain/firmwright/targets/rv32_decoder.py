@@ -14,7 +14,6 @@ _SHORT_MEMORY: Mapping[int, InstructionKind] = {2: "load", 6: "store"}
 
 
 def decode_rv32(code: bytes) -> Instruction:
-    """Decode the first instruction of `code`."""
     first = int.from_bytes(code[:2], "little")
     if first & 3 != 3:
         return Instruction(2, _short(first))

@@ -12,7 +12,6 @@ _FLOAT_COPROCESSORS = (0x9, 0xA, 0xB)
 
 
 def decode_thumb(code: bytes) -> Instruction:
-    """Decode the first instruction of `code`."""
     first = int.from_bytes(code[:2], "little")
     if first >> 11 < 0b11101:
         return _short(first)

@@ -54,7 +54,6 @@ def _is_int8(match: Match) -> bool:
 
 
 def _lower_default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
-    """Lower the operator by its default loops."""
     (call,) = flatten_calls(function, module)
     described, opdef = make_op_call(call, module), op_table()[call.op]
     kernel = Kernel(function.name, described, call.span)
