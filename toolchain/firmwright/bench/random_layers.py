@@ -61,7 +61,7 @@ def _scale(rng: np.random.Generator, low: float, high: float) -> float:
 def _tensor(
     rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float
 ) -> TensorType:
-    """Return an int8 tensor type; half have the zero point of a ReLU's output."""
+    """Return an int8 tensor type, in half of the cases with a ReLU output's zero point."""
     point = -128 if rng.random() < 0.5 else int(rng.integers(-100, 100))
     return TensorType(shape, INT8, Quantization((_scale(rng, low, high),), (point,)))
 

@@ -97,7 +97,7 @@ def write_request(
     inputs: Sequence[Mapping[str, Array]],
     more: Mapping[str, Any],
 ) -> None:
-    """Write the model, the samples, and request.json with `more` as the worker's input."""
+    """Write the worker's input: the model, the samples, and request.json with `more`."""
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")

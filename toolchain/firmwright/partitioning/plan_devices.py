@@ -265,7 +265,7 @@ class _CopyPlanner:
         )
 
     def _users(self, root: str) -> tuple[list[tuple[int, Value]], list[tuple[int, Value]]]:
-        """Return the calls that write or read values of this class, except those that move no data."""
+        """Return the calls that write and the calls that read the class, without aliases."""
         makers: list[tuple[int, Value]] = []
         readers: list[tuple[int, Value]] = []
         for number, call in enumerate(self.planner.entry.body):

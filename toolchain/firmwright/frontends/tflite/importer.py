@@ -351,7 +351,7 @@ class _SubgraphImporter:
     def _shared_variables(
         self, indices: Mapping[str, int]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """Return the variables of the subgraphs by their key in this graph, and the assigned keys."""
+        """Return the subgraphs' variables by their key in this graph, and the assigned keys."""
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():

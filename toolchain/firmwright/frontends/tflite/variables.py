@@ -21,7 +21,7 @@ def initial_value(kind: TensorType) -> int:
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return the key of a variable of subgraph `index` in other subgraphs; only names are shared."""
+    """Return a key unique in the model; variables with names are shared by all subgraphs."""
     return key if isinstance(key, tuple) else (index, key)
 
 

@@ -99,7 +99,7 @@ def convolve_in_blocks(
     *,
     backward: bool = False,
 ) -> None:
-    """Pack and multiply block by block; `shape` begins at output pixel `first`."""
+    """Convolve block by block; the output of `shape` begins at output pixel `first`."""
     layout, window, block = source.layout, source.layout.window, gemm.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height

@@ -70,7 +70,7 @@ class FloatGemmKernel:
 def plan_float_gemm(
     b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, tile: FpuTile
 ) -> FloatGemmKernel:
-    """Plan a layer with `weights` [outputs, depth]."""
+    """Return a layer's constants, with `weights` [outputs, depth] packed for `tile`."""
     outputs, depth = weights.shape
     lanes = tile.lanes
     padded = np.pad(weights, ((0, max(lanes - outputs, 0)), (0, 0)))

@@ -58,7 +58,7 @@ INT16_LANES = LaneFormat(2, "h.16", "s16")
 
 @dataclass(frozen=True, slots=True)
 class DotProductLoop:
-    """The structure of one loop; see the comment at the top of this module."""
+    """`head` unrolled steps, optionally a `deep` loop and a predicated `tail` step."""
 
     head: int
     deep: bool
@@ -85,7 +85,7 @@ class DotProductLoop:
         if self.tail:
             last = step(adding if self.head else plain, cut, self._place(self.head))
             loads = sum(cut in line for line in last)
-            # Compilers have no common name for the predicate register, so it is handed back.
+            # Compilers have no common clobber name for the predicate register, so it is restored.
             predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
             lines += [*predicate, *last, "vmsr p0, %[kept]"]
         for vector, first in (("first", 0), ("second", 4)):

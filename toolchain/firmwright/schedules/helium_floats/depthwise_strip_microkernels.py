@@ -52,7 +52,7 @@ class Strip:
         return range(self.before, length - self.after)
 
     def taps(self, position: int) -> list[tuple[int, int]]:
-        """Return the (output, tap) products at a position."""
+        """Return the (output, tap) pairs that use the input at `position`."""
         products = ((o, position - o * self.stride) for o in range(self.outputs))
         return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
 
