@@ -1,7 +1,4 @@
-"""Layout of constants in read-only pools that are not part of the program image.
-
-A pool's image holds its constants in module order, each aligned to `IMAGE_ALIGNMENT`.
-"""
+"""Layout of constants in read-only pools that are not part of the program image."""
 
 from __future__ import annotations
 

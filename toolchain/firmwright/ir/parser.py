@@ -34,7 +34,7 @@ from firmwright.ir.tir.plan import (
 )
 
 FORMAT_VERSION = IR_TEXT_VERSION
-_CONSTANT_BYTES_MAX = 1 << 31  # a shape beyond this is a slip, not a tensor
+_CONSTANT_BYTES_MAX = 1 << 31  # a larger shape is assumed to be an error
 _DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
 _SECTIONS = ("attrs", "target", "pool", "io", "const", "file", "graph", "func", "plan")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")

@@ -1,7 +1,6 @@
 """The passes of a compilation in pipeline order.
 
-The pipeline, the passes that a target kind may select and the stage table of docs/architecture.md
-are all derived from this list.
+The pipeline and the stage table of docs/architecture.md are derived from this list.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NESTING_MAX = 150
 """Limit of open brackets and operands, which protects against hostile input."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
-_NOT_WORDS = frozenset({"inf", "nan", "true", "false"})  # these are other tokens or values
+_NOT_WORDS = frozenset({"inf", "nan", "true", "false"})  # these words denote values
 T = TypeVar("T")
 
 

@@ -1,8 +1,7 @@
 """Tuning records: measurements of kernels, and the digests that identify layers and kernels.
 
-A layer is identified by its structure (`layer_digest`), a kernel by its code without data values
-(`kernel_digest`). Neither depends on names, so records remain valid for a retrained network as long
-as its kernels have the same form. This module does not access files.
+Digests do not depend on names or data values, so records remain valid for a retrained network as
+long as its kernels have the same form.
 """
 
 from __future__ import annotations

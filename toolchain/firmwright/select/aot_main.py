@@ -1,7 +1,7 @@
 """Construction of the AOT main, which allocates intermediate tensors and calls the kernels.
 
-Calls without a kernel become views. The next value of a state is computed in place if the state is
-not read afterwards, else it is copied at the end.
+The next value of a state is computed in place if the state is not read afterwards, else it is
+copied at the end.
 """
 
 from __future__ import annotations

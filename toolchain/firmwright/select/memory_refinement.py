@@ -1,7 +1,6 @@
 """Memory need of each kernel candidate, and refinement of choices by trial plans.
 
-Adjacent kernels can share memory only if their directions are compatible, which only a plan
-reveals.
+Only a plan reveals whether adjacent kernels have compatible directions and can share memory.
 """
 
 from __future__ import annotations

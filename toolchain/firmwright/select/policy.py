@@ -16,13 +16,13 @@ Row-streamed programs may take more flash than this budget, and flash buys time;
 a program of whole calls.
 """
 NEAR_PERCENT_MAX = 104
-"""Time of a call's candidate that the goal `balanced` considers."""
+"""Maximum time of a call's candidate that the goal `balanced` considers."""
 CANDIDATE_PERCENT_MAX = 300
-"""Time of a call's candidate that the search considers unless nothing else fits."""
+"""Maximum time of a call's candidate that the search considers unless nothing else fits."""
 VARIANT_PERCENT_MAX = 110
-"""Time of a call's candidate that may replace its choice to suit the adjacent calls."""
+"""Maximum time of a candidate that may replace a call's choice to suit adjacent calls."""
 UNLIMITED_PERCENT = 1_000_000
-"""No limit of a candidate's time."""
+"""No limit on a candidate's time."""
 
 # ---- flash -------------------------------------------------------------------------------------
 
@@ -37,25 +37,25 @@ FLASH_SLACK_BYTES = 32
 CALL_CODE_BYTES = 20
 """Code bytes of one kernel call in the AOT main."""
 KNAPSACK_STATES_MAX = 2048
-"""Sums of sizes that the knapsack distinguishes."""
+"""Number of different total sizes that the knapsack distinguishes."""
 
 # ---- row streaming -----------------------------------------------------------------------------
 
 BAND_ROWS = (1, 2, 4)
 """Rows per band that are tried: more rows take more memory and have less overhead."""
 SEGMENT_CALLS_MAX = 24
-"""Calls of a segment; the number of segments grows with the square."""
+"""Maximum number of calls of a segment; the number of segments grows with its square."""
 MOVE_INSTRUCTIONS_PERCENT = 70
 """Instructions per 100 bytes that are copied: a load and a store per word, and the loop."""
 CALL_INSTRUCTIONS = 12
-"""Instructions of one row-kernel call: arguments, frame, and the test whether it is due."""
+"""Instructions of one row-kernel call: arguments, frame, and the test whether the stage fires."""
 
 # ---- search limits -----------------------------------------------------------------------------
 
 PRICE_CORRECTIONS_MAX = 4
 """Rounds in which memory plans correct the estimated bytes of regions."""
 TRIAL_PLANS_MAX = 24
-"""Memory plans of one refinement of choices."""
+"""Maximum number of memory plans in one refinement of choices."""
 ORDER_STATES_MAX = 50_000
 """States of the exact search for an order of calls: about three seconds.
 

@@ -1,7 +1,4 @@
-"""Kernels that shift, copy, and fill rows for row-streamed segments, and that copy state tensors.
-
-Their names contain all parameters, so segments share equal kernels.
-"""
+"""Kernels that shift, copy, and fill rows for row-streamed segments and copy state tensors."""
 
 from __future__ import annotations
 

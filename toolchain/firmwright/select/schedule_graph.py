@@ -114,7 +114,7 @@ def min_peak_order(
     start = graph.start()
     goal = (1 << len(graph.calls)) - 1
     best: dict[int, tuple[int, ScheduleState, int]] = {0: (start.peak[figure], start, 0)}
-    # Ordered by peak, then the most done, then the earliest calls: few sets with equal peaks.
+    # Ordered by peak, then most calls done, then earliest calls, to expand few equal sets.
     heap = [(start.peak[figure], 0, 0)]
     expanded: set[int] = set()
     while heap and len(expanded) < states_max:

@@ -18,7 +18,7 @@ from firmwright.usmp.planning_problem import Layout, PlanningProblem, solve_prob
 
 _QUICK_MOVES = 200
 _EXACT_WORK = 100_000
-"""One to two seconds."""
+"""Work limit of the exact search in this planner: one to two seconds."""
 
 
 def search_planner(

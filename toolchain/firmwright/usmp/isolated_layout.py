@@ -1,7 +1,7 @@
-"""Isolated layout: a planned module with its buffers spaced apart, for access tracing.
+"""Isolated layout: a planned module with redzones around every buffer, for access tracing.
 
-Redzones around every buffer make the address of an access identify the buffer, so an instrumented
-build can compare each access with the original plan.
+The address of an access identifies the buffer, so an instrumented build can compare each access
+with the original plan.
 """
 
 from __future__ import annotations

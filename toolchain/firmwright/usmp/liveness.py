@@ -1,9 +1,9 @@
 """Collection of the buffers that a planner must place.
 
-The control-flow graph gives their live ranges. Inputs are live from time 0 (with `preserve_input`
-to the end), outputs to the end, state and constants in RAM always, and scratch during its call.
-Candidate pools are the writable pools available to every target that accesses the buffer; the
-attribute `pins` of the AOT main restricts a buffer to one pool.
+Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
+constants in RAM always, and scratch during its call. Candidate pools are the writable pools
+available to every target that accesses the buffer; the attribute `pins` of the AOT main restricts a
+buffer to one pool.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def collect_planning_input(
         buffer = allocate.buffer
         candidates = _candidates(name, pins.get(name, pools), users[name])
         if not ranges:
-            ranges = (LiveRange(0, 1),)  # never accessed, but it needs an address
+            ranges = (LiveRange(0, 1),)  # a buffer that is never accessed still needs an address
         buffers.append(
             BufferInfo(
                 plan_names.get(name, name),

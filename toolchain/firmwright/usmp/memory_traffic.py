@@ -84,7 +84,7 @@ class _FunctionTraffic:
                 inside = trips
         match node:
             case tir.PrimFuncCall(phase="wait"):
-                return  # its start has been counted
+                return  # its traffic was counted at the start
             case tir.PrimFuncCall():
                 self._call(node, trips)
                 return

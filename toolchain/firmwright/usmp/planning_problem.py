@@ -1,7 +1,4 @@
-"""The problem that planners solve, and the conversion of their layouts to plans or errors.
-
-Buffers are numbered in the given order. In the list of constraints of a buffer, that buffer is `b`.
-"""
+"""The problem that planners solve, and the conversion of their layouts to plans or errors."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _PEAK_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanningProblem:
-    """Buffers, the constraints of each, and the size of each pool (None if unlimited)."""
+    """Numbered buffers, the constraints of each (as b), and pool sizes (None if unlimited)."""
 
     buffers: tuple[BufferInfo, ...]
     constraints: tuple[tuple[OffsetConstraint[int], ...], ...]

@@ -1,8 +1,4 @@
-"""Operator definitions: the record of each operator kind and the view of one call to it.
-
-Frontends, the verifier, the interpreter, lowering and the documentation use the same records, which
-are defined in `ops`, one module per operator.
-"""
+"""Operator definitions (one module each in `ops`) and the view of one call of an operator."""
 
 from __future__ import annotations
 

@@ -155,14 +155,14 @@ class _GraphVerifier:
         except (FirmwrightError, NotSupportedError) as error:
             self.report(f"{location}{error}")
             return
-        except (KeyError, IndexError) as error:  # from an incomplete call
+        except (KeyError, IndexError) as error:  # the call is incomplete
             self.report(f"{location}an input or attribute is missing ({error!r})")
             return
         except (
             TypeError,
             ValueError,
             ArithmeticError,
-        ) as error:  # from an attribute of another type
+        ) as error:  # an attribute has the wrong type
             self.report(f"{location}an input or attribute is invalid ({error})")
             return
         self._outputs(call, inferred, location)

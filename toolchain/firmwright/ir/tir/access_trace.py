@@ -1,6 +1,6 @@
 """Tracing of a kernel's accesses to one input and one output parameter.
 
-All iterations that reach a statement (its lanes) are computed at once; times follow program order.
+All iterations of a statement (its lanes) are computed at once; times follow program order.
 Data-dependent accesses are assumed to happen; a data-dependent address or trip count makes the
 result unknown. Writes to the input count as reads and writes; reads of the output are ignored. A
 loop that only reads or only writes linear addresses is reduced to its first and last iteration.
@@ -233,7 +233,7 @@ class AccessTracer:
             case tir.Evaluate(call=tir.IntrinsicCall(args=args) as call) | (
                 tir.PrimFuncCall(args=args) as call
             ):
-                # Its writes may precede its reads.
+                # The callee's writes may precede its reads.
                 self._reads(point.after(1), *args)
                 self._written_through(call, point)
 

@@ -18,8 +18,8 @@ from firmwright.ir.tir.traversal import walk
 Interval = tuple[int, int]
 _Terms = dict[tir.Expr, int]
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-_SEARCH_DEPTH = 3  # facts combined to bound one expression
-_FACTS_MAX = 12  # innermost assumptions that are kept: bounds the search
+_SEARCH_DEPTH = 3  # maximum number of facts combined to bound an expression
+_FACTS_MAX = 12  # only the innermost assumptions are kept, to limit the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,9 @@ class Bounds:
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
         if isinstance(start, tir.IntImm) and isinstance(extent, tir.IntImm):
             return inner
-        if has_load(start) or has_load(extent):  # the body may change what they were read from
+        if has_load(start) or has_load(
+            extent
+        ):  # the body may change the memory that they were read from
             return inner
         end = tir.Binary("add", start, extent)
         return inner._at_least(var, start)._below(var, start, extent, end)

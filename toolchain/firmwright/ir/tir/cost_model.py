@@ -1,8 +1,7 @@
 """Cost model of PrimFuncs: predicted instructions, cycles and code bytes of one call.
 
-Each figure is a weighted sum of operation counts (`ir/tir/op_count.py`): executed counts for
-instructions and cycles, static counts for bytes. The weights are fitted to instruction counts of
-compiled images (`targets/cost_weights.py`).
+Instructions and cycles are weighted sums of executed operations, code bytes of operations in the
+code. The weights are fitted to compiled images (`targets/cost_weights.py`).
 """
 
 from __future__ import annotations

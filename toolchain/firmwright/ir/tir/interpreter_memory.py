@@ -116,7 +116,7 @@ class TrackedView(View):
     def __init__(self, buffer: tir.Buffer, pointer: Pointer) -> None:
         super().__init__(buffer, pointer)
         assert pointer.shadow is not None
-        if self.misaligned:  # rare enough to give up on
+        if self.misaligned:  # rare, so it is not supported
             raise UndefinedReadError
         usable = len(pointer.shadow) // self.scale * self.scale
         self._marks: Array = pointer.shadow[:usable].view(f"u{self.scale}")

@@ -155,7 +155,7 @@ class _AccessCollector:
                 yield from self.statement(body, scope.with_view(buffer, source))
             case tir.Evaluate(call):
                 yield from self._effects(call, scope)
-            case _:  # a CallPrim does what its callee does
+            case _:  # the effects of a PrimFuncCall are unknown here
                 raise _SerialError
 
     def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:

@@ -1,9 +1,8 @@
 """Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so on.
 
-Each kind is counted twice: executions in one call, and occurrences in the code. Conditions and
-loops are evaluated on a fixed sample of the iteration space; a data-dependent condition counts
-half. Common compiler optimizations are modeled: hoisting, common subexpressions, free induction
-variables and register moves.
+Conditions and loops are evaluated on a fixed sample of the iteration space; a data-dependent
+condition counts half. Common compiler optimizations are modeled: hoisting, common subexpressions,
+free induction variables and register moves.
 """
 
 from __future__ import annotations
@@ -299,7 +298,7 @@ class _OperationCounter:
             return
         self.count_expr(a)
         if node.op == "and" and _is_range(a, b):
-            return  # one comparison without sign, which is charged with `a`
+            return  # the range check is one unsigned comparison, charged with `a`
         if node.op == "add" and isinstance(b, tir.Binary) and b.op == "mul" and self.is_data(b):
             kind = "multiply_add"
             self.count_expr(b.a)
@@ -336,7 +335,7 @@ class _OperationCounter:
     def charge_once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
         seen_before = len(level.seen)
-        level.seen.add(node)  # a look first would hash the whole expression twice
+        level.seen.add(node)  # adding first avoids hashing the expression twice
         if len(level.seen) == seen_before:
             return
         inner = depth >= len(self.levels) - 1
@@ -355,7 +354,7 @@ class _OperationCounter:
         self.done[kind] += executed * self.runs
         if intrinsic.count is None:
             self.written[kind] += executed * self.copies
-        else:  # it has loops
+        else:  # the body contains loops
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
 

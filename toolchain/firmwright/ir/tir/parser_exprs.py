@@ -1,7 +1,4 @@
-"""Parser of TIR expressions; `tir/printer.py` describes the language and its dtypes.
-
-Literals take the dtype of their context. Nesting is limited because consumers are recursive.
-"""
+"""Parser of TIR expressions; `tir/printer.py` describes the language and its dtypes."""
 
 from __future__ import annotations
 

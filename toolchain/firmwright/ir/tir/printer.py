@@ -250,7 +250,7 @@ class TIRPrinter:
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
         """Format as `first..end` if both are simple, else `first..+count`."""
         first = self.expr(start, dtype, UNARY)
-        if "%" in first:  # a name such as %min would swallow the dots
+        if "%" in first:  # the dots would be read as part of a name such as %min
             first = f"({first})"
         plain_start = isinstance(start, tir.IntImm) and start.dtype == dtype
         if isinstance(start, tir.IntImm) and plain_start and isinstance(extent, tir.IntImm):

@@ -1,8 +1,4 @@
-"""Traversal of TIR trees, replacement of children, and queries.
-
-Traversal is in pre-order and execution order (a loop's range before its body), so collected lists
-and dicts follow the text.
-"""
+"""Traversal of TIR trees in pre-order and execution order, replacement of children, and queries."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from firmwright.ir.tir.traversal import children
 
 _BITWISE = frozenset({"and", "or", "xor"})
 _INTEGER_ONLY = frozenset({"mod", "shl", "shr"})
-_DEPTH_MAX = 100  # of an expression with checked bounds
+_DEPTH_MAX = 100  # limit for expressions whose bounds are checked
 
 
 @dataclass(frozen=True, slots=True)

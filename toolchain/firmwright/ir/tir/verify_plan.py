@@ -1,6 +1,5 @@
 """Verification of the memory plan stored in a module, which may come from text.
 
-These checks cover placements, sizes, constraints and the views in the AOT main.
 `usmp/plan_validator.py` also checks a planner's result against the problem that it solves.
 """
 

@@ -60,7 +60,7 @@ class _CopyElision:
         if not is_free(call) or not self._is_aligned(call, parts, subviews):
             return call
         if len({v.virtual_device.memory_scope for v in (*call.variables, *call.outputs)}) > 1:
-            return call  # in several memories: bytes have to move
+            return call  # parts in different memories must be copied
         self.placed |= {part.name for part in parts}
         if any(part.name in self.external for part in parts):
             self.external |= {value.name for value in call.outputs}

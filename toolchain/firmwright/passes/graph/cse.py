@@ -47,7 +47,7 @@ def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:
         return constants[value.constant].digest, value.type
 
     outputs = tuple((value.type, value.virtual_device) for value in call.outputs)
-    # As text: 0.0 is not -0.0, nor 1 true.
+    # Compared as text to distinguish 0.0 from -0.0 and 1 from true.
     attrs = tuple(sorted((name, repr(value)) for name, value in call.attrs.items()))
     return call.op, call.target, attrs, tuple(map(operand, call.inputs)), outputs
 

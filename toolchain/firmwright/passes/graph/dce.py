@@ -1,6 +1,6 @@
 """Dead-code elimination on the graph: removes unused calls and constants.
 
-Operators are pure, so any unused call is dead, including `device_copy` and calls of PrimFuncs.
+Operators are pure, so any unused call is dead.
 """
 
 from __future__ import annotations

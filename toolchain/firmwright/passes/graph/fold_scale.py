@@ -72,7 +72,7 @@ def _foldable(call: Call, scale: Value | None, constants: Mapping[str, Constant]
     if scale is None and bias is not None:
         bias_constant = constants.get(bias.constant or "")
         if bias_constant is None or bias_constant.array().any():
-            return False  # two roundings would become one
+            return False  # folding would replace two roundings by one
     return (
         call.op in _CHANNELS
         and call.attrs.get("activation") == "none"

@@ -53,7 +53,7 @@ class _Rematerializer:
         again = self._again(chain, fold)
         at = self.calls.index(fold)
         self.calls[at : at + 1] = again
-        if self.calls.index(other) > at:  # the first making waits
+        if self.calls.index(other) > at:  # compute x only before its later use
             for call in chain:
                 self.calls.remove(call)
             position = self.calls.index(other)

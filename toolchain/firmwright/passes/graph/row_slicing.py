@@ -1,8 +1,7 @@
 """Slicing of a row-wise call into several calls that compute parts of its output.
 
-Each part reads the input rows it needs, including the overlap with its neighbors. Cuts are at
-aligned rows, so slices of inputs and outputs are views and no data is copied. Results are
-bit-identical.
+Each part reads the input rows it needs. Cuts are at aligned rows, so slices of inputs and outputs
+are views and no data is copied. Results are bit-identical.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Access to constants in separate memory: by pointer, or staged in RAM before each use.
 
 Runs before planning. For an `external` pool the AOT main passes pointers to kernels. For a pool
-read by a function, the constants of a step form one block, which `const_load` copies to an
-allocated staging buffer. With scope `async` the copy starts before the preceding step and is
-awaited after it, one copy at a time. A step is a call, or a whole loop or branch of the AOT main.
+read by a function, the constants of a step (a call, or a whole loop or branch of the AOT main) form
+one block, which `const_load` copies to a staging buffer. With scope `async` the copy starts before
+the preceding step and is awaited after it, one copy at a time.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class _ConstantStager:
         for load in now:
             if position == 0 or not load.block.is_async:
                 stmts += [load.start, *load.wait]
-        # One copy at a time: all but the last of those ahead are waited for at once.
+        # One copy at a time: all but the last of those started ahead are awaited immediately.
         for load in ahead[:-1]:
             stmts += [load.start, *load.wait]
         stmts += [load.start for load in ahead[-1:]]
