@@ -50,12 +50,10 @@ CLANG_PACKAGE: Final = "clang"
 
 
 def gnu_tool(board: Board, name: str) -> str:
-    """Return the board's variant of a GNU tool, such as `arm-none-eabi-gcc`."""
     return f"{board.toolchain}-{name}" if board.toolchain else name
 
 
 def debian_packages(toolchain: str) -> str:
-    """Return the Debian packages of a toolchain, or "" if unknown."""
     return _PACKAGES.get(toolchain, "")
 
 
@@ -84,7 +82,6 @@ def tuning_flags(board: Board) -> tuple[str, ...]:
 
 
 def format_tuning_flags(board: Board) -> tuple[str, str]:
-    """Format compiler and tuning flags for a comment."""
     return f"Tuned for {gnu_tool(board, 'gcc')} with", f"  {' '.join(tuning_flags(board))}"
 
 
@@ -115,7 +112,6 @@ def runtime_defines(board: Board) -> tuple[str, ...]:
 
 
 def link_flags(board: Board) -> tuple[str, ...]:
-    """Return the linker flags for `board`, relative to the project folder."""
     collect = "-Wl,--gc-sections"
     if board.is_host:
         return (collect,)

@@ -64,7 +64,6 @@ def is_elf(path: Path) -> bool:
 
 
 def read_code_sections(path: Path) -> tuple[tuple[int, bytes], ...]:
-    """Return the address and bytes of each section that contains instructions."""
     data, layout = _open(path)
     return tuple(
         (s.address, data[s.offset : s.offset + s.size])

@@ -62,7 +62,6 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
 
 
 def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:
-    """Parse the linker's overflow messages into regions and the bytes they need."""
     sizes = {r.name: r.size_bytes for r in regions}
     over = {name: int(extra) for name, extra in _OVERFLOW.findall(output)}
     return tuple(

@@ -45,7 +45,6 @@ def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
 
 
 def format_board_header(board: Board) -> str:
-    """Format `fwr_board.h`, which gives the board's parameters to the port as macros."""
     return _render(
         "fwr_board.h.j2",
         board=board,

@@ -65,7 +65,6 @@ def _common_files(
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
-    """Return the runtime's C files for `board`, with only the drivers it uses."""
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
@@ -79,7 +78,6 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 
 def bootloader_project_files(board: Board) -> SourceTree:
-    """Return the project files of the board's bootloader."""
     assert board.bootloader is not None  # checked by board_for_bootloader
     counts = board.counter.driver in INTERRUPT_FREE_COUNTERS
     parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
@@ -173,7 +171,6 @@ def _board_json(
 
 
 def _link_position(file: str) -> str:
-    """Return the sort key of a runtime file: its name, with the server next to the link layer."""
     return file.replace("fwr_server", "fwr_link_server")
 
 

@@ -103,7 +103,6 @@ def build_project(
 
 
 def _find_image_format(elf: Path, suffix: str) -> Path | None:
-    """Return the image in the format `suffix` if this build wrote it."""
     file = elf.with_suffix(suffix)
     return file if file.is_file() else None
 
@@ -196,7 +195,6 @@ def _stack_reserve_bytes(project: _ProjectFacts, graph: CallGraph) -> int:
 
 
 def _messages(project: _ProjectFacts, output: str) -> list[str]:
-    """Return the tools' messages without the command lines that SCons prints."""
     commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ", "clang ")
     zig = (*(shlex.quote(word) for word in zig_command()[:1]), "zig ")
     return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]

@@ -190,7 +190,6 @@ def _is_indirect(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
-    """Return the number of bytes by which an instruction lowers the stack pointer."""
     base = mnemonic.split(".")[0]
     if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
         return _list_bytes(operands) if "{" in operands else 8

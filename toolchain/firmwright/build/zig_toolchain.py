@@ -59,7 +59,6 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
-    """Return the flags for the Zig target and core of a bare-metal board."""
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf" and options.get("-march", "").startswith("rv32i"):
         letters = options["-march"].removeprefix("rv32i").partition("_")[0]

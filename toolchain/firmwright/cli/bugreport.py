@@ -120,7 +120,6 @@ class BugReport:
 
 
 def make_bug_report(request: BugReportRequest) -> BugReport:
-    """Compile the model once and pack the outcome."""
     texts, outcome = _compilation(request)
     weights = _README_WITH_WEIGHTS if request.with_weights else _README_WITHOUT_WEIGHTS
     files: dict[str, str | bytes] = {

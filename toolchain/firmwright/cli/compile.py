@@ -167,7 +167,6 @@ def _run_several(args: argparse.Namespace) -> Outcome:
 
 
 def _check_several(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that apply to a single model only."""
     used_options = {
         "--name": args.name,
         "--reference-model": args.reference_model,

@@ -108,12 +108,10 @@ class ToolStatus:
 
 
 def check_tools() -> tuple[ToolStatus, ...]:
-    """Return the status of all tools, grouped by area."""
     return (*_python(), *_compilers(), *_emulators(), *_flashing())
 
 
 def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
-    """Return one install command for each package manager."""
     missing = [tool.install for tool in findings if not tool.usable]
     commands = []
     for manager in ("apt install ", "pip install "):

@@ -83,7 +83,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
-    """Build the image of a model or project and choose the runner."""
     folder = Path(args.model)
     if folder.is_dir():
         image = build_project(folder)

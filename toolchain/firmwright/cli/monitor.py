@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    """Show the output until interrupted or the time is over."""
     port = args.port
     if not port:
         folders = args.board_dirs

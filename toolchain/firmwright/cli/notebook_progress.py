@@ -64,7 +64,6 @@ class CellProgress(logging.Handler):
 
 
 def render_progress(message: str) -> str:
-    """Render a message as a progress bar with text."""
     count = COUNT.search(message)
     value = ""
     if count:
@@ -74,7 +73,6 @@ def render_progress(message: str) -> str:
 
 
 def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellProgress:
-    """Show progress for all later cells."""
     progress = CellProgress(new_place)
     events.register("pre_run_cell", progress.begin)
     events.register("post_run_cell", progress.end)
@@ -82,7 +80,6 @@ def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellPr
 
 
 def ipython_display() -> Show:
-    """Create an IPython display and return its update function."""
     ipython: Any = import_module("IPython.display")  # only a notebook has it
     handle = ipython.display(ipython.HTML(""), display_id=True)
     return lambda text: handle.update(ipython.HTML(text))

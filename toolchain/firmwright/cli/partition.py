@@ -107,7 +107,6 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
 
 
 def _format_search(result: PartitionResult) -> str:
-    """Format the chosen regions with their alternatives, and the compared programs."""
     parts: list[Sequence[Cell]] = [
         [
             " ".join(part.ops),

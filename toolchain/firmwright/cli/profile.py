@@ -122,7 +122,6 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
-    """Return the work of two cores and the modeled makespan."""
     return {
         "instructions": list(line.executed),
         "modelled_makespan": line.makespan,
@@ -143,7 +142,6 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
 
 
 def read_profile(path: str) -> dict[str, Any]:
-    """Read the output of `profile --json`."""
     try:
         data = parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -187,7 +185,6 @@ def _difference(new: int, old: Any) -> int | None:
 
 
 def format_summary(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
-    """Format the totals and the table of operators."""
     rows: list[tuple[str, Cell]] = [
         ("model", measured.model),
         ("board", measured.board),
@@ -234,7 +231,6 @@ def _total(measured: Profile) -> Cell:
 
 
 def format_operator_table(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
-    """Format one row for each operator, with its share as a bar."""
     total = sum(operator.count for operator in measured.operators) or 1
     head = ["operator", "kind", "MACs", measured.unit, "predicted", "per MAC", "share", ""]
     if measured.exact is not None:

@@ -82,7 +82,6 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def format_matrix(test_result: SelfTestResult) -> str:
-    """Format the table of TFLite operators by element type."""
     cells = {(cell.operator, cell.dtype): cell for cell in build_matrix(test_result)}
     rows: list[list[Cell]] = [
         [name, *(_format_cell(cells.get((name, kind))) for kind in DTYPES)]

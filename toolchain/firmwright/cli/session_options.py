@@ -59,7 +59,6 @@ def add_count_instructions_option(parser: argparse.ArgumentParser) -> None:
 
 
 def make_session_opener(args: argparse.Namespace) -> Any:
-    """Return `open_session` with the session options in `args`."""
     variant = getattr(args, "variant", "release")
     if args.in_process and variant != "release":
         raise UsageError(

@@ -48,13 +48,11 @@ ParserOrGroup = argparse.ArgumentParser | argparse._ArgumentGroup
 def add_model_options(
     parser: argparse.ArgumentParser, description: str = ".tflite, .onnx or .fwir file"
 ) -> None:
-    """Add the model file and the options for reading it."""
     parser.add_argument("model", metavar="MODEL", help=description)
     add_reference_model_options(parser)
 
 
 def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for reading a model."""
     parser.add_argument(
         "--reference-model",
         metavar="FILE",
@@ -104,7 +102,6 @@ def load_model_argument(args: argparse.Namespace) -> Model:
 
 
 def model_overrides(args: argparse.Namespace) -> ModelOverrides:
-    """Return the shapes and constants that the user gave for ONNX inputs."""
     return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
 
 
@@ -154,7 +151,6 @@ def add_firmware_option(parser: ParserOrGroup) -> None:
 
 
 def with_firmware(args: argparse.Namespace, compiled: Compilation) -> Compilation:
-    """Return `compiled` with the firmware that --firmware selects."""
     if args.firmware == "serial":
         return compiled
     return with_benchmark_firmware(compiled, energy=args.firmware == "mlperf-energy")

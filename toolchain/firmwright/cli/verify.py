@@ -135,7 +135,6 @@ def verification_to_json(result: Verification) -> dict[str, Any]:
 
 
 def format_verdict(result: Verification) -> str:
-    """Describe the result in one or two sentences."""
     samples = f"{result.samples} sample{'' if result.samples == 1 else 's'}"
     values = f"all {result.values:,} values of {samples}"
     if not result.exact:

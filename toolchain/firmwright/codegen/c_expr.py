@@ -35,7 +35,6 @@ class CExpr:
 
 
 def integer_literal(value: int, dtype: DType) -> CExpr:
-    """Return an integer literal, in hexadecimal for words that pack several values."""
     if dtype.signed and value == dtype.min and dtype.bits >= 32:
         return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
     if dtype in (UINT32, UINT64) and value < 1 << 32:
@@ -106,7 +105,6 @@ def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
 
 
 def represents_all_values(target: DType, source: DType) -> bool:
-    """Return whether integer type `target` can represent every value of `source`."""
     return source.min >= target.min and source.max <= target.max
 
 

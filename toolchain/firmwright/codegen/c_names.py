@@ -20,7 +20,6 @@ class ModelNames:
     prefix: str
 
     def c(self, name: str) -> str:
-        """Return `name` as an identifier at file scope."""
         return _ODD.sub("_", f"{self.prefix}_{name}")
 
     def macro(self, *words: str) -> str:

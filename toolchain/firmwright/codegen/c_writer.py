@@ -51,7 +51,6 @@ class CWriter(IndentedWriter):
             self.line()
 
     def raw(self, text: str) -> None:
-        """Add one line at the left margin."""
         self._lines.append(text)
 
     @contextmanager
@@ -102,7 +101,6 @@ def _words(text: str, longest: int) -> Iterator[str]:
 
 
 def escape_comment(text: str) -> str:
-    """Replace the characters of `text` that would end or corrupt a C comment."""
     plain = _NOT_COMMENT.sub("?", text.replace("\\", "/"))
     return _DIGRAPH.sub(r"\1 ", plain)
 

@@ -112,7 +112,6 @@ def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str
 
 
 def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> None:
-    """Print an array's comment and definition."""
     constant = item.constant
     shape = ", ".join(map(str, constant.shape))
     count = f"{constant.size_bytes} bytes"
@@ -137,7 +136,6 @@ def format_rows(constant: Constant) -> Iterator[str]:
 
 
 def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
-    """Format each value as a C initializer."""
     if dtype.is_float:
         return [_float_initialiser(value) for value in values.tolist()]
     if dtype.bits == 64 and dtype.signed:
@@ -210,7 +208,6 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
 
 
 def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
-    """Return the constants that at least two of `modules` contain, by key."""
     first_module: dict[str, int] = {}
     shared: dict[str, Constant] = {}
     for index, module in enumerate(modules):
@@ -234,7 +231,6 @@ def emit_shared_constants(
     spdx: str = DEFAULT_STYLE.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
-    """Emit `model/shared_constants.c`, which defines each shared constant."""
     out = CWriter()
     out.comment(["shared_constants.c: constants that several models of this image use.", spdx])
     items = [

@@ -78,7 +78,6 @@ class ConstantSymbols:
     linked: bool
 
     def symbol(self, name: str, prefix: str) -> str:
-        """Return an array's name, or the address of a constant's bytes."""
         location = self.in_pool(name)
         if location is not None:
             pool, offset = location
@@ -87,7 +86,6 @@ class ConstantSymbols:
         return item.symbol if self.linked else f"params->{item.field(prefix)}"
 
     def in_pool(self, name: str) -> tuple[ConstantPoolFile, int] | None:
-        """Return the pool and offset of a constant in a separate pool, else None."""
         for pool in self.pools:
             if name in pool.image.offsets:
                 return pool, pool.image.offsets[name]
@@ -95,7 +93,6 @@ class ConstantSymbols:
 
 
 def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPoolFile, ...]:
-    """Return the constant pools that have files of their own."""
     return tuple(
         ConstantPoolFile(image, names.macro(image.pool.name), f"{names.prefix}_{image.pool.name}")
         for image in unlinked_pool_images(module)
@@ -103,7 +100,6 @@ def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPo
 
 
 def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str, str | bytes]:
-    """Return the two files of each pool by path."""
     files: dict[str, str | bytes] = {}
     for pool in pools:
         files[f"model/{pool.file}.bin"] = pool.image.data
@@ -112,7 +108,6 @@ def format_pool_files(pools: Iterable[ConstantPoolFile], spdx: str) -> dict[str,
 
 
 def format_initializer(pool: ConstantPoolFile, spdx: str) -> str:
-    """Format the pool's bytes as the contents of an array initializer."""
     data = pool.image.data
     rows = [f"/* {pool.file}.bin, {len(data)} bytes, as an array initializer.", f" * {spdx} */"]
     for start in range(0, len(data), _BYTES_PER_ROW):

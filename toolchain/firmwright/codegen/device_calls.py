@@ -20,7 +20,6 @@ class DeviceCalls:
 
     @property
     def is_core(self) -> bool:
-        """Return whether the device is a CPU core that runs the model's C."""
         return self.name.startswith("cpu")
 
     @property
@@ -42,7 +41,6 @@ def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
 
 
 def without_device_calls(body: tir.Stmt) -> tir.Stmt:
-    """Remove the calls that other devices execute."""
 
     def rule(node: Node) -> Node | None:
         return tir.Seq(()) if isinstance(node, tir.PrimFuncCall) and node.device else None

@@ -148,7 +148,6 @@ class ExprPrinter:
         return self.value(node).text
 
     def as_type(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """Translate an expression and convert it for assignment to `dtype`."""
         return convert_to(self.value(node), dtype)
 
     def _variable(self, var: tir.Var) -> str:
@@ -254,7 +253,6 @@ class ExprPrinter:
         return None
 
     def _wrapped(self, node: tir.Binary) -> CExpr:
-        """Compute narrow unsigned arithmetic in 32 bits and keep the low bits."""
         wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
         symbol, precedence, least = _C_OPERATORS[node.op]
         text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
@@ -282,7 +280,6 @@ class ExprPrinter:
         return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
 
     def _clamp(self, node: tir.Binary, dtype: DType) -> CExpr | None:
-        """Print `min(max(x, low), high)` with literal limits as one call."""
         inner = node.a
         if not isinstance(inner, tir.Binary) or {node.op, inner.op} != {"min", "max"}:
             return None
@@ -362,7 +359,6 @@ class ExprPrinter:
         return place
 
     def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
-        """Return the scalar variable of one element of a register buffer."""
         place, flat = self.places.get(buffer.name), flat_index(buffer, indices)
         if not isinstance(place, RegisterBinding) or not isinstance(flat, tir.IntImm):
             raise InternalError(f"the registers {buffer.name} need a constant index and a place")
@@ -380,7 +376,6 @@ class ExprPrinter:
         return CExpr(self.element(node.buffer, node.indices), PRIMARY, node.dtype)
 
     def element(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
-        """Return `x[...]` with one row-major index."""
         return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
 
     def stored(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], node: tir.Expr) -> str:

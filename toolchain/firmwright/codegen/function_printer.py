@@ -47,7 +47,6 @@ _READ_ROLES = ("in", "const")
 
 
 def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFunc, ...]:
-    """Return the kernels that `main` calls, in the order of their first call."""
 
     def is_copied(node: Node) -> Node | None:
         return (
@@ -282,7 +281,6 @@ class AotMainPrinter(StmtPrinter):
         return body
 
     def place(self, node: tir.DeclBuffer) -> None:
-        """Declare a pointer to a fixed offset in a pool."""
         pool = self.exprs.memory(node.source.buffer).name
         place = MemoryBinding(self.scope.unique(node.buffer.name), node.buffer)
         self.exprs.places[node.buffer.name] = place
@@ -319,7 +317,6 @@ class AotMainPrinter(StmtPrinter):
             self.out.line(probe.format(phase=1))
 
     def announce(self, node: tir.PrimFuncCall, more: str = "") -> None:
-        """Print the comment before a call."""
         if node.op >= 0:
             self.out.gap()
             callee = _get_kernel(self.emitter.module, node.callee)
@@ -390,7 +387,6 @@ class AotMainPrinter(StmtPrinter):
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def _probe(self, node: tir.PrimFuncCall, pairs: Sequence[tuple[tir.Param, tir.Expr]]) -> str:
-        """Return a call's probe with `{phase}` to be filled in, or "" outside operators."""
         if node.op < 0:
             return ""
         for param, arg in pairs:
@@ -406,7 +402,6 @@ class AotMainPrinter(StmtPrinter):
 
 
 def _is_placed(node: Node) -> TypeGuard[tir.DeclBuffer]:
-    """Return whether `node` declares a buffer at a constant pool offset."""
     return (
         isinstance(node, tir.DeclBuffer)
         and node.source.buffer.scope == "pool"

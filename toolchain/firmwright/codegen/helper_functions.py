@@ -39,7 +39,6 @@ _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 
 def intrinsic_bodies(used: UsedHelpers) -> str:
-    """Return the text of the used intrinsics."""
     return "\n".join(
         body for item in used.intrinsics.values() for body in (item.portable, *item.text.values())
     )
@@ -55,7 +54,6 @@ def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
 
 
 def library_headers(used: UsedHelpers) -> list[str]:
-    """Return the headers that declare external C functions."""
     return sorted({item.header for item in used.intrinsics.values() if item.header})
 
 
@@ -124,7 +122,6 @@ def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_
 
 
 def _externs(out: CWriter, used: UsedHelpers) -> None:
-    """Declare external C functions that come without a header."""
     found = [item for item in used.intrinsics.values() if item.symbol and not item.header]
     if found:
         out.line()
@@ -135,7 +132,6 @@ def _externs(out: CWriter, used: UsedHelpers) -> None:
 
 
 def _declared(operand: Operand) -> str:
-    """Return the declaration of an external function's parameter, with standard C types."""
     kind = operand.dtype.c_type
     if operand.kind != "ptr":
         return f"{kind} {operand.name}"
@@ -199,7 +195,6 @@ def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
 def _saturation(
     out: CWriter, names: ModelNames, name: str, dtype: DType, shift: int, feature: str
 ) -> None:
-    """Print a saturation helper with the assembly of `feature`, "" for none."""
     text: list[str] = []
     if feature == "rvm":
         text = _riscv_saturation(dtype, shift) if dtype.bits == INT8.bits else []

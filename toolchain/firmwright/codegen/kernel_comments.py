@@ -10,7 +10,6 @@ WRITTEN_ROLES = ("out", "inout")
 
 
 def kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
-    """Describe the operator, shapes, source and schedule of a kernel."""
     comment = str(function.attrs.get("comment", ""))
     yield from (comment or str(function.attrs.get("op", function.name))).split("\n")
     reads = [_shape(param) for param in function.params if param.role == "in"]
@@ -23,7 +22,6 @@ def kernel_comment(function: tir.PrimFunc) -> Iterator[str]:
 
 
 def shared_kernel_comment(members: Sequence[tir.PrimFunc]) -> Iterator[str]:
-    """Describe the operators that share a kernel with shape arguments."""
     yield from dict.fromkeys(str(member.attrs.get("comment", "")) for member in members)
     served = ", ".join(str(member.span.op_index) for member in members)
     yield f"Shared by operators {served}."

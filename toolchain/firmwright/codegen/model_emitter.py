@@ -116,12 +116,10 @@ class _TemplateContext:
 
     @property
     def has_weights(self) -> bool:
-        """Return whether the model has a file of constant arrays."""
         return self.params is None and bool(self.constants or not self.const_pools)
 
     @property
     def copies(self) -> bool:
-        """Return whether the code copies bytes."""
         return bool(self.kept or self.interface.state or self.interface.copies)
 
     @property
@@ -191,7 +189,6 @@ def model_id(tree: SourceTree) -> str:
 
 
 def format_model_id(identity: str) -> list[str]:
-    """Format a model id as two rows of a C initializer."""
     halves = (identity[:16], identity[16:])
     return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
 
@@ -269,7 +266,6 @@ def _render(model: _TemplateContext, template: str, **more: object) -> str:
 
 
 def _plan_rows(interface: ModelInterface) -> list[str]:
-    """Format the memory plan, one aligned macro call per buffer."""
     placed = [place for place in interface.placed if place.direct]
     names, stems = interface.names, interface.offset_stems
     rows = [
@@ -291,7 +287,6 @@ def _plan_rows(interface: ModelInterface) -> list[str]:
 
 
 def _c_line(text: str) -> str:
-    """Format a statement inside a function, wrapped if necessary."""
     out = CWriter()
     with out.indent():
         out.line(text)
@@ -316,7 +311,6 @@ def _gcc_flags(kernels: Sequence[tir.PrimFunc]) -> list[str]:
 
 
 def _compiler_text(model: _TemplateContext) -> str:
-    """Print the text that depends on the compiler: attributes, alias types, feature macros."""
     out = CWriter()
     _compiler_macros(out, model)
     attribute = model.names.macro("may_alias")

@@ -78,7 +78,6 @@ class IoTensorInfo:
 
     @property
     def scale(self) -> str:
-        """Return the scale as a C literal."""
         assert self.io.type.quantization is not None
         return float_literal(self.io.type.quantization.scales[0], FLOAT32).text
 
@@ -152,7 +151,6 @@ class ModelInterface:
         return any(device.is_copier for device in self.devices)
 
     def offset_macro(self, buffer: str) -> str:
-        """Return the enumerator whose value is a buffer's pool offset."""
         return self.names.macro("offset", self.offset_stems[buffer])
 
     @property
@@ -161,7 +159,6 @@ class ModelInterface:
 
     @property
     def consumes_input(self) -> bool:
-        """Return whether running the model, or writing an input, overwrites memory of an input."""
         return self.rows is not None or any(
             self._shares(place, other)
             for tensor in self.inputs
@@ -285,7 +282,6 @@ class FunctionSignatures:
 
     @property
     def _memory(self) -> str:
-        """Return the parameters that all functions share, with the closing parenthesis."""
         name = self.interface.names.prefix
         params = f", const struct {name}_params *params" if self.unlinked else ""
         devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
@@ -308,7 +304,6 @@ class FunctionSignatures:
 
 
 def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> ModelInterface:
-    """Derive the interface from the AOT main."""
     pool_params = [param for param in main.params if param.role == "pool"]
     placed = find_placed_buffers(main)
     in_pools = module.io.mode == "arena"
@@ -351,7 +346,6 @@ def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
 
 
 def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
-    """Return every buffer of the AOT main at a fixed pool offset."""
     placed = {
         param.name: PlacedBuffer(param.value, param.name, 0, False)
         for param in main.params

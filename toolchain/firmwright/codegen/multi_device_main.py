@@ -48,7 +48,6 @@ def _device_call_macros(emitter: FunctionEmitter) -> str:
 
 
 def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls) -> str:
-    """Print a function whose switch executes one of the device's calls."""
     out = CWriter()
     exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
     scope = LocalScope(("call", "pools"))
@@ -74,7 +73,6 @@ def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls
 
 
 def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    """Print a function whose switch returns the addresses of a copy."""
     out, names = CWriter(), emitter.names
     kind = f"struct {names.prefix}_transfer"
     with out.function(emitter.definitions.transfer_of(device.name)):
@@ -92,7 +90,6 @@ def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _place(emitter: FunctionEmitter, argument: tir.Expr) -> str:
-    """Return the C expression for the address of a buffer in a pool."""
     assert isinstance(argument, tir.AccessPtr)
     assert isinstance(argument.offset, tir.IntImm)
     place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
@@ -120,7 +117,6 @@ def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
-    """Wrap one call in all declarations that enclose it; unused ones are not printed."""
     inner: tir.Stmt = call
     for node in reversed(
         [n for n in statements(body) if isinstance(n, tir.DeclBuffer | tir.AllocateConst)]

@@ -51,7 +51,6 @@ class _GlueContext:
     shared_pools: tuple[WorkspacePool, ...]
 
     def pool(self, model: ModelInterface, name: str) -> str:
-        """Return the name of the array that serves as pool `name` of `model`."""
         return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:

@@ -36,7 +36,6 @@ class _RowLoopParts:
 
 
 def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    """Print the interface functions and the static function for one iteration."""
     rows = emitter.interface.rows
     if rows is None:
         raise InternalError(f"{function.name} has no row-streamed input")
@@ -179,7 +178,6 @@ class _RowStreamingPrinter:
             out.line(f"return {self._name('finish')}(out, {self._more});")
 
     def _handed_on(self, out: CWriter, call: str) -> None:
-        """Print a call and a return of its status if that is nonzero."""
         out.line(f"const int32_t status = {call};")
         with out.block("if (status != 0)"):
             out.line("return status;")

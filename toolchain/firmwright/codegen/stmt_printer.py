@@ -83,7 +83,6 @@ class StmtPrinter:
         raise InternalError(f"{node.callee} is called outside of the AOT main")
 
     def evaluate(self, node: tir.Evaluate) -> None:
-        """Print an intrinsic executed for its effect."""
         self._declare_mentioned(node)
         self.out.line(f"{self.exprs.statement_call(node.call)};")
 
@@ -161,7 +160,6 @@ class StmtPrinter:
             self.pending.pop((buffer.name, index), None)
 
     def _declare_mentioned(self, node: tir.Stmt | tir.Expr) -> None:
-        """Declare the registers in `node` that are not declared yet."""
         if not self.pending:
             return
         for part in walk(node):
@@ -189,7 +187,6 @@ class StmtPrinter:
         self.out.line(f"{compound};")
 
     def _compound(self, node: tir.BufferStore) -> str | None:
-        """Return a compound assignment such as `acc += ...`, or None."""
         value, buffer = node.value, node.buffer
         if not (
             isinstance(value, tir.Binary) and value.op in _COMPOUND and buffer.dtype.bits >= 32
@@ -262,7 +259,6 @@ def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
-    """Collect the names of variables and buffers that need declarations."""
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)

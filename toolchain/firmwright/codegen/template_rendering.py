@@ -8,7 +8,6 @@ TEMPLATES = "templates"
 
 
 def render_template(template: str, **values: object) -> str:
-    """Fill codegen/templates/`template` with `values`."""
     environment = Environment(
         loader=PackageLoader("firmwright.codegen", TEMPLATES),
         undefined=StrictUndefined,

@@ -74,7 +74,6 @@ class BootloaderInfo:
 
     @property
     def room_bytes(self) -> int:
-        """Return the size of the largest image that fits into a slot."""
         return self.slot_bytes - self.page_bytes
 
 
@@ -159,7 +158,6 @@ class BootloaderClient:
             raise self._not_taken(refused) from refused
 
     def confirm(self, slot: int) -> None:
-        """Confirm the image in a slot, which makes it permanent."""
         self._line.request(Command.BOOTLOADER_CONFIRM, bytes((slot,)))
 
     def boot(self) -> None:
@@ -277,7 +275,6 @@ def enter_bootloader(
 
 
 def _restart(line: RequestChannel) -> None:
-    """Restart the application even if it has faulted."""
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
         line.request(Command.HELLO)
     with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):

@@ -160,6 +160,5 @@ class Fault:
 
 
 def _text(words: list[int]) -> str:
-    """Decode a zero-terminated string from little-endian words."""
     data = b"".join(word.to_bytes(4, "little") for word in words)
     return data.split(b"\0")[0].decode("ascii", "replace")

@@ -38,7 +38,6 @@ class FlashImage:
         return address + len(data)
 
     def word(self, address: int) -> int:
-        """Return the little-endian word at `address`."""
         for start, data in self.pieces:
             if start <= address and address + 4 <= start + len(data):
                 return int(struct.unpack_from("<I", data, address - start)[0])
@@ -63,7 +62,6 @@ def check_read_back(
     where: str,
     hint: str = "flash again; if the error persists, the flash is worn or protected.",
 ) -> None:
-    """Raise a DeviceError that names the first address at which `data` differs from `expected`."""
     for at, (actual, byte) in enumerate(zip(data, expected, strict=True)):
         if actual != byte:
             raise DeviceError(
@@ -119,7 +117,6 @@ def _joined(bytes_at: dict[int, bytes]) -> tuple[tuple[int, bytes], ...]:
 
 
 def to_uf2(image: FlashImage, family: int) -> bytes:
-    """Encode the image as UF2 blocks of 256 data bytes for a chip family."""
     chunks = image.chunks(UF2_DATA_BYTES, align=UF2_DATA_BYTES)
     blocks = []
     for number, (address, data) in enumerate(chunks):

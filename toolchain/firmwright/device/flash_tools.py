@@ -28,7 +28,6 @@ class FlashJob:
 
     @property
     def read_back(self) -> Path:
-        """Return the file into which a tool reads flash back."""
         return self.bin.with_suffix(".read")
 
     @property

@@ -77,13 +77,11 @@ class GdbClient(Closeable):
             self._expect_ok(b"vFlashDone", "finish with flash")
 
     def verify(self, image: FlashImage) -> None:
-        """Read the image back; raise a DeviceError that names the first address that differs."""
         for address, data in image.chunks(self._data_bytes):
             hint = "flash again; if the error persists, this memory is not writable."
             check_read_back(self.read(address, len(data)), data, address, self._address, hint)
 
     def write(self, address: int, data: bytes) -> None:
-        """Write memory that needs no erasing."""
         command = b"M%x,%x:" % (address, len(data))
         self._expect_ok(command + data.hex().encode(), f"write to {address:#x}")
 
@@ -110,7 +108,6 @@ class GdbClient(Closeable):
         self._set_register(_RISCV_PC, entry)
 
     def stop_at(self, address: int, *, thumb: bool) -> None:
-        """Run the target until it reaches `address`."""
         place = b"0,%x,%x" % (address, 2 if thumb else 4)
         self._expect_ok(b"Z" + place, f"stop at {address:#x}")
         stopped = self._request(b"c")
@@ -199,7 +196,6 @@ class GdbClient(Closeable):
         )
 
     def _request(self, command: bytes) -> bytes:
-        """Send a packet and return the answer; console output is skipped."""
         self._send(command)
         while True:
             answer = self._receive()
@@ -214,7 +210,6 @@ class GdbClient(Closeable):
             raise self._gone(error) from error
 
     def _receive(self) -> bytes:
-        """Return the next packet after acknowledging it; acknowledgments are skipped."""
         while (packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
             try:
                 more = self._socket.recv(4096)
@@ -268,7 +263,6 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
 
 
 def _escaped(data: bytes) -> bytes:
-    """Escape the bytes that would end or alter a packet."""
     out = bytearray()
     for byte in data:
         out += bytes((0x7D, byte ^ 0x20)) if byte in _ESCAPED else bytes((byte,))

@@ -214,7 +214,6 @@ class LibrarySession(Closeable):
         return params
 
     def _allocate(self, size_bytes: int) -> Any:
-        """Allocate aligned memory that exists as long as the session."""
         alignment = max(self._model.alignment, _ALIGNMENT)
         memory = np.zeros(size_bytes + alignment, np.uint8)
         self._memory.append(memory)
@@ -264,7 +263,6 @@ def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
 
 
 def _const_pool(constants: LibraryConstants) -> str:
-    """Return the declaration of a constant pool as a struct member."""
     if constants.scope == "external":
         return f"void *{constants.name};"
     read = "int32_t (*read)(void *, uint32_t, void *, uint32_t);"

@@ -103,7 +103,6 @@ class InstructionCounter(Closeable):
         return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
 
     def steps(self) -> tuple[FunctionEntry, ...]:
-        """Return the recorded function entries of both cores, in order."""
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
         return tuple(
             FunctionEntry(
@@ -145,7 +144,6 @@ def build_counter_plugin(folder: Path) -> Path:
 
 
 def check_plugin_support(program: str) -> None:
-    """Raise ToolMissingError if `program` is missing or lacks plugin support."""
     path = shutil.which(program)
     if path is None:
         raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
@@ -161,5 +159,4 @@ def check_plugin_support(program: str) -> None:
 
 
 def _escaped(value: object) -> str:
-    """Escape a value of a QEMU option, in which a comma is written twice."""
     return str(value).replace(",", ",,")

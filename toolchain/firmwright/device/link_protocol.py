@@ -134,7 +134,6 @@ def cobs_encode(data: bytes) -> bytes:
 
 
 def cobs_decode(data: bytes) -> bytes | None:
-    """Undo byte stuffing; return None if the block is malformed."""
     out = bytearray()
     at = 0
     while at < len(data):

@@ -73,7 +73,6 @@ class MlperfSession(Closeable):
             raise DeviceError("the firmware did not take the whole sample.", where="db load")
 
     def infer(self, count: int, warmups: int) -> InferenceTiming:
-        """Run `warmups` untimed and then `count` timed inferences on the loaded sample."""
         text = f"infer {count} {warmups}"
         lines = self.command(text)
         laps = [int(line.removeprefix(_LAP)) for line in lines if line.startswith(_LAP)]

@@ -102,7 +102,6 @@ class ProcessTransport:
         self._stderr.close()
 
     def _gone(self) -> DeviceError:
-        """Return the error that describes how the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_WAIT_S)
         code = self._process.returncode

@@ -37,7 +37,6 @@ class QemuCommand:
     has_uart: bool = True
 
     def arguments(self) -> list[str]:
-        """Return the command line with the program as first word."""
         unused = [arg for _ in range(self.uart) for arg in ("-serial", "null")]
         return [
             self.program,

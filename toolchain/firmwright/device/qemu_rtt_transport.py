@@ -45,14 +45,12 @@ class QemuRttTransport(RttTransport):
 
 
 def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
-    """Start the machine halted, connect to its stub, and let it run."""
     folder = tempfile.mkdtemp(prefix="firmwright-")
     gdb = str(Path(folder) / "gdb")
     return QemuRttTransport(start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board)
 
 
 def _stub(address: str) -> GdbClient:
-    """Connect to the emulator's stub, retrying until it accepts connections."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

@@ -43,7 +43,6 @@ class RttTransport:
         return self._name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Poll the firmware's output buffer until bytes arrive or the timeout ends."""
         deadline = time.monotonic() + timeout_s
         while not self._waiting:
             self._waiting = self._take()
@@ -54,7 +53,6 @@ class RttTransport:
         return data
 
     def write(self, data: bytes) -> None:
-        """Copy into the firmware's input buffer as space becomes free."""
         deadline = time.monotonic() + _WRITE_S
         while data := data[self._put(data) :]:
             if time.monotonic() >= deadline:
@@ -105,7 +103,6 @@ class RttTransport:
         return b"".join(self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces)
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
-        """Return the address and size of a ring buffer, and its write and read positions."""
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))
         return words[1], words[2], words[3], words[4]
 
@@ -125,7 +122,6 @@ class RttTransport:
         return data
 
     def _put(self, data: bytes) -> int:
-        """Write as much of `data` as fits and return the number of bytes."""
         self._stub.halt()
         try:
             address, size, write, read = self._channel(_DOWN)

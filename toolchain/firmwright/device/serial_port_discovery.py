@@ -31,7 +31,6 @@ PortChooser = Callable[[Sequence[SerialPortInfo]], SerialPortInfo]
 
 
 def usb_ports() -> tuple[SerialPortInfo, ...]:
-    """Return the USB serial ports, sorted by name."""
     ports = [
         SerialPortInfo(
             p.device, f"{p.vid:04x}:{p.pid:04x}", p.serial_number or "", p.description or ""
@@ -48,7 +47,6 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """Return the name of the port of `board`, whose USB ids are `usb`."""
     if not usb:
         raise UsageError(
             "the board needs a serial port, and none was given.",

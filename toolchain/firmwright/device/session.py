@@ -151,7 +151,6 @@ class Session(Closeable):
             self._write_input(index, block)
 
     def write_params(self, params: bytes) -> None:
-        """Write the parameter block of a model compiled with `--no-link-params`."""
         if len(params) != self.info.params_bytes:
             raise UsageError(
                 f"the parameter block has {len(params)} bytes; "
@@ -214,7 +213,6 @@ class Session(Closeable):
             yield self.execute().total
 
     def profile(self) -> tuple[OperatorCount, ...]:
-        """Return the cost of each operator in the last `execute` (profile images only)."""
         if not self.info.is_profile:
             raise DeviceError(
                 "this image has no probes.",
@@ -257,7 +255,6 @@ class Session(Closeable):
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        """Return the deepest stack use since start-up, including interrupts."""
         return link_protocol.decode_stack(self._line.request(Command.STACK))
 
     def reset(self) -> None:
@@ -375,7 +372,6 @@ class Session(Closeable):
         size_bytes: int,
         header_bytes: int = _DATA_HEADER_BYTES,
     ) -> bytes:
-        """Request the bytes [0, size_bytes) in pieces and return the joined answers."""
         offset, data = 0, bytearray()
         while offset < size_bytes:
             smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES

@@ -48,7 +48,6 @@ def find_source_lines(
 
 
 def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
-    """Parse groups of an address line and the following pairs of function and file:line."""
     groups: list[list[SourceLocation]] = []
     function = ""
     for line in text.splitlines():

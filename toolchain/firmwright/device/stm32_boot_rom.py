@@ -47,7 +47,6 @@ class Stm32BootRom:
         self.chip_id = self._chip_id()
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        """Erase the whole flash and write the image."""
         self._erase()
         done = 0
         for address, data in image.chunks(_BLOCK_BYTES, align=4):
@@ -59,7 +58,6 @@ class Stm32BootRom:
                 progress(min(done, image.size_bytes), image.size_bytes)
 
     def verify(self, image: FlashImage) -> None:
-        """Read the image back; raise a DeviceError that names the first address that differs."""
         for address, data in image.chunks(_BLOCK_BYTES):
             check_read_back(self._read(address, len(data)), data, address, self._line.name)
 

@@ -33,7 +33,6 @@ def popen_options(platform: str = sys.platform) -> dict[str, Any]:
 
 
 def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> None:
-    """Kill a child (on POSIX, its process group) and reap it."""
     if process.poll() is not None:
         return
     if system == "posix":

@@ -30,9 +30,7 @@ class Transport(Protocol):
         """Send all of `data`; raise DeviceError if the other side has closed."""
         ...
 
-    def close(self) -> None:
-        """Release the port, or end the process."""
-        ...
+    def close(self) -> None: ...
 
 
 class BaudTransport(Transport, Protocol):

@@ -44,7 +44,6 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
-    """Load all installed transport plug-ins, by name."""
     points = sorted(
         entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)
     )
@@ -52,7 +51,6 @@ def load_transport_plugins() -> dict[str, TransportFactory]:
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:
-    """Return the plug-in that the scheme of `port` names, or None."""
     scheme, colon, _ = port.partition("://")
     names = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)}
     return load_transport_plugins()[scheme] if colon and scheme in names else None

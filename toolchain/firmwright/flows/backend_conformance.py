@@ -193,7 +193,6 @@ class _ChainRun:
 
 
 def _matched_entries(module: IRModule) -> dict[int, str]:
-    """Map each case number to the name of the table entry that matched the case."""
     return {
         int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
         for function in module.functions.values()
@@ -202,7 +201,6 @@ def _matched_entries(module: IRModule) -> dict[int, str]:
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
-    """Append the operators to each call of the module if their types allow it."""
     main = module.entry
     if not following or not isinstance(main, Function):
         return module

@@ -148,7 +148,6 @@ def uses_bootloader(board: Board, runner: str) -> bool:
 def open_bootloader_port(
     board: Board, port: str, choose: PortChooser | None = None
 ) -> Iterator[Transport]:
-    """Open the serial port to the board for the duration of the block."""
     name = port or find_serial_port(board.name, board.flash_tools.usb, usb_ports(), choose)
     with contextlib.closing(SerialTransport(name)) as line:
         yield line
@@ -226,7 +225,6 @@ def _enter_bootloader(transport: Transport, board: Board) -> BootloaderClient:
 
 
 def _link_target(board: Board, line: BootloaderClient, *, is_model_update: bool) -> Board:
-    """Return the board with the device's slots, set up to link an image for the free slot."""
     as_built = _with_device_slots(board, line.info)
     if board_for_bootloader(as_built).handoff != line.info.handoff:
         raise DeviceError(
@@ -297,7 +295,6 @@ class _NonClosingTransport:
 
 
 def _boot_and_confirm(firmware: SlotFirmware, line: BootloaderClient, transport: Transport) -> None:
-    """Boot the committed image and confirm it after it has answered."""
     slot = line.info.free
     line.boot()
     try:

@@ -170,7 +170,6 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    """Return the constant bytes by operator."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     users: dict[str, list[int]] = {}

@@ -171,7 +171,6 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
 
 
 def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
-    """Return the names of the passes that compile `module`, in order."""
     board = load_board(options.board, options.board_dirs)
     return tuple(
         step.name for step in remaining_passes(configure_module(module, board, options), options)

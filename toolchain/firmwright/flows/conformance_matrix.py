@@ -69,7 +69,6 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 
 
 def build_matrix(test: SelfTestResult) -> list[ConformanceCell]:
-    """Return the cells in order of operator names, without empty ones."""
     counts: dict[tuple[str, str], list[bool]] = {}
     for result in test.results:
         counts.setdefault((result.builtin, result.dtype), []).append(result.passed)

@@ -56,7 +56,6 @@ class CoreTimeline:
 
     @property
     def busiest(self) -> int:
-        """Return the instructions of the core that executes most."""
         return max(self.executed)
 
     def of_operators(self, core: int) -> dict[int, int]:
@@ -95,7 +94,6 @@ def _phases(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
 
 
 def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
-    """Return the calls that cores execute, without DMA copies."""
     body = without_constant_copies(module, main.body)
     return [call for call in prim_calls(body) if not is_copy_device(call.device)]
 

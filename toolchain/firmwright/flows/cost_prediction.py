@@ -39,7 +39,6 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
-    """Return the predicted instructions of one run by operator index, without call overhead."""
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
         if isinstance(module.entry, tir.PrimFunc):

@@ -86,7 +86,6 @@ def find_debugger(toolchain: str) -> str:
 
 
 def check_operator(compiled: Compilation, operator: int | None) -> None:
-    """Raise UsageError if `operator` is not the number of an operator with code."""
     if operator is None or compiled.summary.operator(operator) is not None:
         return
     count = compiled.summary.operator_count

@@ -38,7 +38,6 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
-    """Return the source lines of the program counter and of the call before the return address."""
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:

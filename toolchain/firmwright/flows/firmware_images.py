@@ -84,7 +84,6 @@ def _objects() -> Path:
 
 
 def remove_old_objects(root: Path) -> None:
-    """Remove objects older than MAX_OBJECT_AGE_S."""
     oldest_kept = time.time() - MAX_OBJECT_AGE_S
     for folder in root.iterdir():  # one folder for each prefix of signatures
         for file in folder.iterdir() if folder.is_dir() else ():

@@ -60,7 +60,6 @@ def locate_first_divergence(
     reference: ReferenceOutputs,
     open_with: Callable[..., ModelSession],
 ) -> tuple[FirstDivergence | None, int]:
-    """Return the first differing operator and the number of comparable operators."""
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])
@@ -94,13 +93,11 @@ class _ComparableOperator:
         return self.summary.index
 
     def expected(self, layers: Tensors) -> Array:
-        """Return the expected values in the device's memory layout."""
         values = layers[self.layer]
         return np.ascontiguousarray(np.moveaxis(values, 1, -1) if self.is_moved else values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
-    """Return the operators that can be compared, in execution order."""
     shapes, layers_by_buffer = _shapes(compiled.module), _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
     operators = []
@@ -147,7 +144,6 @@ def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
 
 
 def _shapes(module: IRModule) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the main's tensors in memory."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         return {}

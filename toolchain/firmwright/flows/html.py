@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def model_html(model: Model) -> str:
-    """Render a model's tensors and operators."""
     inspection = inspect_module(model.module)
     return render_section(
         f"model {model.name}",
@@ -54,7 +53,6 @@ def model_html(model: Model) -> str:
 
 
 def verification_html(verification: Verification) -> str:
-    """Render the verdict and its basis."""
     judged = (
         "values equal"
         if verification.exact and not verification.is_float
@@ -87,7 +85,6 @@ def verification_html(verification: Verification) -> str:
 
 
 def profile_html(profile: Profile) -> str:
-    """Render the operators with their shares of the total."""
     whole = max(sum(operator.count for operator in profile.operators), 1)
     is_exact = profile.exact is not None
     rows: list[Sequence[CellValue]] = [
@@ -120,7 +117,6 @@ def profile_html(profile: Profile) -> str:
 
 
 def session_html(session: ModelSession) -> str:
-    """Render the session's model, board, inputs and outputs."""
     module = session.compiled.module
     return render_section(
         f"session: {module.name} on {session.compiled.board.name}",

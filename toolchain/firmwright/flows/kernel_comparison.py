@@ -41,7 +41,6 @@ class KernelComparison:
 
 
 def layer_module(call: OpCall) -> IRModule:
-    """Return a model that consists of one layer."""
     names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
     constants = {
         names[i]: replace(c, name=names[i]) for i, c in enumerate(call.constants) if c is not None

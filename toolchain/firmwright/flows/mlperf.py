@@ -64,7 +64,6 @@ class BenchmarkScore:
 def with_benchmark_firmware(
     compiled: Compilation, task: str = "", *, energy: bool = False
 ) -> Compilation:
-    """Return `compiled` with the benchmark's firmware in performance or energy mode."""
     benchmark_task = find_task(compiled.module.io, task)
     return replace(compiled, task=replace(benchmark_task, energy=energy))
 
@@ -105,7 +104,6 @@ def run_benchmark(
 def open_benchmark(
     compiled: Compilation, *, port: str = "", timeout_s: float = 300.0
 ) -> MlperfSession:
-    """Connect to the benchmark's firmware at `port`, or build and start it."""
     elf = Path() if port else build_image(compiled).elf
     transport = open_transport(compiled.board, elf, port=port)
     return MlperfSession(transport, timeout_s=timeout_s)

@@ -95,7 +95,6 @@ class ModelSession(Closeable):
         return tuple(self.reshape_outputs(self._runner.run(sample)) for sample in samples)
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
-        """Return flat outputs as arrays in the model's shapes and order."""
         outputs = self.compiled.module.io.outputs
         return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
 
@@ -232,7 +231,6 @@ def library_model(compiled: Compilation) -> LibraryModel:
 
 
 def _devices(module: IRModule) -> tuple[str, ...]:
-    """Return the names of the devices that the model's run function takes."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         return ()

@@ -107,7 +107,6 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def onnx_operators() -> tuple[str, ...]:
-    """Return the ONNX operators that have an importer."""
     return tuple(sorted(onnx_importers()))
 
 

@@ -38,7 +38,6 @@ KNOWN_ANSWER_COUNT = 8
 def export_model(
     compiled: Compilation, form: str, output: str | Path, *, with_tests: bool = False
 ) -> SourceTree:
-    """Write the package and return its files."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     devices = tuple(device.name for device in collect_device_calls(main))
@@ -55,7 +54,6 @@ def export_model(
 
 
 def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
-    """Write a project with the C file `main` in place of the generated main()."""
     try:
         text = Path(main).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -187,7 +187,6 @@ class BuiltinProject:
         return self._line
 
     def _image(self, directory: Path, options: ProjectChoices) -> Image:
-        """Build the project if it has changed, and return its image."""
         self._check(options)
         return build_project(directory)
 
@@ -220,7 +219,6 @@ def find_project_api(name: str = BUILTIN) -> ProjectApi:
 def open_project(
     api: ProjectApi, compiled: Compilation, directory: Path, options: ProjectChoices | None = None
 ) -> ModelSession:
-    """Generate, build and flash the project, and open a session with its model."""
     settings = options or {}
     api.generate(compiled, directory, settings)
     api.build(directory, settings)

@@ -125,7 +125,6 @@ def reference_runtime(compiled: Compilation) -> RuntimeName:
 def run_oracle_reference(
     compiled: Compilation, samples: Sequence[Tensors], runtime: RuntimeName, *, layers: bool = False
 ) -> ReferenceOutputs:
-    """Run the model file in one of the reference runtimes."""
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])
@@ -179,7 +178,6 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Interpret the AOT main of a planned module."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc):
         raise InternalError("only an AOT main can be interpreted")
@@ -192,7 +190,6 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
-    """Allocate the pools and the tensors outside the pools; initialize the state."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
     for tensor in (*module.io.inputs, *module.io.outputs):
@@ -217,7 +214,6 @@ def _interpreted(
 
 
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
-    """Return the tensor's array: the caller's buffer, or a view of its pool."""
     if tensor.buffer in memory:
         return memory[tensor.buffer]
     assert module.plan is not None

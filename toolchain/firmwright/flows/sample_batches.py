@@ -148,7 +148,6 @@ def write_npz(path: str | Path, arrays: Tensors) -> None:
 
 
 def npz_bytes(arrays: Tensors) -> bytes:
-    """Return the bytes of an .npz file with `arrays`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():

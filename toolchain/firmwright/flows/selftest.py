@@ -127,7 +127,6 @@ def selftest(
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
-    """Return the cases of `ops` in the table's order."""
     return [
         NamedCase(name, case)
         for name, opdef in op_table().items()
@@ -299,7 +298,6 @@ def _is_given(tensor: RawTensor) -> bool:
 
 
 def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
-    """Return the sample inputs of the module that `cases_module` builds."""
     return [
         SampleInput(
             _input(index, position),

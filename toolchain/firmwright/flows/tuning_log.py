@@ -21,7 +21,6 @@ def read_tuning(path: str | Path) -> TuningRecords:
 
 
 def read_measurements(path: str | Path) -> tuple[Measurement, ...]:
-    """Return the measurements in the log in order, including duplicates."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -78,7 +78,6 @@ class PackageTests:
 def export_package(
     exported: ExportInput, form: str, tests: PackageTests | None = None
 ) -> SourceTree:
-    """Return the files of a package, or the contents of an archive."""
     if form == "mlf":
         if tests is not None:
             raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
@@ -100,7 +99,6 @@ def export_package(
 
 
 def zip_tree(tree: SourceTree) -> bytes:
-    """Return a reproducible .zip of the files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in tree.files.items():

@@ -94,7 +94,6 @@ def summarize_bundle(
     *,
     model_id: str,
 ) -> BundleSummary:
-    """Summarize several compilations as one firmware; `plan` is None for separate pools."""
     pool_bytes: dict[str, int] = {}
     for model in models:
         for name, pool in model.pools.items():
@@ -182,7 +181,6 @@ def _kernel(module: IRModule, name: str) -> tir.PrimFunc:
 
 
 def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[OperatorSummary]:
-    """Yield the operators in order of their indices."""
     first_calls: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
@@ -202,7 +200,6 @@ def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[OperatorSummary
 
 
 def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
-    """Return the name of the first buffer of the AOT main that the call writes."""
     for param, arg in zip(kernel.params, call.args, strict=True):
         if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
             return arg.buffer.name

@@ -97,7 +97,6 @@ def _sizes(task: MlperfTask) -> tuple[int, int]:
 def make_mlperf_project(
     project: SourceTree, io: IoBinding, board: Board, task: MlperfTask
 ) -> SourceTree:
-    """Return `project` with the benchmark's harness instead of the link."""
     folder = runtime_dir() / "mlperf"
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
     return replace_main_loop(project, {**harness, GLUE: _glue(io, board, task)})

@@ -35,7 +35,6 @@ def build_mlf(name: str, tree: SourceTree, summary: CompilationSummary, text: st
 
 
 def tar_tree(tree: SourceTree) -> bytes:
-    """Return a reproducible .tar of the files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path, content in tree.files.items():

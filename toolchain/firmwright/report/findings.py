@@ -18,7 +18,6 @@ _MOVES = {"transpose": "transposes", "quantize": "quantize", "dequantize": "dequ
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
-    """Return all findings."""
     return (
         *_slow_paths(report),
         *_moves(report),
@@ -54,7 +53,6 @@ def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
-    """Group operators by kind, with a label for each group."""
     kinds: dict[str, list[OperatorReport]] = {}
     for operator in operators:
         kinds.setdefault(operator.kind, []).append(operator)

@@ -118,7 +118,6 @@ class MapScale:
 
 
 def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
-    """Return the map of one pool."""
     plan = summary.plan
     assert plan is not None  # compiled to the end
     kinds = {operator.index: operator.kind for operator in summary.operators}
@@ -210,7 +209,6 @@ def _ticks(used: int) -> range:
 
 
 def _column(time: int, scale: MapScale) -> str:
-    """Return the invisible rectangle that reports the pointer's time."""
     return (
         f'<rect class="column" data-time="{time}" x="{scale.x(time):.1f}" y="{scale.top}" '
         f'width="{scale.step:.1f}" height="{HEIGHT}"/>'

@@ -160,7 +160,6 @@ class BuildReport:
         return sum(operator.macs for operator in self.operators)
 
     def kind_at(self, time: int) -> str:
-        """Return the kind of the operator that runs at `time`, or ""."""
         kinds = [op.kind for op in self.operators if op.index == self.operator_by_time[time]]
         return kinds[0] if kinds else ""
 
