@@ -29,6 +29,5 @@ def case_table() -> CaseTable:
 
 
 def conformance_cases(op: str) -> Iterator[ConformanceCase]:
-    """Generate the conformance cases of operator `op`, if any."""
     cases = case_table().get(op)
     return iter(()) if cases is None else cases()

@@ -14,7 +14,6 @@ from firmwright.ops.kernel import Kernel
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) -> tuple[int, ...]:
-    """Return `shape` without `axes`, or with their length set to 1."""
     return tuple(
         1 if axis in axes else length
         for axis, length in enumerate(shape)

@@ -86,7 +86,7 @@ class ExpressionAlgebra(Protocol):
 
 @cache
 def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
-    """Return (assignments, result); InternalError if the text is not a valid formula."""
+    """Return (assignments, result); InternalError if `text` is not a valid formula."""
     try:
         body = ast.parse(text).body
     except SyntaxError as error:

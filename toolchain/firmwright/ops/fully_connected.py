@@ -80,7 +80,7 @@ def has_int32_multiplier(call: OpCall) -> bool:
 
 
 def int8_requantization(call: OpCall) -> Requantization | ExactScale:
-    """Return the conversion of int8 layers' sums to outputs."""
+    """Return the parameters that convert an int8 layer's sums to outputs."""
     activation, factors = call.str_attr("activation"), _scale_factors(call)
     if call.numerics != "litert":
         return make_requantization(factors, Rounding.TWICE, call.output, activation)
@@ -103,7 +103,7 @@ def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
 
 
 def int16_requantization(call: OpCall) -> Requantization | ExactScale:
-    """Return the conversion of int16 layers' sums to outputs."""
+    """Return the parameters that convert an int16 layer's sums to outputs."""
     factors, activation = _scale_factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return exact_scale(factors, call.output, activation)

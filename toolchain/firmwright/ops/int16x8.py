@@ -79,7 +79,7 @@ def accumulator_dtype(call: OpCall, axis: int) -> DType:
 
 
 def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Array:
-    """Like `Requantization.apply`, for sums of up to 64 bits and one rounding."""
+    """Return the numpy reference of requantizing sums of up to 64 bits with one rounding."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
     multiplier = np.array(params.multipliers, np.int64) >> 16

@@ -33,7 +33,7 @@ def build_lut(
     outputs: RealRange,
     kind: type[np.floating] = np.float64,
 ) -> Array:
-    """Return the entries for the real ranges; every step is rounded to `kind`."""
+    """Return the entries for the real input and output ranges; every step is rounded to `kind`."""
     low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)

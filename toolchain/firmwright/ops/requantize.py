@@ -64,7 +64,6 @@ def float_activation_range(activation: str) -> tuple[float, float]:
 
 
 def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
-    """Clamp a float32 value to the range of the activation."""
     low, high = float_activation_range(activation)
     if low > -np.inf:
         value = maximum(value, low)
@@ -138,7 +137,6 @@ def make_requantization(
 
 
 def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:
-    """Clamp an int32 value to [low, high] and narrow it to `dtype`."""
     return minimum(maximum(value, low), high).cast(dtype)
 
 

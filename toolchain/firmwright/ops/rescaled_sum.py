@@ -104,7 +104,7 @@ def check(call: OpCall) -> None:
 
 
 def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, ...]:
-    """Return the first integer input plus `sign` times the second."""
+    """Return the quantized sum of the first input and `sign` times the second."""
     params = rescaled_sum(call)
     a, b = (term.apply(x) for term, x in zip(params.terms, arrays, strict=True))
     return (params.output.apply(a + sign * b, call.output.dtype),)

@@ -53,7 +53,6 @@ def lookup_tables() -> tuple[Array, Array]:
 
 
 def reference(call: OpCall, x: Array, beta: float) -> Array:
-    """Return the softmax of the rows of a matrix `x`."""
     exponentials, reciprocals = lookup_tables()
     multiplier, shift = difference_multiplier(tensor_quant(call.input(0)).scale, beta)
     below = x.astype(np.int64) - x.max(axis=1, keepdims=True)

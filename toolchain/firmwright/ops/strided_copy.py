@@ -106,7 +106,6 @@ def _is_contiguous(outer: CopyAxis, inner: CopyAxis) -> bool:
 
 
 def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a compact tensor, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -243,7 +242,6 @@ def require_inputs(context: ImportContext, inputs: int) -> None:
 
 
 def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, ...]:
-    """Return the values of an input that must be constant."""
     array = context.constants[index] if index < len(context.constants) else None
     if array is None:
         raise NotSupportedError(f"{role} that are not constant")

@@ -70,7 +70,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
-    """Return the requantizations to the state and to the output type."""
     x, feature, time, state = (tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE))
     first, second = x * feature / state, state * time / tensor_quant(call.output).scale
     kind = call.input(_STATE)

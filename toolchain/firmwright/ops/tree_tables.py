@@ -65,7 +65,6 @@ class ThresholdGrid:
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    """Return the arrays of a call that `infer` has checked."""
     features, thresholds, lefts, missing, sizes, leaves = (
         _array(call, index) for index in range(1, 7)
     )

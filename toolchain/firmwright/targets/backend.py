@@ -102,7 +102,7 @@ class Backend:
         return ()
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        """Return the library files that define the functions `symbols`, by name."""
+        """Return the library files that the functions `symbols` need, by name."""
         return {}
 
     def c_flags(self, target: Target) -> Sequence[str]:

@@ -37,7 +37,6 @@ def c_dims(n: int, h: int, w: int, c: int) -> str:
 
 
 def c_shape(shape: Sequence[int]) -> str:
-    """Return the cmsis_nn_dims initializer of a shape of at most four axes."""
     n, h, w, c = (*(1 for _ in range(4 - len(shape))), *shape)
     return c_dims(n, h, w, c)
 

@@ -75,7 +75,7 @@ def _short_miscellaneous(word: int) -> Instruction:
 
 
 def _memory_or_register(first: int, second: int) -> Instruction:
-    """Decode 0xe800 to 0xebff: multiple and dual memory accesses, table branches, register operands."""
+    """Decode 0xe800 to 0xebff: multiple and dual loads and stores, table branches, registers."""
     if first & 0x0200:
         return _of("alu")
     is_load = bool(first & 0x10)
