@@ -221,7 +221,6 @@ class SyntaxParser:
         return tuple(self.items("[", "]", self.tokens.int_))
 
     def quantization(self) -> Quantization | None:
-        """Parse an optional `quant(...)`."""
         token = self.tokens.peek
         if not self.tokens.accept("quant"):
             return None
@@ -251,7 +250,6 @@ class SyntaxParser:
         return TensorType(shape, dtype, self.quantization())
 
     def device(self) -> VirtualDevice:
-        """Parse an optional `on(...)`."""
         if not self.tokens.accept("on"):
             return UNCONSTRAINED
         fields: dict[str, str | int] = {}

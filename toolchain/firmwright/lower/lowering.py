@@ -220,7 +220,6 @@ class Lowering:
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
-        """Return the schedules that target and float rounding permit, for any goal."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [

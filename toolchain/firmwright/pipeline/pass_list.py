@@ -76,7 +76,6 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
 def remaining_passes(
     module: IRModule, options: Options, watch: PassTimer | None = None
 ) -> tuple[Pass, ...]:
-    """Return the passes that `module` has yet to go through."""
     steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]
@@ -84,7 +83,6 @@ def remaining_passes(
 
 
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:
-    """Lower the graph and select kernels, unless the entry already is an AOT main."""
     if not isinstance(module.entry, Function):
         return module
     module = lower_subgraphs(module, lambda part: make_lowering(part, options))

@@ -89,7 +89,6 @@ class SegmentBuilder:
 
     @cached_property
     def _users(self) -> dict[str, list[int]]:
-        """The calls that use each value; -1 for the function's results and state."""
         users: dict[str, list[int]] = {}
         for index, call in enumerate(self.entry.body):
             for value in call.inputs:

@@ -107,7 +107,7 @@ def _total_estimates(chosen: Sequence[LoweringCandidate]) -> tuple[int, int, int
 
 
 def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) -> int:
-    """Return how many leading candidates include all that are fast enough.
+    """Return the length of the shortest prefix that includes all candidates that are fast enough.
 
     The limit is `percent` percent of the time of the fastest one.
     """

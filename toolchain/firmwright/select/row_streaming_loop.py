@@ -1,7 +1,6 @@
 """TIR of a row-streamed segment: one loop over the source rows that calls row kernels.
 
-A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted by
-one, so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
+A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted, so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
 its padding.
 
     for step in rows of the source, and more until the last stage is complete
@@ -194,7 +193,7 @@ class _RowStreamingLoopBuilder:
     def _guard_band(
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
     ) -> tir.Stmt:
-        """Execute `stmts` only for bands within the tensor; append its padding bands."""
+        """Restrict `stmts` to bands within the tensor; append its padding bands."""
         row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:

@@ -251,7 +251,6 @@ class _RowStreamingPlanner:
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, index: int, name: str) -> int:
-        """Return how many rows there are from the first that the stage needs to the newest."""
         rows = self.stages[index].rows
         return rows.stride * (1 + self.lags[index]) - self._delay(name) + rows.pad_before
 

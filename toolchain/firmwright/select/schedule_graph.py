@@ -65,7 +65,6 @@ class ScheduleGraph:
         object.__setattr__(self, "_next", following)
 
     def start(self) -> ScheduleState:
-        """Return the state before the first call, in which the inputs are live."""
         ready = sum(1 << call for call, mask in enumerate(self.before) if not mask)
         live = sum(
             t.size_bytes for t in self.tensors if t.maker < 0 and (t.readers or t.lives_to_end)

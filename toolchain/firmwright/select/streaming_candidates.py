@@ -61,7 +61,6 @@ class SegmentCandidates:
     segments: SegmentBuilder
 
     def regions(self) -> list[ProgramRegion]:
-        """Return every segment with the kernels that each scratch limit allows."""
         count = len(self.entry.body)
         regions: list[ProgramRegion] = []
         for first in range(count):
@@ -133,7 +132,6 @@ class SegmentCandidates:
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """The call that defines each value; -1 for the model's inputs and state."""
         definitions = {value.name: -1 for value in self.entry.sources}
         for index, call in enumerate(self.entry.body):
             definitions.update({value.name: index for value in call.outputs})

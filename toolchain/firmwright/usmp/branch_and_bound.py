@@ -84,7 +84,6 @@ class _Bracket:
         return self.lower < self.upper
 
     def attempt(self, height_bytes: int, work: int) -> bool:
-        """Search for a layout of this height within `work`; return whether one was found."""
         if not self.is_open:
             return False
         try:

@@ -70,7 +70,6 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
 
 
 def _with_requested(module: IRModule) -> IRModule:
-    """Copy constants whose calls cannot access program memory or that have a requested pool."""
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module

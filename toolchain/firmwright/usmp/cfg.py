@@ -107,7 +107,7 @@ def compute_live_ranges(
 def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
-    """Return the buffers that each node reads for the last time in all iterations."""
+    """Return the buffers that each node reads for the last time, over all loop iterations."""
     bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     return tuple(

@@ -241,7 +241,6 @@ class DifferenceBounds:
         return False
 
     def _needed_bytes(self, live_set: LiveSet) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-        """Return the bytes of each member alone, and the joint bytes of overlapping pairs."""
         own_bytes = {index: int(self.sizes[index]) for index in live_set.members}
         undecided: list[tuple[int, int, int]] = []
         for a, b, joint_bytes in live_set.shared:

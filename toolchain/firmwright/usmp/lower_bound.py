@@ -104,7 +104,6 @@ def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int
 
 
 def _min_bytes(alive: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    """Return the least bytes of live buffers, with joint bytes for pairs that may overlap."""
     remaining = {buffer.name: buffer for buffer in alive}
     pairs = [pair for pair in joint if pair[0] in remaining and pair[1] in remaining]
     partners = Counter(name for pair in pairs for name in pair)

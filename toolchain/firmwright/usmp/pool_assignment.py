@@ -41,7 +41,6 @@ def rank_pools(
 
 
 def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> bool:
-    """Return whether there is a choice of pools and all their speeds are known."""
     candidates = _candidates(buffers, pools)
     return len(candidates) > 1 and all(has_known_speed(pool) for pool in candidates)
 
@@ -56,7 +55,6 @@ def first_choice_only(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
 
 
 def has_known_speed(pool: PoolInfo) -> bool:
-    """Return whether the pool's bandwidths are known; an unknown latency counts as 0."""
     return bool(pool.read_bandwidth) and bool(pool.write_bandwidth)
 
 

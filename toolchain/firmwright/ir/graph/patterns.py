@@ -55,7 +55,7 @@ class ConstantPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of `op`. `inputs` None accepts any inputs; surplus inputs must be absent."""
+    """A call of `op`. `inputs` None accepts any inputs; unlisted inputs must be absent."""
 
     op: str
     inputs: tuple[Pattern, ...] | None

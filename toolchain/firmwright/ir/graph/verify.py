@@ -119,7 +119,6 @@ class _GraphVerifier:
             )
 
     def _initial(self, state: State) -> None:
-        """Check that a state starts from a constant and keeps its type."""
         kind, name = state.value.type, state.value.name
         constant = self.module.constants.get(state.initial)
         if state.value.constant is not None:

@@ -36,7 +36,7 @@ class UnknownAccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Arrays of accesses: time, first byte, end byte (exclusive), whether to the output."""
+    """Accesses as arrays of times, first bytes, end bytes (exclusive) and output flags."""
 
     time: Ints
     start: Ints

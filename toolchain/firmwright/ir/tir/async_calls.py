@@ -33,7 +33,7 @@ def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction
 
 
 def without_phase(call: tir.PrimFuncCall) -> tir.PrimFuncCall:
-    """Return `call` without a phase, which is equal for a start and its wait."""
+    """Return `call` without its phase, so that a start and its wait compare equal."""
     return replace(call, phase="call")
 
 

@@ -133,7 +133,6 @@ class CompiledLoop:
 def _run_with_private_copies(
     frame: ActivationFrame, private: tuple[tir.Buffer, ...], body: Callable[[], None]
 ) -> None:
-    """Run `body` with private copies, then copy the last lane's result to the shared memory."""
     if not private:
         body()
         return

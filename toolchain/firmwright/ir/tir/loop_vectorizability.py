@@ -213,7 +213,6 @@ def _are_disjoint(
 def _split_offset(
     access: MemoryAccess, loop: tir.For, inner_names: frozenset[str]
 ) -> tuple[int, frozenset[tuple[tir.Expr, int]], _OffsetRange | None]:
-    """Split an offset into the loop coefficient, the invariant terms and the remaining range."""
     step = 0
     invariant: set[tuple[tir.Expr, int]] = set()
     inner: list[tuple[int, Interval]] = []

@@ -68,8 +68,6 @@ def count_operations(
 
 @dataclass(slots=True)
 class _OpenLoop:
-    """An enclosing loop: executions and copies of its body, and the arithmetic already charged."""
-
     runs: float
     copies: float
     seen: set[object] = field(default_factory=set)

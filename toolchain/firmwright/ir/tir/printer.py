@@ -95,7 +95,7 @@ def index_dtype(func: tir.PrimFunc) -> DType:
 
 
 def evident_dtype(expr: tir.Expr) -> DType | None:
-    """Return the dtype that `expr` has whatever the dtype of its literals, or None."""
+    """Return the dtype of `expr` if it does not depend on untyped literals, else None."""
     match expr:
         case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None

@@ -82,7 +82,6 @@ class LoweringCandidate:
 
     @property
     def image_bytes(self) -> int:
-        """Bytes of constants and code."""
         return self.flash_bytes + self.code_bytes
 
     @property

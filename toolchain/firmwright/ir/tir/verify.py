@@ -84,8 +84,6 @@ def diagnose_prim_func(
 
 
 class _PrimFuncVerifier(ExprVerifier):
-    """Verifier of one function that tracks bounds while walking its statements."""
-
     def __init__(self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
         super().__init__(intrinsics)
         self.func = func

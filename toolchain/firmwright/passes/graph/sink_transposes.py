@@ -289,7 +289,6 @@ def _elementwise(sinker: _TransposeSinker, call: Call) -> bool:
 
 
 def _of_the_first(sinker: _TransposeSinker, call: Call) -> bool:
-    """Handle calls that are elementwise in their first input only."""
     operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
     if operands is None:
         return False

@@ -67,7 +67,6 @@ class _Narrower:
         return self.expr(a), self.expr(b)
 
     def narrowed(self, node: tir.Expr) -> tir.Expr | None:
-        """Return the 64-bit `node` computed in 32 bits; None if a step may not fit."""
         if not _fits(self.bounds.interval_of(node)):
             return None
         match node:

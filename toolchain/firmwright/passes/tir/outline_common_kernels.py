@@ -179,7 +179,6 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    """Return groups of two or more kernels that may share a template, in call order."""
     sets: dict[tuple[object, ...], list[tir.PrimFunc]] = {}
     for name in callees(entry.body):
         func = module.functions[name]
