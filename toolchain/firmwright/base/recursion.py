@@ -1,8 +1,8 @@
 """The recursion limit for deep expression trees.
 
 The AOT main has up to one nesting level per tensor, and rewrites take up to three frames per level.
-The limit is not higher because it also bounds recursive C functions, such as the JSON reader, whose
-frames use more stack.
+The limit is not higher because it also bounds recursive C functions, such as the JSON reader, with
+larger stack frames.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Board:
     caches: bool = False
     """Whether start-up enables the caches of the core."""
     boot: str = ""
-    """The boot ROM whose header is put before the program; "" for none."""
+    """The boot ROM that requires a header before the program; "" for none."""
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
     watchdog: Watchdog | None = None
     bootloader: Bootloader | None = None

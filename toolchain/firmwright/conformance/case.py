@@ -34,7 +34,7 @@ class CaseTensor:
 
     @property
     def has_samples(self) -> bool:
-        """Whether the tensor is an input whose values change between samples."""
+        """Whether the tensor is an input with values that change between samples."""
         return self.data is None and not self.is_state
 
 

@@ -1,8 +1,9 @@
 """cast: conversion to another element type; logical_not.
 
 Integers keep their low bits in narrower types. Floats are truncated toward zero to int32; other
-integer results are rejected because TFLite does not define out-of-range values. Nonzero is true.
-Quantization is ignored. Semantics: TFLite's Cast and LogicalNot.
+integer results are rejected because TFLite does not define out-of-range values. Nonzero values
+become true. Quantization is ignored.
+Semantics: TFLite's Cast and LogicalNot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round, element by element.
 
-int8 exp and log (LiteRT only) are tables computed in float32; int16 is an interpolated table. The
+int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
 log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
 truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point
 (fixed_point_rsqrt.py) with 20 extra bits, rounding twice; it is the maximum for inputs <= 0. round

@@ -1,7 +1,7 @@
 """log_softmax over the last axis: y_i = x_i - max x - ln(sum_j e^(x_j - max x)).
 
 int8: exponentials and their sum as in softmax.py; the logarithm (fixed_point_log.py) and the
-difference it is subtracted from have 5 integer bits. The result has scale 1/16 and zero point 127;
+differences have 5 integer bits. The result has scale 1/16 and zero point 127;
 differences beyond 5 bits give the minimum.
 Semantics: TFLite's reference LogSoftmax.
 """

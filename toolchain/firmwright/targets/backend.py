@@ -110,7 +110,7 @@ class Backend:
         return ()
 
     def cost(self, match: Match) -> int | None:
-        """Return the modelled cycles of one run of the match, or None if it must be measured.
+        """Return the modeled cycles of one run of the match, or None if it must be measured.
 
         Use this for accelerators that the emulator does not model; one cycle counts as one
         instruction.

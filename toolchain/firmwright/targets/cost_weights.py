@@ -12,8 +12,8 @@ from firmwright.targets.registry import target_features
 # The kinds of work are those of the TIR operation count. Weights are fitted, within bounds given by
 # the instruction set, to exact instruction counts of images compiled by gcc: every schedule for
 # generated layers (bench/layers.py) and for the layers of five benchmark models. Cycle weights are
-# fitted to the same counts priced by core_timing.py. The RISC-V `lookup` weight is read from code:
-# it includes address arithmetic and the index load; on Thumb the fit shows no such cost.
+# fitted to the same counts weighted by core_timing.py. The RISC-V `lookup` weight is taken from the
+# code: it includes address arithmetic and the index load; on Thumb the fit shows no such cost.
 #
 # Cortex-M7 and M33 use the weights of the M4: over 366 and 196 kernels the median error is 2.9 and
 # 3.1 percent (M4: 2.5 over 661). Armv6-M weights come from Cortex-M0 code counted on an M3 with
