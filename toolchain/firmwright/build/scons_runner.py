@@ -32,7 +32,7 @@ BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
 _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")
-"""Model functions that firmware calls; the last two for row-streamed inputs."""
+"""The model functions that firmware calls; the last two are for row-streamed inputs."""
 _COUNTER_ROOT = "fwr_systick_isr"
 _STACK_ALIGN = 16
 

@@ -27,7 +27,7 @@ _BRANCH: Final = re.compile(
 _TARGET: Final = re.compile(r"\b([0-9a-f]+) <")
 _ARM_LIST: Final = re.compile(r"\{([^}]*)\}")
 _ARM_RANGE: Final = re.compile(r"([a-z]+)(\d+)-[a-z]+(\d+)")
-# Instructions that lower the stack pointer by a constant: mnemonic and operands, and its base.
+# Instructions that lower the stack pointer by a constant, and the numeric base of the constant.
 _LOWERING: Final = (
     (re.compile(r"subw?(?:\.w)? (?:sp, )?sp, #(\d+)"), 10),  # Arm
     (re.compile(r"sub sp, #(\d+)"), 10),

@@ -1,9 +1,8 @@
 """Zig as a complete toolchain: compiler, linker and C library from one Python package.
 
-`python -m ziglang cc` is clang with C libraries that are compiled on demand. Boards without an
-operating system use musl's string and math functions, which make no system calls. Zig writes no
-`.su` files and has no disassembler, so the worst stack use is unknown. The linker accepts no
-symbols on the command line and writes no image if the memory overflows.
+Boards without an operating system use musl's string and math functions, which make no system calls.
+Zig writes no `.su` files and has no disassembler, so the worst stack use is unknown. The linker
+accepts no symbols on the command line and writes no image if the memory overflows.
 """
 
 from __future__ import annotations

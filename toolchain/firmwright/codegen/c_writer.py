@@ -16,7 +16,7 @@ LINE_COLUMNS = 100
 INDENT_COLUMNS = 4
 
 # Line breaks are possible after a comma, an assignment or a call's bracket, and before an operator.
-# The cost of a kind is the number of columns by which a better kind may be earlier.
+# The cost is the number of columns by which a break must be later than a free one to be chosen.
 _BREAKS = re.compile(
     r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
     r"|(?P<call>(?<=\w\()(?=[^)]))|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"

@@ -142,7 +142,7 @@ def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
         return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in values.tolist()]
     if dtype.bits == 64:
         return [f"UINT64_C({format_unsigned(value, 16)})" for value in values.tolist()]
-    if dtype.bits == 32 and not dtype.signed:  # mostly packed words
+    if dtype.bits == 32 and not dtype.signed:  # most such constants are packed words
         return [f"{format_unsigned(value, 8)}u" for value in values.tolist()]
     if dtype.bits == 32 and dtype.signed:
         return ["INT32_MIN" if v == dtype.min else str(v) for v in values.tolist()]

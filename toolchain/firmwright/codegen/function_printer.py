@@ -97,7 +97,7 @@ def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
 def backend_checks(module: IRModule) -> list[tuple[str, str]]:
     """Return the check functions that a run calls first, each with the data version to check."""
     checks = module.attrs.get("backend_checks", ())
-    assert isinstance(checks, tuple)  # partitioning/backend_libraries.py writes it
+    assert isinstance(checks, tuple)  # set by partitioning/backend_libraries.py
     words = [str(item).split() for item in checks]
     return [(function, version) for function, version in words]
 

@@ -17,7 +17,7 @@ from firmwright.codegen.template_rendering import render_template
 FOLDER = "tvm"
 OPTION = "--c-api tvm"
 _KEYWORDS = {"default_": "default"}
-"""microTVM's usual model name, which is a C keyword."""
+"""TVM's names for models named like a C keyword; `default` is microTVM's usual model name."""
 
 
 def format_microtvm_files(

@@ -1,9 +1,9 @@
 """C functions of a model that runs on several devices.
 
 `NAME_run` opens each device before its first call in flight, starts and awaits the calls, and
-closes the device after the last one, also on errors. Each core has a function
-`NAME_on_DEVICE(call, pools)`, which executes one of its calls. With `fallback`, the main core
-executes a call that a device rejects or aborts; otherwise the run fails.
+closes the device after the last one, also on errors. `NAME_on_DEVICE` executes one of a core's
+calls. With `fallback`, the main core executes a call that a device rejects or aborts; otherwise the
+run fails.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def read_hex(file: Path) -> FlashImage:
             case 4:
                 base = int.from_bytes(data, "big") << 16
             case 3 | 5:
-                continue  # start address, which the vector table has as well
+                continue  # the start address, which is also in the vector table
             case _:
                 raise UsageError(f"unknown record type {kind}.", where=where)
     if not bytes_at:

@@ -167,7 +167,7 @@ TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
         ),
     }
 )
-"""By name, as `[flash]` of a board names them."""
+"""The flash tools by the names used in a board's `[flash]` table."""
 
 JLINK_ERASE: Final = "halt\nerase\nreset\nexit\n"
 """The script with which J-Link erases a whole chip."""

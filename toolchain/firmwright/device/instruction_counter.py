@@ -73,7 +73,7 @@ class InstructionCounter(Closeable):
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
         self._steps = _STEPS if watched else 0
         size = _HEADER.size + self._steps * _STEP.itemsize + _CELLS * _CELL.itemsize
-        os.ftruncate(handle, size)  # sparse
+        os.ftruncate(handle, size)  # a sparse file
         os.close(handle)
         self._path = Path(name)
         parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}

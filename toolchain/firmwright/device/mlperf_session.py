@@ -16,7 +16,7 @@ from firmwright.device.transport import Transport
 
 READY = "m-ready"
 CHUNK_BYTES = 38
-"""Sample bytes per command, which has at most 79 characters."""
+"""The number of sample bytes in a command, which has at most 79 characters."""
 _GREETING_EVERY_S = 1.0
 _QUIET_S = 0.1
 _GREETINGS = 10

@@ -1,9 +1,8 @@
 """A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
 
-The process never outlives its transport: its group is killed on close and at exit, and on Linux by
-the kernel when this process dies. If the child exits early, the next read or write raises an error
-with the exit code and the last lines of stderr. Linux ties a child to the thread that started it,
-so use and close a transport in one thread.
+The process never outlives its transport (see subprocesses.py). If the child exits early, the next
+read or write raises an error with the exit code and the last lines of stderr. Linux ties a child to
+the thread that started it, so use and close a transport in one thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reliable requests over an unreliable transport.
 
 Requests are numbered and repeated until they are answered, are refused or time out. The firmware
-executes each at most once; a lost answer is sent again without a new execution. If the receiver
-buffers bytes while it is busy, several pieces of a transfer are in flight.
+executes each at most once; a lost answer is sent again without a new execution.
 """
 
 from __future__ import annotations

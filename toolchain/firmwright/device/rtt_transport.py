@@ -15,7 +15,7 @@ from firmwright.device.gdb_client import GdbClient
 
 _ID: Final = b"SEGGER RTT\0\0\0\0\0\0"
 _UP, _DOWN = 24, 48
-"""Offset of the channels, each with six words: name, buffer, size, write, read, flags."""
+"""The offsets of the channels; each has six words: name, buffer, size, write, read, flags."""
 _WRITE, _READ = 12, 16
 _SEARCHED_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 4096

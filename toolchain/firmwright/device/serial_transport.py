@@ -14,7 +14,7 @@ from firmwright.base.errors import DeviceError
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
 _GONE: tuple[type[Exception], ...] = (serial.SerialException, OSError)
-"""Errors of a disconnected port; on POSIX, draining raises termios.error."""
+"""The errors that a disconnected port raises; on POSIX, draining raises termios.error."""
 with contextlib.suppress(ImportError):
     import termios
 

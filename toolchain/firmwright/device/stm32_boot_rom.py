@@ -31,7 +31,7 @@ _GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
 _BLOCK_BYTES: Final = 256
 _ANSWER_S: Final = 1.0
 _ERASE_S: Final = 60.0
-"""For a whole chip; two megabytes take half a minute."""
+"""The time limit for erasing a whole chip; two megabytes take half a minute."""
 _SYNC_TRIES: Final = 5
 
 ProgressCallback = Callable[[int, int], None]

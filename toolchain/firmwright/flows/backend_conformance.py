@@ -1,8 +1,7 @@
 """Comparison of a backend's patterns with the core's own kernels on conformance cases.
 
-The cases are the operators' conformance cases in every element type. A pattern of several chained
-operators runs on the cases of the first one, with the others appended. Both firmwares run on the
-same board with the same samples and must agree bit for bit.
+A pattern of several chained operators runs on the conformance cases of the first one, with the
+others appended. Both firmwares run on the same board and samples and must agree bit for bit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Debugging of a running model with GDB, stopped at the start of an operator.
 
-The profile image calls a probe before each operator, so one breakpoint serves all operators
-regardless of inlining. For a physical board, the result is the commands for GDB and the probe's
-server. An emulator is started halted, with a session that runs the model when GDB resumes it.
+The profile image calls a probe before each operator, so one breakpoint serves all operators. For a
+physical board, the result is the commands for GDB and the probe's server.
 """
 
 from __future__ import annotations

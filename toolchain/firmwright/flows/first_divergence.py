@@ -1,8 +1,8 @@
 """Finds the first operator whose result differs from the reference.
 
-Operators are compared in order of execution, over all samples. A profile image computes the CRC-32
-of each operator's first output, so integer results are compared on the device; only the differing
-tensor is fetched, in a second run that pauses after the operator. Float results are all fetched.
+A profile image computes the CRC-32 of each operator's first output, so integer results are compared
+on the device; only the differing tensor is fetched, in a second run that pauses after the operator.
+Float results are all fetched.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 log = logging.getLogger(__name__)
 TOOL_TIMEOUT_S = 300.0
 MOUNT_FOLDERS = (Path("/run/media"), Path("/media"), Path("/Volumes"))
-"""Folders in which systems mount volumes, directly or in a folder for each user."""
+"""The folders in which systems mount volumes, directly or in a folder for each user."""
 
 
 @dataclass(frozen=True, slots=True)

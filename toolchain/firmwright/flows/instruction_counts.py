@@ -1,8 +1,7 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
-The release image runs in QEMU without probes, and a plugin counts every instruction. Operators and
-the code between them add up to the total. Since an emulator has no cycles, they are modeled from a
-timing table (targets/timing.py).
+The release image runs in QEMU without probes, and a plugin counts every instruction. Since an
+emulator has no cycles, they are modeled from a timing table (targets/timing.py).
 """
 
 from __future__ import annotations

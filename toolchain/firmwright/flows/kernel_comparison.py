@@ -24,9 +24,9 @@ from firmwright.ir.tir.traversal import Node
 from firmwright.pipeline import Options, configure_module
 
 LOWERED_STAGE = "lower-select"
-"""The last pass that comparison modules count as having run."""
+"""The last pass that is recorded as having run on comparison modules."""
 MISMATCH_COUNT_OUTPUT = "differing"
-"""The output tensor: the number of differing values of each kernel."""
+"""The name of the output tensor, which holds the number of differing values of each kernel."""
 _ALIGNMENT = 16
 _WRONG_BYTE = 0x55
 

@@ -35,7 +35,7 @@ SAMPLES_PER_CHUNK = 8
 DATA_MOVEMENT_OPS = frozenset(
     {"Constant", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
-"""Operators that pass values on unchanged."""
+"""Operators that do not change values."""
 ROUNDED = "_DequantizeLinear_Output"
 """The suffix of the dequantized result that the quantizer adds after an operator."""
 UNROUNDED = "_QuantizeLinear_Input"

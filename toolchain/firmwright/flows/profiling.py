@@ -1,11 +1,10 @@
 """Measures the cost of a run: in total, by operator, and on the stack.
 
 The total is the cost of the second run on sample 0 of seed 0 in the release image, without the
-counter's own cost. The operators' shares come from the profile image, the same code with a probe
-around each operator; `probe_overhead` is the difference of the two totals. If counts vary between
-runs, several runs are measured, and median and minimum are reported. The firmware counts, so
-communication is not included. Exact profiles (QEMU only) count the instructions of the release
-image one by one.
+counter's own cost. The operators' shares come from the profile image, which has a probe around each
+operator; `probe_overhead` is the difference of the two totals. If counts vary, several runs are
+measured. The firmware counts, so communication is not included. Exact profiles (QEMU only) count
+the instructions of the release image one by one.
 """
 
 from __future__ import annotations

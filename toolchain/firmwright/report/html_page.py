@@ -34,7 +34,7 @@ from firmwright.report.model import (
 EMBEDDED_JSON: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
 )
-"""The report's JSON in a page."""
+"""The element of a page that contains the report's JSON."""
 _LARGEST = 12
 _SECTION_WORDS: Final[Mapping[str, str]] = {
     "text": "code",
