@@ -72,6 +72,7 @@ class Compilation:
         return model_id(self.tree)
 
     def project(self) -> SourceTree:
+        """Return all files of a self-contained project that builds with `scons`."""
         files = project_files(self.board, c_standard=self.options.c_standard)
         project = self.tree.merged(files)
         if self.task is None:

@@ -1,6 +1,7 @@
 """TIR of a row-streamed segment: one loop over the source rows that calls row kernels.
 
-A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted, so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
+A row buffer holds rows in order, the newest last. When a row arrives, the older ones are shifted,
+so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
 its padding.
 
     for step in rows of the source, and more until the last stage is complete
