@@ -27,7 +27,7 @@ HELP = "check the installed tools, and show the purpose of missing ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options."""
+    """Add nothing: the verb has no options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:

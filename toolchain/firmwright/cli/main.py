@@ -39,9 +39,9 @@ EXIT_INTERRUPTED = 130
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
-    """Import the verbs of this package by name, or only the verb with which `words` begin.
+    """Import the verbs of this package by name, or only the one that `words` start with.
 
-    A module is named like its verb. Importing all of them is slow.
+    Importing all of them is slow.
     """
     names = sorted(info.name for info in pkgutil.iter_modules(cli.__path__))
     first = next((word for word in words if not word.startswith("-")), "")

@@ -17,7 +17,7 @@ HELP = "list the supported operators"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options."""
+    """Add nothing: the verb has no options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:

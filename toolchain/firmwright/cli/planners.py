@@ -13,7 +13,7 @@ HELP = "list the memory planners"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options."""
+    """Add nothing: the verb has no options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:

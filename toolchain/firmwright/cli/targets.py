@@ -16,7 +16,7 @@ HELP = "list the target kinds and their attributes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No options."""
+    """Add nothing: the verb has no options."""
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -85,10 +85,9 @@ def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
 
 
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
-    """Return the result of a comparison with a literal if the operand's C type decides it.
+    """Return the result of a comparison with a literal, or None if it depends on the operand.
 
-    Compilers warn about such comparisons, which loop bounds and clamps can produce. Return None for
-    others.
+    Compilers warn about comparisons that the operand's C type decides.
     """
     op, side, literal = str(node.op), a, node.b
     if isinstance(node.a, tir.IntImm):

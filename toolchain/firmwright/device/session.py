@@ -61,7 +61,7 @@ _DATA_HEADER_BYTES = 6  # longest header before data in a payload
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The firmware's description of an input or output, which lacks the shape."""
+    """The firmware's description of an input or output; shapes are not transmitted."""
 
     name: str
     dtype: str

@@ -1,8 +1,8 @@
 """Execution of a compilation on the host with a check of every memory access.
 
-Kernels and memory plan are those of the compilation, but buffers do not overlap, so that each byte
-belongs to one buffer. A run raises InternalError at the first read of a byte that the plan has
-reused for another buffer, and at the first access outside all buffers.
+Kernels and memory plan are those of the compilation, but buffers do not overlap. A run raises
+InternalError at the first read of a byte that the plan has reused for another buffer, and at the
+first access outside all buffers.
 """
 
 from __future__ import annotations

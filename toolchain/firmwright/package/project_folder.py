@@ -17,10 +17,7 @@ _OWNED = "files"
 
 
 def write_project(tree: SourceTree, directory: Path) -> None:
-    """Write `tree` into `directory`.
-
-    Raise UsageError if the directory contains other files or is not writable.
-    """
+    """Write `tree`; raise UsageError if `directory` has other files or is not writable."""
     try:
         earlier = _check(directory)
         directory.mkdir(parents=True, exist_ok=True)
