@@ -63,7 +63,7 @@ class CallGraph:
         glue: Iterable[str],
         model: Iterable[str] = (),
     ) -> None:
-        """Build the graph; `glue` and `model` name the functions defined in the glue and the models."""
+        """Build the graph; `glue` and `model` name the functions of the glue and the models."""
         self._frames = dict(frames)
         self._model = frozenset(model)
         self._functions = _parse(disassembly)

@@ -85,7 +85,7 @@ def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
 
 
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
-    """Return the result of a comparison with a literal, or None if it depends on the operand.
+    """Return the result of a comparison with a literal, or None if it depends on the value.
 
     Compilers warn about comparisons that the operand's C type decides.
     """

@@ -88,7 +88,7 @@ class _RowStreamingPrinter:
 
     @property
     def _more(self) -> str:
-        """Return the C arguments that end every call: the pools and, if any, the parameter block."""
+        """Return the C arguments that end every call: pools and, if there is one, parameter block."""
         return "pools" if self.emitter.memory.linked else "pools, params"
 
     def _name(self, function: str) -> str:

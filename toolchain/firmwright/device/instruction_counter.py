@@ -60,7 +60,7 @@ class FunctionEntry:
 
 
 class InstructionCounter(Closeable):
-    """The counts that the plugin writes to a file, which exists after the emulator has exited.
+    """A file that the plugin fills with counts, read after the emulator has exited.
 
     `argument` is the value of QEMU's `-plugin` option. Only the last call of the root function at
     `address` (`size_bytes` long) is counted. Entries into the `watched` functions, given by address

@@ -134,7 +134,7 @@ class AccessTracingSession(LibrarySession):
         return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"
 
     def _place(self, pool: str, byte: int) -> str:
-        """Describe a byte by the buffer that contains it or else ends before it."""
+        """Describe a byte relative to the buffer that contains it, or the last one before it."""
         below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
         if not below:
             return f"byte {byte}"
