@@ -143,7 +143,6 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
 
 
 def error_object(error: FirmwrightError) -> dict[str, Any]:
-    """Return the `error` object of the JSON output."""
     data: dict[str, Any] = {
         "code": error.code,
         "what": error.what,

@@ -123,7 +123,6 @@ def byte_count(text: str) -> int:
 
 
 def positive_seconds(text: str) -> float:
-    """Parse a positive, finite number of seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -134,12 +133,10 @@ def positive_seconds(text: str) -> float:
 
 
 def positive_int(text: str) -> int:
-    """Parse an integer >= 1."""
     return _integer(text, 1)
 
 
 def non_negative_int(text: str) -> int:
-    """Parse an integer >= 0."""
     return _integer(text, 0)
 
 

@@ -109,7 +109,6 @@ def model_overrides(args: argparse.Namespace) -> ModelOverrides:
 
 
 def add_board_options(parser: ParserOrGroup) -> None:
-    """Add the options for the board (by default the host) and for folders of boards."""
     parser.add_argument("--board", metavar="B", help="see firmwright boards (default: host)")
     add_boards_dir_option(parser)
 

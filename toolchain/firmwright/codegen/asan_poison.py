@@ -32,7 +32,6 @@ class AllowedBytes:
 
 
 def format_poison_header(module: IRModule, prefix: str = "") -> str:
-    """Format the header; `prefix` as in `EmitOptions`."""
     main = module.entry
     if not isinstance(main, tir.PrimFunc) or module.plan is None:
         raise InternalError(f"module {module.name} has no plan")

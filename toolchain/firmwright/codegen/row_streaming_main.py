@@ -88,7 +88,7 @@ class _RowStreamingPrinter:
 
     @property
     def _more(self) -> str:
-        """Return the C arguments that end every call: pools and, if there is one, parameter block."""
+        """Return the C arguments that end every call: `pools`, and `params` unless linked."""
         return "pools" if self.emitter.memory.linked else "pools, params"
 
     def _name(self, function: str) -> str:
@@ -98,7 +98,6 @@ class _RowStreamingPrinter:
         out.line(f"return {self.emitter.names.macro('ok')};")
 
     def _printer(self, out: CWriter, scope: LocalScope, body: tir.Stmt) -> AotMainPrinter:
-        """Declare the pools that `body` uses and return a printer for it."""
         emitter = self.emitter
         exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
         buffers = used_buffers(body)

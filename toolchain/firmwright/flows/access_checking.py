@@ -38,7 +38,6 @@ class CheckedLibrary:
     moved: tuple[RelocatedBuffer, ...]
 
     def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
-        """Open a session; `moved` replaces the relocated buffers."""
         module = self.compiled.module
         places = moved or self.moved
         session = AccessTracingSession(

@@ -184,7 +184,7 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
 
 
 def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
-    """Divide a size among the operators that call `kernel`, or the operator that it is named for."""
+    """Divide a size among the operators that call `kernel`, or assign it to the one in its name."""
     owner = _OWNER.match(kernel)
     operators = users.get(kernel) or ([int(owner[1])] if owner else [])
     if not operators:

@@ -178,7 +178,6 @@ def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
 
 
 def verify_after_pass(name: str, module: IRModule) -> None:
-    """Verify the module after a pass; an invalid module is an internal error."""
     try:
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
     except ModelError as error:

@@ -101,7 +101,6 @@ def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
 def build_timeline(
     compiled: Compilation, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
 ) -> CoreTimeline:
-    """Build the timeline from the trace `steps` between `functions`."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)
     prefix = c_prefix(compiled)
