@@ -103,7 +103,7 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def runtime_defines(board: Board) -> tuple[str, ...]:
-    """Return the `fwr_config.h` macros whose values differ from the defaults on `board`."""
+    """Return the `fwr_config.h` macros that differ from the defaults on `board`."""
     payload = board.limits.link_payload_bytes
     watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
     if payload == LINK_PAYLOAD_BYTES:

@@ -67,7 +67,7 @@ def build_project(
     objects: Path | None = None,
     timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
-    """Build one variant of a project, and the empty firmware whose size it is compared with.
+    """Build one variant of a project, and the empty firmware for the size comparison.
 
     `objects` is a cache folder for object files that similar builds share.
     """

@@ -64,7 +64,7 @@ def _given(call: tir.PrimFuncCall, places: dict[str, PlacedBuffer]) -> Iterator[
 
 
 def _by_window(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Map each buffer and view to its placed buffer, even a view whose offset varies."""
+    """Map each buffer and view to its placed buffer, even a view with a variable offset."""
     regions = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.buffer.name not in regions:

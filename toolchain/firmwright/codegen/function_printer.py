@@ -277,7 +277,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` whose buffers must be declared; subclasses override this."""
+        """Return the part of `body` with the buffers to declare; subclasses override this."""
         return body
 
     def place(self, node: tir.DeclBuffer) -> None:

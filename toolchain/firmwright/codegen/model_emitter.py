@@ -76,7 +76,7 @@ RUNTIME_DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """Options of emission; an empty `prefix` stands for the module's name.
+    """Options of emission; an empty `prefix` means the module's name.
 
     `steps` adds NAME_step, and `tvm_api` adds microTVM's interface. `shared` maps constants to
     symbols defined elsewhere. `notes` are comment lines at the top of NAME.c.

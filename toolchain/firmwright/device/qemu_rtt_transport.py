@@ -1,4 +1,4 @@
-"""A QEMU machine whose link uses memory, accessed over the emulator's GDB stub."""
+"""A QEMU machine with its link in memory, accessed over the emulator's GDB stub."""
 
 from __future__ import annotations
 

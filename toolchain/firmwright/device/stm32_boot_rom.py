@@ -62,7 +62,7 @@ class Stm32BootRom:
             check_read_back(self._read(address, len(data)), data, address, self._line.name)
 
     def start(self, address: int) -> None:
-        """Start the program whose vector table is at `address`."""
+        """Start the program with its vector table at `address`."""
         self._command(_GO, "start the program")
         self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
 

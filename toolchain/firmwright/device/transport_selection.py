@@ -36,7 +36,7 @@ def open_transport(
     plugin: str = "",
     loads: Sequence[PreloadedMemory] = (),
 ) -> Transport:
-    """Open the transport to `board`, whose firmware is the ELF file `elf`.
+    """Open the transport to `board` with the firmware `elf`.
 
     A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
     `rtt://HOST:PORT`, the link uses memory through the GDB server of a debug probe. Without a port,

@@ -31,7 +31,7 @@ from firmwright.usmp.isolated_layout import RelocatedBuffer, isolate_buffers
 
 @dataclass(frozen=True, slots=True)
 class CheckedLibrary:
-    """An instrumented library of `compiled`, whose buffers are relocated so that none overlap."""
+    """An instrumented library of `compiled` with buffers relocated so that none overlap."""
 
     compiled: Compilation
     library: Path

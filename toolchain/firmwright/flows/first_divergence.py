@@ -1,4 +1,4 @@
-"""Finds the first operator whose result differs from the reference.
+"""Finds the first operator with a result that differs from the reference.
 
 A profile image computes the CRC-32 of each operator's first output, so integer results are compared
 on the device; only the differing tensor is fetched, in a second run that pauses after the operator.

@@ -154,7 +154,7 @@ def budget_bytes(board: Board) -> int:
 
 
 def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
-    """Yield consecutive cases whose tensors fit into the budget together."""
+    """Yield groups of consecutive cases with tensors that fit into the budget together."""
     group: list[NamedCase] = []
     group_bytes = 0
     for item in cases:

@@ -58,7 +58,7 @@ class Measurement:
     """One measurement of a kernel: one line of the tuning log.
 
     `status` `wrong` marks a kernel that differs from the reference, `failed` one that did not
-    build, fit or terminate; `count` is 0 for both. `what` describes the layer for people who read
+    build, fit or terminate; `count` is 0 for both. `what` describes the layer for readers of
     the log.
     """
 

@@ -107,7 +107,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """Match an entry whose last call is `index` and whose predicate accepts the calls."""
+    """Match an entry that ends at call `index` with a predicate that accepts the calls."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None or not entry.predicate(make_match(calls, item, function, module)):
         return None

@@ -1,4 +1,4 @@
-"""Aliases between values: views, and values whose copies `elide-copies` removed.
+"""Aliases between values: views, and values after `elide-copies` removed their copies.
 
 Each alias is a part of another value, which may itself be an alias.
 """

@@ -1,7 +1,7 @@
 """Rank the candidate pools of each buffer by speed.
 
-The fastest pool holds the buffers that gain most cycles per byte, as many as a first fit finds room
-for; the other pools follow in the same way.
+The fastest pool holds the buffers that gain most cycles per byte, as far as a first fit
+finds room; the other pools follow in the same way.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def combine_masks(mask: Mask, cond: Value) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class CompiledLoop:
-    """A loop whose range and body are compiled to closures."""
+    """A loop with its range and body compiled to closures."""
 
     name: str
     dtype: DType
