@@ -24,6 +24,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TIDY_CONFIG = HERE / "clang-tidy.yaml"
+TIDY_MODEL_CHECKS = "--checks=-bugprone-macro-parentheses"
+"""A model's macros take the template of an assembly statement, which cannot be parenthesized."""
 SUPPRESSIONS = HERE / "cppcheck-suppressions.txt"
 MISRA = "misra-c2012-"
 
@@ -113,7 +115,10 @@ def clang_tidy(project: Project, file: str) -> list[Finding]:
     flags = [f for f in project.facts["clang_flags"] if f not in ("-fstack-usage", "-g")]
     headers = library_headers(project)
     words = [*flags, project.optimisation(file), *project.includes, *headers]
-    done = project.run("clang-tidy", "--quiet", f"--config-file={TIDY_CONFIG}", file, "--", *words)
+    options = ["--quiet", f"--config-file={TIDY_CONFIG}"]
+    if file in project.models:
+        options.append(TIDY_MODEL_CHECKS)
+    done = project.run("clang-tidy", *options, file, "--", *words)
     if "[clang-diagnostic-error]" in done.stdout or done.returncode not in (0, 1):
         raise RuntimeError(f"clang-tidy {file}:\n{done.stdout}{done.stderr}")
     root = f"{project.folder.resolve()}/"
