@@ -242,9 +242,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 # ---- lists and figures --------------------------------------------------------------------------
 
 
-def test_operator_page_is_current(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_operator_page_is_current(request: pytest.FixtureRequest) -> None:
     page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), SCHEDULES)
     if request.config.getoption("--update-golden"):
         page.write_text(current, encoding="utf-8")

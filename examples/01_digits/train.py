@@ -49,11 +49,7 @@ def load_split() -> Split:
     digits = load_digits()
     images = (digits.images / PIXEL_MAX).astype(np.float32)[..., np.newaxis]
     parts = train_test_split(
-        images,
-        digits.target,
-        test_size=HELD_OUT_SHARE,
-        random_state=SEED,
-        stratify=digits.target,
+        images, digits.target, test_size=HELD_OUT_SHARE, random_state=SEED, stratify=digits.target
     )
     return Split(
         train_images=parts[0], train_labels=parts[2], test_images=parts[1], test_labels=parts[3]

@@ -119,11 +119,7 @@ def test_vww_runs_in_40_kib_with_weights_read_by_a_function(
     scope: str, numerics: str, compiled: Compile, small_board: tuple[Path, ...]
 ) -> None:
     done = compiled(
-        "vww",
-        board="small",
-        board_dirs=small_board,
-        const_pools=psram(scope),
-        numerics=numerics,
+        "vww", board="small", board_dirs=small_board, const_pools=psram(scope), numerics=numerics
     )
     image = build_image(done)
     assert image.sizes.ram_bytes <= RAM_BYTES

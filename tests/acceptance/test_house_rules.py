@@ -32,10 +32,7 @@ HOUSES: dict[str, dict[str, Any]] = {
 @pytest.mark.host_c
 @pytest.mark.parametrize("house", HOUSES)
 def test_each_code_style_is_pedantic_and_bit_exact(
-    house: str,
-    compiled: Compile,
-    quickly: Callable[[Compilation], ModelSession],
-    tmp_path: Path,
+    house: str, compiled: Compile, quickly: Callable[[Compilation], ModelSession], tmp_path: Path
 ) -> None:
     done = compiled("digits", board="host", target=M4, **HOUSES[house])
     standard = HOUSES[house].get("c_standard", "c99")

@@ -53,9 +53,7 @@ def test_row_streaming_programs_are_bit_exact(
     assert build_image(compiled).stack.size_bytes > 0
 
 
-def test_budget_below_every_program_reports_the_minimum(
-    model_path: Callable[[str], Path],
-) -> None:
+def test_budget_below_every_program_reports_the_minimum(model_path: Callable[[str], Path]) -> None:
     with pytest.raises(DoesNotFitError) as caught:
         _compiled(model_path(KWS), M4, ram_bytes=3_000)
     assert caught.value.lowest_bytes is not None

@@ -60,9 +60,7 @@ def from_slow_flash(digits_path: Path, **options: Any) -> Compilation:
 
 
 @pytest.mark.qemu
-def test_weights_are_copied_to_ram_for_slow_flash_and_speed(
-    digits_path: Path,
-) -> None:
+def test_weights_are_copied_to_ram_for_slow_flash_and_speed(digits_path: Path) -> None:
     done = from_slow_flash(digits_path, optimize="speed")
     made = planned(done)
     kept = {buffer.name for buffer in made.buffers if buffer.kind == "const"}

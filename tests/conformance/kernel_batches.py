@@ -225,9 +225,7 @@ def _add(found: dict[str, Kernel], kernel: Kernel) -> None:
         found[key] = kernel
         return
     found[key] = replace(
-        known,
-        profiles=known.profiles | kernel.profiles,
-        targets=known.targets | kernel.targets,
+        known, profiles=known.profiles | kernel.profiles, targets=known.targets | kernel.targets
     )
 
 

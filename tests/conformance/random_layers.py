@@ -28,14 +28,7 @@ from layer_parameters import (
     weights_of,
     zero_point,
 )
-from layer_shapes import (
-    Shapes,
-    convolution,
-    depthwise,
-    even_convolution,
-    fitting,
-    fully_connected,
-)
+from layer_shapes import Shapes, convolution, depthwise, even_convolution, fitting, fully_connected
 
 from firmwright.conformance.case import CaseTensor, ConformanceCase
 

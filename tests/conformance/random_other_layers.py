@@ -13,14 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 from layer_parameters import factors_of, float32, power, weights_of
-from layer_shapes import (
-    LINES,
-    Shapes,
-    convolution,
-    depthwise,
-    fully_connected,
-    transposed,
-)
+from layer_shapes import LINES, Shapes, convolution, depthwise, fully_connected, transposed
 from random_layers import Maker, of_int8, on_powers_of_two, pair, pool
 
 from firmwright.base.dtypes import Array

@@ -24,10 +24,7 @@ OTHERS = 60
 BLOCK = 60
 SMALL_BLOCK = 20
 """Layers per image on boards with little flash; an image that does not fit is split."""
-FEW = {
-    "mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10),
-    "mps3-an547": (2, 3, 5, 7, 14),
-}
+FEW = {"mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10), "mps3-an547": (2, 3, 5, 7, 14)}
 """Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
 

@@ -13,9 +13,7 @@ from firmwright.ops.registry import op_table
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
 
 
-def test_numerics_table_is_up_to_date(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_numerics_table_is_up_to_date(request: pytest.FixtureRequest) -> None:
     page = PAGE.read_text(encoding="utf-8")
     current = replace_table(page, op_table())
     if request.config.getoption("--update-golden"):

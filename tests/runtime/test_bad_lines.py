@@ -103,10 +103,7 @@ def test_every_session_ends_right_or_with_a_clear_error_in_time(
 def end_of_session(simulated: SimulatedLine, line: Line) -> DeviceError | None:
     """The error that a session ends in; None if all of it was right."""
     transport = ReconnectingTransport(
-        simulated.reopen,
-        patience_s=1.0,
-        clock=simulated.clock,
-        sleep=simulated.sleep,
+        simulated.reopen, patience_s=1.0, clock=simulated.clock, sleep=simulated.sleep
     )
     try:
         with opened(simulated, transport) as session:

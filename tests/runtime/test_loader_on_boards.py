@@ -30,13 +30,7 @@ from firmwright.boards.bootloader import (
 from firmwright.boards.peripherals import Watchdog
 from firmwright.build.image_sizes import read_sizes
 from firmwright.build.project_folder import bootloader_project_files, project_files
-from firmwright.device import (
-    FaultError,
-    FaultRates,
-    FaultyTransport,
-    ProcessTransport,
-    Session,
-)
+from firmwright.device import FaultError, FaultRates, FaultyTransport, ProcessTransport, Session
 from firmwright.device.bootloader_client import (
     NO_SLOT,
     BootloaderClient,
@@ -381,9 +375,7 @@ def test_a_core_that_cannot_move_its_vectors_is_led_to_those_of_the_application(
     assert done.slot == 0
 
 
-def test_another_board_and_a_line_without_loader_are_told(
-    plugged: Plugged,
-) -> None:
+def test_another_board_and_a_line_without_loader_are_told(plugged: Plugged) -> None:
     other = replace(load_board("mps2-an385"), bootloader=plugged.board.bootloader)
     with pytest.raises(DeviceError, match="the bootloader of board mps2-an386, not mps2-an385"):
         flash_via_bootloader(tiny(1), other, plugged.on())

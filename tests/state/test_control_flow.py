@@ -197,9 +197,7 @@ def variables_in_branches_and_loops() -> bytes:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-def test_variables_in_branches_and_loops_become_inputs_and_outputs(
-    numerics: str,
-) -> None:
+def test_variables_in_branches_and_loops_become_inputs_and_outputs(numerics: str) -> None:
     data = variables_in_branches_and_loops()
     model = Model(load_module_bytes(data, "kept.tflite"), data)
     inputs = [

@@ -67,9 +67,7 @@ def compiled() -> Compilation:
     return compile_for(Model(load_module_bytes(data, "kept.tflite"), data), "host")
 
 
-def test_assigned_variables_become_state_with_initial_values(
-    compiled: Compilation,
-) -> None:
+def test_assigned_variables_become_state_with_initial_values(compiled: Compilation) -> None:
     main = compiled.imported.entry
     assert isinstance(main, Function)
     states = {state.value.name: state for state in main.state}

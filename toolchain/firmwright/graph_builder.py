@@ -84,12 +84,7 @@ class GraphBuilder:
         return Value(name, TensorType(values.shape, dtype, quantization), name)
 
     def state(
-        self,
-        name: str,
-        initial: npt.ArrayLike,
-        *,
-        scale: Scale = None,
-        zero_point: int = 0,
+        self, name: str, initial: npt.ArrayLike, *, scale: Scale = None, zero_point: int = 0
     ) -> Value:
         """Add a state tensor; `set_next_state` sets its value for the next run."""
         first = self.constant(initial, name=f"{name}/initial", scale=scale, zero_point=zero_point)

@@ -244,8 +244,7 @@ def test_indices_are_row_major_with_constants_folded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(1.0, "1.0f"), (0.1, "0.1f"), (-2.5e-30, "-2.5e-30f"), (1e20, "1e+20f")],
+    ("value", "text"), [(1.0, "1.0f"), (0.1, "0.1f"), (-2.5e-30, "-2.5e-30f"), (1e20, "1e+20f")]
 )
 def test_floats_are_the_shortest_text_that_reads_back(value: float, text: str) -> None:
     assert float_literal(value, FLOAT32).text == text

@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import (
-    FLOAT32,
-    HANDLE,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT32,
-    DType,
-)
+from firmwright.base.dtypes import FLOAT32, HANDLE, INT8, INT16, INT32, INT64, UINT8, UINT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.model_emitter import EmitOptions, emit_model
 from firmwright.ir import tir

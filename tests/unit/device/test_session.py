@@ -198,10 +198,7 @@ def test_profile_counts_calls_and_checksums(tiny_firmware: Build) -> None:
 def test_taps_give_the_bytes_that_each_operator_wrote(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
         session.write_inputs(ramp())
-        assert list(session.taps()) == [
-            (0, bytes(doubled(ramp()))),
-            (1, (1).to_bytes(4, "little")),
-        ]
+        assert list(session.taps()) == [(0, bytes(doubled(ramp()))), (1, (1).to_bytes(4, "little"))]
         assert session.read_outputs()[Y].tolist() == doubled(ramp())
         assert list(session.taps(1)) == [(1, (2).to_bytes(4, "little"))]
         assert list(session.taps(7)) == []

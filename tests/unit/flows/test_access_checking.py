@@ -61,9 +61,7 @@ def test_correct_plan_runs_bit_exact_without_reports(digits_path: Path, target: 
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-def test_overlap_by_one_byte_is_reported_with_both_buffers(
-    on_m4: CheckedLibrary,
-) -> None:
+def test_overlap_by_one_byte_is_reported_with_both_buffers(on_m4: CheckedLibrary) -> None:
     said = fault(on_m4, shifted(on_m4, "depthwise_conv_2d_1", -1))
     assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) reads byte 1023 of conv_2d_1" in said
     assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) has overwritten" in said
@@ -79,9 +77,7 @@ def wrong_plans(library: CheckedLibrary) -> Iterator[tuple[str, list[RelocatedBu
                 yield each.name, shifted(library, each.name, 1)
 
 
-def test_most_overlaps_with_a_neighbor_are_caught(
-    on_m4: CheckedLibrary,
-) -> None:
+def test_most_overlaps_with_a_neighbor_are_caught(on_m4: CheckedLibrary) -> None:
     """Not all: neighbours need not be alive at the same time."""
     caught = {name: fault(on_m4, moved) for name, moved in wrong_plans(on_m4)}
     assert sum("has overwritten" in said for said in caught.values()) >= 5, caught

@@ -65,11 +65,7 @@ def test_edited_project_is_linked_for_a_slot(tmp_path: Path) -> None:
     ],
 )
 def test_projects_unsuitable_for_the_bootloader_are_refused(
-    sources: list[str],
-    facts: dict[str, object],
-    more: tuple[str, ...],
-    says: str,
-    tmp_path: Path,
+    sources: list[str], facts: dict[str, object], more: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=says):
         slot_firmware_from_folder(project(tmp_path, sources, facts, more))

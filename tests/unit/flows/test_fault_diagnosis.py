@@ -109,9 +109,7 @@ def test_a_write_next_to_a_pool_is_reported_with_pool_and_operator(
 
 
 @pytest.mark.host_c
-def test_debug_image_computes_the_same_outputs(
-    digits_path: Path,
-) -> None:
+def test_debug_image_computes_the_same_outputs(digits_path: Path) -> None:
     compiled = compile_for(load_model(digits_path), "host")
     (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
     with open_session(compiled, in_process=True) as session:
@@ -124,10 +122,7 @@ def test_debug_image_computes_the_same_outputs(
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("chip", "variant"),
-    [
-        ("mps2-an386", "release"),
-        pytest.param("mps2-an505", "profile", marks=pytest.mark.deep),
-    ],
+    [("mps2-an386", "release"), pytest.param("mps2-an505", "profile", marks=pytest.mark.deep)],
 )
 def test_watchdog_restart_names_the_hanging_operator(
     chip: str, variant: Variant, digits_path: Path, tmp_path: Path

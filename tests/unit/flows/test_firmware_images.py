@@ -101,9 +101,7 @@ def test_old_objects_are_removed_after_a_week(tmp_path: Path):
 
 @pytest.mark.models
 @pytest.mark.qemu
-def test_runtime_ram_of_keyword_spotting_is_small(
-    model_path: Callable[[str], Path],
-):
+def test_runtime_ram_of_keyword_spotting_is_small(model_path: Callable[[str], Path]):
     compiled = compile_for(load_model(model_path("kws_ref_model.tflite")), "stm32vldiscovery")
     sizes = build_image(compiled).sizes
     pool = next(s.size_bytes for s in sizes.symbols if s.name == "pool_sram")

@@ -21,10 +21,7 @@ from firmwright.ir.module import IoTensor
 IMAGE = IoTensor("image", "image", TensorType((1, 2), INT8, Quantization((0.5,), (-3,))))
 SOUND = IoTensor("sound", "sound", TensorType((3,), FLOAT32))
 BOTH = (IMAGE, SOUND)
-ARRAYS = {
-    "image": np.array([[1, 2]], np.int8),
-    "sound": np.array([0.5, 1.5, 2.5], np.float32),
-}
+ARRAYS = {"image": np.array([[1, 2]], np.int8), "sound": np.array([0.5, 1.5, 2.5], np.float32)}
 
 
 def test_arrays_by_name_are_one_sample():

@@ -117,9 +117,7 @@ def test_runtime_of_a_recording_is_identified(model_path: Callable[[str], Path])
 
 @pytest.mark.host_c
 @pytest.mark.models
-def test_recording_by_xnnpack_kernels_is_identified(
-    model_path: Callable[[str], Path],
-):
+def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], Path]):
     compiled = compile_for(load_model(model_path("kws_ref_model.tflite")))
     batch = generate_samples(compiled.module.io.inputs, 20)
     recorded = run_oracle_reference(compiled, batch.samples, "litert-xnnpack").outputs

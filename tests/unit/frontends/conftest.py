@@ -106,10 +106,7 @@ def _tiny_model() -> TableDict:
         "Description": "tiny",
         "OperatorCodes": [{"_": "OperatorCode", "Version": 2}],
         "Subgraphs": [subgraph],
-        "Buffers": [
-            {"_": "Buffer"},
-            {"_": "Buffer", "Data": np.array([1, 2, 3, 4], np.uint8)},
-        ],
+        "Buffers": [{"_": "Buffer"}, {"_": "Buffer", "Data": np.array([1, 2, 3, 4], np.uint8)}],
         "Metadata": [{"_": "Metadata", "Name": "note", "Buffer": 1}],
         "SignatureDefs": [signature],
     }

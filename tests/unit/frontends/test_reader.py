@@ -143,11 +143,7 @@ def test_a_constant_without_elements_is_a_constant(tiny: TableDict, write_model:
 
 
 def test_large_buffers_outside_of_the_tables_are_read(tiny: TableDict, write_model: Writer) -> None:
-    size = len(
-        write_model(
-            tiny | {"Buffers": [{"_": "Buffer"}, _far_buffer(1 << 20)]},
-        )
-    )
+    size = len(write_model(tiny | {"Buffers": [{"_": "Buffer"}, _far_buffer(1 << 20)]}))
     tiny["Buffers"][1] = _far_buffer(size)
     data = write_model(tiny) + b"\4\3\2\1"
     assert read_tflite(data, "t").subgraphs[0].tensors[1].buffer == b"\4\3\2\1"

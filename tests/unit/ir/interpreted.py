@@ -4,15 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import (
-    INT8,
-    INT32,
-)
+from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Affine
-from firmwright.ir.tir.builder import (
-    Builder,
-)
+from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interpreter import Interpreter, interpret
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel

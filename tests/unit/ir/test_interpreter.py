@@ -7,25 +7,9 @@ import numpy as np
 import pytest
 from interpreted import doubling, run
 
-from firmwright.base.dtypes import (
-    BOOL,
-    FLOAT32,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    DType,
-)
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, DType
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import (
-    Builder,
-    binary_expr,
-    logical_and,
-    logical_not,
-    select,
-)
+from firmwright.ir.tir.builder import Builder, binary_expr, logical_and, logical_not, select
 from firmwright.ir.tir.interpreter import interpret
 
 # ---- values ------------------------------------------------------------------------------------
@@ -61,8 +45,7 @@ def test_binary_operators_match_c(op: Any, meaning: Callable[[int, int], int]) -
 
 
 @pytest.mark.parametrize(
-    ("op", "expected"),
-    [("lt", 1), ("le", 1), ("gt", 0), ("ge", 0), ("eq", 0), ("ne", 1)],
+    ("op", "expected"), [("lt", 1), ("le", 1), ("gt", 0), ("ge", 0), ("eq", 0), ("ne", 1)]
 )
 def test_comparisons_return_booleans(op: Any, expected: int) -> None:
     b = Builder("f")

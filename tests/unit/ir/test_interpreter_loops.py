@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from interpreted import Array, run, runs_in_lanes
 
-from firmwright.base.dtypes import (
-    INT8,
-    INT16,
-    INT32,
-)
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
     Builder,

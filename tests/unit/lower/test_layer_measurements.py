@@ -73,9 +73,7 @@ def test_the_best_measured_candidate_comes_first_with_its_count(lowering: Loweri
     assert [item.instructions for item in tuned] == list(range(100 - len(plain) + 1, 101))
 
 
-def test_predictions_are_corrected_by_the_error_of_the_best_measurement(
-    lowering: Lowering,
-) -> None:
+def test_predictions_are_corrected_by_the_error_of_the_best_measurement(lowering: Lowering) -> None:
     first, second, *_ = plain = offered(lowering)
     tuned = offered(
         lowering,

@@ -44,10 +44,7 @@ def test_equal_scales_change_only_the_zero_point(
     ("before", "after"), [("float32", "int32"), ("int32", "uint8"), ("uint8", "int16")]
 )
 def test_other_dtypes_are_rejected(
-    before: str,
-    after: str,
-    kind: Callable[..., TensorType],
-    make_call: Callable[..., OpCall],
+    before: str, after: str, kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> None:
     call = make_call("quantize", [kind((2,), before, 0.5)], kind((2,), after, 0.5))
     with pytest.raises(NotSupportedError) as caught:

@@ -82,13 +82,7 @@ def test_an_empty_tensor_matches() -> None:
 
 
 @pytest.mark.parametrize(
-    "actual",
-    [
-        [],
-        [{}],
-        [{"y": np.zeros(3, np.int8)}],
-        [{"y": np.zeros(2, np.uint8)}],
-    ],
+    "actual", [[], [{}], [{"y": np.zeros(3, np.int8)}], [{"y": np.zeros(2, np.uint8)}]]
 )
 def test_different_shapes_are_an_internal_error(actual: list[dict[str, np.ndarray]]) -> None:
     with pytest.raises(InternalError):

@@ -61,8 +61,7 @@ TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
 
 
 @pytest.mark.parametrize(
-    "model",
-    [DIGITS, OTHER, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))],
+    "model", [DIGITS, OTHER, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))]
 )
 @pytest.mark.usefixtures("npu1", "squeeze")
 def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tmp_path: Path):
@@ -128,9 +127,7 @@ def test_a_backend_may_bring_objects_instead_of_sources(kind: str, monkeypatch: 
 
 @pytest.mark.host_c
 @pytest.mark.usefixtures("npu1")
-def test_run_checks_the_data_version_of_a_backend(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_run_checks_the_data_version_of_a_backend(monkeypatch: pytest.MonkeyPatch):
     npu1 = type(BACKENDS.all()["npu1"])
     check = b'#include "npu1.h"\nint32_t npu1_reads(uint32_t version) { return version != 3; }\n'
     files = npu1.c_files

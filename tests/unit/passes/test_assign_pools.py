@@ -60,10 +60,7 @@ def test_an_assigned_tensor_is_planned_into_its_pool(board: str) -> None:
     ("pin", "message"),
     [
         (("hiden", "dtcm"), r"'hiden' cannot .*: no planned tensor has this name. Try: hidden\."),
-        (
-            ("hidden", "dtmc"),
-            r"to pool 'dtmc': no writable pool has this name\. Try: dtcm\.",
-        ),
+        (("hidden", "dtmc"), r"to pool 'dtmc': no writable pool has this name\. Try: dtcm\."),
         (("hidden", "flash"), "no writable pool has this name"),
         (("weights", "dtcm"), "it is a constant, which is part of the program"),
     ],

@@ -73,11 +73,7 @@ CASES = {
     ),
     "outputs": Call(
         "fully_connected",
-        (
-            tensor("x", (1, 512)),
-            weights("w", (10, 512), INT8),
-            weights("b", (10,), INT32),
-        ),
+        (tensor("x", (1, 512)), weights("w", (10, 512), INT8), weights("b", (10,), INT32)),
         (tensor("y", (1, 10), scale=90.0),),
         {"activation": "none", "keep_dims": 0},
     ),

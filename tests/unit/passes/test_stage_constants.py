@@ -165,9 +165,7 @@ def test_an_asynchronous_load_overlaps_the_previous_step(net: Callable[..., IRMo
     ]
 
 
-def test_a_staging_buffer_is_live_from_its_load_to_its_step(
-    net: Callable[..., IRModule],
-) -> None:
+def test_a_staging_buffer_is_live_from_its_load_to_its_step(net: Callable[..., IRModule]) -> None:
     made = plan_memory(net(ro("async")), "greedy_by_size").plan
     assert made is not None
     live = {buffer.name: buffer.live for buffer in made.buffers}

@@ -5,12 +5,7 @@ from typing import Any
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
 from firmwright.compilation_summary import PlannedBuffer
-from firmwright.report.model import (
-    BuildReport,
-    OperatorReport,
-    PoolUsage,
-    StackReport,
-)
+from firmwright.report.model import BuildReport, OperatorReport, PoolUsage, StackReport
 
 
 def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: str) -> PlannedBuffer:

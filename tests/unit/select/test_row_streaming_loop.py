@@ -37,12 +37,7 @@ BEFORE_PLANNING = [
     if name in BY_NAME
 ]
 OPS = op_table()
-TARGETS = (
-    "cortex-m -mcpu=cortex-m4",
-    "cortex-m -mcpu=cortex-m55",
-    "cortex-m -mcpu=cortex-m3",
-    "c",
-)
+TARGETS = ("cortex-m -mcpu=cortex-m4", "cortex-m -mcpu=cortex-m55", "cortex-m -mcpu=cortex-m3", "c")
 WIDTH = 4
 
 

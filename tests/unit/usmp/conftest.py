@@ -41,10 +41,7 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
     last = len(sizes) - 2
     buffers = tuple(
         a_buffer(
-            f"t{i}",
-            size,
-            (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1),
-            alignment=16,
+            f"t{i}", size, (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1), alignment=16
         )
         for i, size in enumerate(sizes)
     )

@@ -107,9 +107,7 @@ def test_optimum_of_small_problems_equals_enumeration(make_buffer: Callable, dee
             assert (plan.workspace_bytes, plan.lower_bound_bytes) == (optimum, optimum), seed
 
 
-def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(
-    make_buffer: Callable,
-) -> None:
+def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(make_buffer: Callable) -> None:
     # b must be at least 4 above c or 2 below it, and c at 6: the lowest offsets are all wrong.
     buffers = (
         make_buffer("a", 6, (0, 2)),

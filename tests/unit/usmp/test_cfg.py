@@ -90,11 +90,7 @@ def test_each_branch_defines_before_use() -> None:
     then = tir.Seq((use((), (A,)), use((A,), (C,))))
     orelse = tir.Seq((use((), (B,)), use((B,), (C,))))
     body = tir.Seq((tir.If(TRUE, then, orelse), use((C,))))
-    assert lives(allocated(body, A, B, C)) == {
-        "a": [(0, 2)],
-        "b": [(2, 4)],
-        "c": [(1, 2), (3, 5)],
-    }
+    assert lives(allocated(body, A, B, C)) == {"a": [(0, 2)], "b": [(2, 4)], "c": [(1, 2), (3, 5)]}
 
 
 def test_one_buffer_used_by_both_branches_is_dead_between_them() -> None:

@@ -69,9 +69,7 @@ def test_nonperiodic_constraint_bounds_a_periodic_pair(make_buffer: Callable) ->
     assert overlapped(make_buffer, (8, 8), *constraints) == 11
 
 
-def test_bound_of_overlapped_pairs_equals_the_result_of_enumeration(
-    make_buffer: Callable,
-) -> None:
+def test_bound_of_overlapped_pairs_equals_the_result_of_enumeration(make_buffer: Callable) -> None:
     for a, b, lo, hi in product((3, 5, 8), (2, 5, 9), range(-10, 4), range(0, 10)):
         constraint = OffsetConstraint("a", "b", max(lo, -b), min(hi, a))
         places = (d for d in range(-b, a + 1) if not constraint.lo < d < constraint.hi)

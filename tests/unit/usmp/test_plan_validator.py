@@ -52,9 +52,7 @@ def test_violated_constraint_is_reported(buffers: tuple[BufferInfo, ...]) -> Non
     )
 
 
-def test_relaxed_constraint_allows_only_its_differences(
-    buffers: tuple[BufferInfo, ...],
-) -> None:
+def test_relaxed_constraint_allows_only_its_differences(buffers: tuple[BufferInfo, ...]) -> None:
     below = OffsetConstraint("a", "b", -8, 16)
     check_plan(plan_of(8, 0, 24), buffers, (below,), POOLS)
     assert complaint(plan_of(0, 8, 24), buffers, below).startswith("a at 0 and b at 8")
@@ -73,9 +71,7 @@ def test_interval_forbids_differences_next_to_its_ends(
     check_plan(plan_of(0, 8, 24), buffers, (OffsetConstraint("a", "b", 8, hi),), POOLS)
 
 
-def test_pool_that_is_not_permitted_is_reported(
-    make_buffer: Callable[..., BufferInfo],
-) -> None:
+def test_pool_that_is_not_permitted_is_reported(make_buffer: Callable[..., BufferInfo]) -> None:
     pools = (PoolInfo("sram"), PoolInfo("fast"))
     plan = Plan("test", {"a": Placement("fast", 0)}, {"fast": 16}, 0)
     with pytest.raises(InternalError, match="a may not be in pool 'fast'"):
@@ -93,9 +89,7 @@ def test_misalignment_and_negative_offsets_are_reported(buffers: tuple[BufferInf
     assert complaint(plan_of(-8, 16, 32), buffers) == "a at offset -8 is not aligned to 8."
 
 
-def test_small_read_only_and_unknown_pools_are_reported(
-    buffers: tuple[BufferInfo, ...],
-) -> None:
+def test_small_read_only_and_unknown_pools_are_reported(buffers: tuple[BufferInfo, ...]) -> None:
     assert complaint(plan_of(0, 56, 72), buffers) == "b ends at 72 in pool sram of 64 bytes."
     assert complaint(plan_of(0, 0, 16, pool="flash"), buffers) == (
         "b is in pool flash, which cannot be written."

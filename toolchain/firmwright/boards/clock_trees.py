@@ -120,11 +120,7 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
     """
     _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
     pll = Pll(
-        range(1, 17),
-        range(8, 128),
-        (2, 4, 6, 8),
-        (2_660_000, 16 * _MHZ),
-        (64 * _MHZ, 344 * _MHZ),
+        range(1, 17), range(8, 128), (2, 4, 6, 8), (2_660_000, 16 * _MHZ), (64 * _MHZ, 344 * _MHZ)
     )
     m, n, r = pll.solve(source_hz, hz)
     boost = hz > 80 * _MHZ
@@ -234,11 +230,7 @@ def fe310_settings(crystal_hz: int, hz: int) -> Settings:
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
     pll = Pll(
-        range(1, 5),
-        range(2, 129, 2),
-        (2, 4, 8),
-        (6 * _MHZ, 12 * _MHZ),
-        (384 * _MHZ, 768 * _MHZ),
+        range(1, 5), range(2, 129, 2), (2, 4, 8), (6 * _MHZ, 12 * _MHZ), (384 * _MHZ, 768 * _MHZ)
     )
     r, f, q = pll.solve(crystal_hz, hz)
     flash_half_divider = -(-hz // (2 * 50 * _MHZ))

@@ -17,14 +17,7 @@ RegisterWrites = tuple[tuple[int, int], ...]
 
 CONSOLES: Final = {
     "host": ("stdio",),
-    "cortex_m": (
-        "cmsdk_uart",
-        "nrf51_uart",
-        "rp2_uart",
-        "rtt",
-        "stm32_usart",
-        "stm32f1_usart",
-    ),
+    "cortex_m": ("cmsdk_uart", "nrf51_uart", "rp2_uart", "rtt", "stm32_usart", "stm32f1_usart"),
     "riscv32": ("ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {

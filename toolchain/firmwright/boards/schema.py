@@ -250,10 +250,7 @@ def read_board(table: TomlTable, name: str) -> Board:
 
 def _read_run(table: TomlTable) -> RunConfig:
     run = read_table(table, RunConfig)
-    for key, kinds in (
-        ("program", ("qemu", "plugin")),
-        ("machine", ("qemu",)),
-    ):
+    for key, kinds in (("program", ("qemu", "plugin")), ("machine", ("qemu",))):
         if run.kind in kinds:
             table.text(key)
     return run

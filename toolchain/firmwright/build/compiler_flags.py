@@ -11,21 +11,9 @@ from typing import Final
 from firmwright.boards import Board
 from firmwright.boards.schema import LINK_PAYLOAD_BYTES
 
-WARNINGS: Final = (
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-)
+WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror")
 C_STANDARD: Final = "c99"
-_SEMANTICS: Final = (
-    "-ffp-contract=off",
-    "-ffunction-sections",
-    "-fdata-sections",
-    "-fno-common",
-)
+_SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
 LANGUAGE_FLAGS: Final = (f"-std={C_STANDARD}", *_SEMANTICS)
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
 """Flags for code without an operating system."""

@@ -20,11 +20,7 @@ EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "onl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action",
-        nargs="?",
-        choices=("list", "new", "check"),
-        default="list",
-        help="default: list",
+        "action", nargs="?", choices=("list", "new", "check"), default="list", help="default: list"
     )
     parser.add_argument(
         "name_or_file", nargs="?", metavar="NAME|FILE", help="new: the name; check: the file"

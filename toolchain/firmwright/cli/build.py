@@ -129,10 +129,7 @@ def format_summary(image: Image) -> str:
         [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
         for r in sizes.regions
     ]
-    parts = [
-        head,
-        format_table(["bytes", "firmware", "model's share"], rows),
-    ]
+    parts = [head, format_table(["bytes", "firmware", "model's share"], rows)]
     if regions:
         parts.append(format_table(["region", "used", "size", "full"], regions))
     return "\n\n".join(parts)

@@ -56,12 +56,7 @@ def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
         command = (debugger, *plan.gdb[1:])
         status = subprocess.call(command)
     return Outcome(
-        {
-            "board": compiled.board.name,
-            "server": [],
-            "gdb": list(command),
-            "status": status,
-        }
+        {"board": compiled.board.name, "server": [], "gdb": list(command), "status": status}
     )
 
 

@@ -6,10 +6,7 @@ import argparse
 import shlex
 
 from firmwright.boards import load_board
-from firmwright.cli.shared_options import (
-    add_required_board_option,
-    add_runner_option,
-)
+from firmwright.cli.shared_options import add_required_board_option, add_runner_option
 from firmwright.cli.verb import Outcome
 from firmwright.flows.flashing import erase, plan_erase
 

@@ -23,11 +23,7 @@ from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOption
 NAME = "quantize"
 HELP = "quantize a float ONNX model to int8 and report the error of each layer"
 DEFAULT_COMPARED = 32
-METHODS: dict[str, Method] = {
-    "minmax": "MinMax",
-    "entropy": "Entropy",
-    "percentile": "Percentile",
-}
+METHODS: dict[str, Method] = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 
@@ -125,10 +121,4 @@ def format_summary(result: QuantizationResult, model: str, out: str, size_bytes:
 
 def _row(layer: LayerAccuracy) -> list[Cell]:
     errors = (f"{value:.3g}" for value in (layer.mean_abs_error, layer.max_abs_error))
-    return [
-        layer.name,
-        layer.op,
-        layer.sqnr_db,
-        *errors,
-        f"{layer.largest:.3g}",
-    ]
+    return [layer.name, layer.op, layer.sqnr_db, *errors, f"{layer.largest:.3g}"]

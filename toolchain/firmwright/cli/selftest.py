@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--one-each", action="store_true", help="run one case of each operator, chosen by the board"
     )
     parser.add_argument(
-        "--matrix",
-        action="store_true",
-        help="print a table of operators by element types",
+        "--matrix", action="store_true", help="print a table of operators by element types"
     )
     add_compile_options(parser)
     add_session_options(parser)

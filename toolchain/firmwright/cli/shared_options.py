@@ -94,10 +94,7 @@ def load_model_argument(args: argparse.Namespace) -> Model:
     for file in args.custom_op:
         load_custom_ops(Path(file))
     return load_model(
-        args.model,
-        name=name,
-        reference_model=args.reference_model,
-        overrides=model_overrides(args),
+        args.model, name=name, reference_model=args.reference_model, overrides=model_overrides(args)
     )
 
 

@@ -64,8 +64,7 @@ def make_code_style(asked: CodeStyleOptions) -> CodeStyle:
     """Build the style from options; raise UsageError for invalid ones."""
     if asked.c_standard not in C_STANDARDS:
         raise UsageError(
-            f"invalid --c-standard {asked.c_standard!r}.",
-            hint=f"one of {', '.join(C_STANDARDS)}.",
+            f"invalid --c-standard {asked.c_standard!r}.", hint=f"one of {', '.join(C_STANDARDS)}."
         )
     if asked.license and not _LICENSE.fullmatch(asked.license):
         raise UsageError(

@@ -17,11 +17,7 @@ from firmwright.codegen.c_names import LocalScope, ModelNames
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_pool_files import ConstantPoolFile, ConstantSymbols
 from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
-from firmwright.codegen.kernel_comments import (
-    WRITTEN_ROLES,
-    kernel_comment,
-    shared_kernel_comment,
-)
+from firmwright.codegen.kernel_comments import WRITTEN_ROLES, kernel_comment, shared_kernel_comment
 from firmwright.codegen.model_interface import (
     FunctionSignatures,
     ModelInterface,
@@ -35,12 +31,7 @@ from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.rewrite import rewrite_stmt
 from firmwright.ir.tir.traversal import Node, callees, prim_calls, statements, used_buffers
-from firmwright.ops.intrinsics import (
-    CONST_LOAD,
-    CONST_LOAD_START,
-    CONST_LOAD_WAIT,
-    CONSTANT_LOADS,
-)
+from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, CONSTANT_LOADS
 
 NO_ALIGNMENTS: Mapping[str, str] = MappingProxyType({})
 _READ_ROLES = ("in", "const")

@@ -65,7 +65,4 @@ def _nms_per_class_cases() -> Iterator[ConformanceCase]:
         )
 
 
-CASES: CaseTable = {
-    "detections": _postprocess_cases,
-    "detections_by_class": _nms_per_class_cases,
-}
+CASES: CaseTable = {"detections": _postprocess_cases, "detections_by_class": _nms_per_class_cases}

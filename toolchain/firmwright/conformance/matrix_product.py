@@ -178,7 +178,4 @@ def _batch_matmul_cases() -> Iterator[ConformanceCase]:
             yield ConformanceCase(f"{name}_{dtype}", "BATCH_MATMUL", (x, y), (z,), options)
 
 
-CASES: CaseTable = {
-    "fully_connected": _fully_connected_cases,
-    "batch_matmul": _batch_matmul_cases,
-}
+CASES: CaseTable = {"fully_connected": _fully_connected_cases, "batch_matmul": _batch_matmul_cases}

@@ -172,12 +172,7 @@ def _cumsum_cases() -> Iterator[ConformanceCase]:
             where = CaseTensor((), "int32", data=np.array(axis, np.int32))
             options = {"exclusive": exclusive, "reverse": reverse}
             yield ConformanceCase(
-                f"{name}_{dtype}",
-                "CUMSUM",
-                (x, where),
-                (y,),
-                options,
-                _cumulative_oracles(dtype),
+                f"{name}_{dtype}", "CUMSUM", (x, where), (y,), options, _cumulative_oracles(dtype)
             )
 
 

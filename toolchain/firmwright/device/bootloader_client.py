@@ -237,10 +237,7 @@ def _padded_id(identity: bytes) -> bytes:
 
 
 def enter_bootloader(
-    transport: Transport,
-    *,
-    patience_s: float = KNOCK_S,
-    clock: Clock = time.monotonic,
+    transport: Transport, *, patience_s: float = KNOCK_S, clock: Clock = time.monotonic
 ) -> BootloaderClient:
     """Connect to the bootloader on `transport`, restarting a running application.
 

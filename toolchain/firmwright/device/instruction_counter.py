@@ -123,8 +123,7 @@ def build_counter_plugin(folder: Path) -> Path:
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         raise ToolMissingError(
-            "counting requires a C compiler for this machine.",
-            hint="apt install gcc.",
+            "counting requires a C compiler for this machine.", hint="apt install gcc."
         )
     key = hashlib.sha256(" ".join(_FLAGS).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
     library = folder / f"count-{key}.so"

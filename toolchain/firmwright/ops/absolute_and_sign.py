@@ -101,9 +101,5 @@ OPDEFS: tuple[OpDef, ...] = (
         {INT32: _whole(np.sign, _sign), FLOAT32: compute_float32(np.sign, _sign)},
         {"litert": _NUMERICS["litert"]},
     ),
-    unary_op(
-        "square",
-        {FLOAT32: compute_float32(np.square, lambda x: x * x)},
-        _NUMERICS,
-    ),
+    unary_op("square", {FLOAT32: compute_float32(np.square, lambda x: x * x)}, _NUMERICS),
 )

@@ -114,9 +114,7 @@ def _leaky_quantized(call: OpCall, x: Array) -> Array:
     above, below = (
         multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
         for part, factor in zip(
-            (np.maximum(offset, 0), np.minimum(offset, 0)),
-            _requantize_factors(call),
-            strict=True,
+            (np.maximum(offset, 0), np.minimum(offset, 0)), _requantize_factors(call), strict=True
         )
     )
     total = np.where(offset >= 0, above, below) + y.zero_point

@@ -52,10 +52,7 @@ def _constant_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 def _constant_lower(call: OpCall, b: Kernel) -> None:
     (values,) = _constant_reference(call, ())
     table = b.constant("values", values.reshape(-1), call.output.dtype)
-    with (
-        b.view("whole", b.y, 0, (values.size,), access="w") as y,
-        b.for_("i", values.size) as i,
-    ):
+    with b.view("whole", b.y, 0, (values.size,), access="w") as y, b.for_("i", values.size) as i:
         b.store(y, [i], b.load(table, [i]))
 
 
@@ -117,10 +114,7 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
     if not call.inputs:
         lower_fill(b, b.y, 0)
         return
-    with (
-        b.view("from", b.input(0), 0, (1,)) as x,
-        b.let("value", b.load(x, [0])) as value,
-    ):
+    with b.view("from", b.input(0), 0, (1,)) as x, b.let("value", b.load(x, [0])) as value:
         lower_fill(b, b.y, value)
 
 

@@ -44,10 +44,7 @@ class ConvWindow:
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         top, bottom, left, right = self.padding
-        return (
-            self._positions(height + top + bottom, 0),
-            self._positions(width + left + right, 1),
-        )
+        return (self._positions(height + top + bottom, 0), self._positions(width + left + right, 1))
 
     def _positions(self, length: int, axis: int) -> int:
         reach = (self.size[axis] - 1) * self.dilation[axis] + 1

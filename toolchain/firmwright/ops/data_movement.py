@@ -356,11 +356,7 @@ OPDEFS: tuple[OpDef, ...] = (
         {"PACK": _pack_import},
     ),
     data_movement_op(
-        "unpack",
-        _unpack_shapes,
-        _unpack_copies,
-        _unpack_reference,
-        {"UNPACK": _unpack_import},
+        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": _unpack_import}
     ),
     data_movement_op(
         "gather",

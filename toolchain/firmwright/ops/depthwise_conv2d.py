@@ -23,11 +23,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import bias_of, lower_convolution, requantization_of, row_window
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
 from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.int16x8 import (
-    apply_int64_requant,
-    has_int64_sum,
-    is_int16x8,
-)
+from firmwright.ops.int16x8 import apply_int64_requant, has_int64_sum, is_int16x8
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     check_weights_and_bias,

@@ -20,11 +20,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    float_activation_range,
-    import_activation,
-    tensor_quant,
-)
+from firmwright.ops.requantize import float_activation_range, import_activation, tensor_quant
 
 DTYPES = ("int8", "int16", "int32", "float32")
 

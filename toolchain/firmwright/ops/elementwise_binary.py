@@ -32,10 +32,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    clamp,
-    tensor_quant,
-)
+from firmwright.ops.requantize import clamp, tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 
@@ -296,29 +293,9 @@ _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
 OPDEFS: tuple[OpDef, ...] = (
     binary_op("maximum", _extreme(np.maximum, maximum), _EXACT),
     binary_op("minimum", _extreme(np.minimum, minimum), _EXACT),
-    binary_op(
-        "logical_and",
-        _logical("and", np.logical_and),
-        _EXACT,
-    ),
-    binary_op(
-        "logical_or",
-        _logical("or", np.logical_or),
-        _EXACT,
-    ),
-    binary_op(
-        "squared_difference",
-        _SQUARED,
-        _REQUANT,
-    ),
+    binary_op("logical_and", _logical("and", np.logical_and), _EXACT),
+    binary_op("logical_or", _logical("or", np.logical_or), _EXACT),
+    binary_op("squared_difference", _SQUARED, _REQUANT),
     binary_op("prelu", _PRELU, _REQUANT),
-    *(
-        binary_op(
-            name,
-            _comparison(op, pick),
-            _REQUANT,
-            BOOL,
-        )
-        for name, op, pick in _COMPARISONS
-    ),
+    *(binary_op(name, _comparison(op, pick), _REQUANT, BOOL) for name, op, pick in _COMPARISONS),
 )

@@ -19,12 +19,7 @@ from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpD
 from firmwright.ir.tir.builder import INDEX, ArithExpr
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.interpolated_lut import (
-    build_lut,
-    lookup,
-    lookup_array,
-    quantized_range,
-)
+from firmwright.ops.interpolated_lut import build_lut, lookup, lookup_array, quantized_range
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window

@@ -68,10 +68,7 @@ class FftBuilder:
         circle = self.b.constant("turns", table, self.dtype, 4)
         for stage in radix_stages(self.count):
             base = stage.radix * stage.size
-            with (
-                self.b.for_("block", stage.blocks) as block,
-                self.b.for_("i", stage.size) as i,
-            ):
+            with self.b.for_("block", stage.blocks) as block, self.b.for_("i", stage.size) as i:
                 positions = [block * base + i + q * stage.size for q in range(stage.radix)]
                 self._butterfly(numbers, positions, stage, i, circle)
 

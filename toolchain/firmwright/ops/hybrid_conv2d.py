@@ -22,13 +22,7 @@ from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.conv2d import bias_of, count_macs
-from firmwright.ops.conv_window import (
-    ConvWindow,
-    OutputPosition,
-    check_window,
-    im2col,
-    window_of,
-)
+from firmwright.ops.conv_window import ConvWindow, OutputPosition, check_window, im2col, window_of
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of

@@ -136,8 +136,7 @@ OPDEFS: tuple[OpDef, ...] = (
         "atan2",
         {
             FLOAT32: BinaryImplementation(
-                _in_double(np.arctan2),
-                lambda call, a, b: intrinsic("atan2_f32", [a, b], FLOAT32),
+                _in_double(np.arctan2), lambda call, a, b: intrinsic("atan2_f32", [a, b], FLOAT32)
             )
         },
         _litert_only(_FLOAT),

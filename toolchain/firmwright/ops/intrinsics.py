@@ -198,10 +198,7 @@ def _round(x: Any) -> Any:
 
 
 ROUND_F32 = _float_intrinsic(
-    "round_f32",
-    _round,
-    "return roundf(x);",
-    "The nearest integer, halves away from zero.",
+    "round_f32", _round, "return roundf(x);", "The nearest integer, halves away from zero."
 )
 
 FLOAT_OF_BITS = Intrinsic(

@@ -21,11 +21,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import (
-    Rounding,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-)
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic

@@ -382,12 +382,7 @@ OPDEFS = (
     signal_operator(
         "spectral_subtraction",
         "SignalFilterBankSpectralSubtraction",
-        (
-            _subtraction_infer,
-            _subtraction_reference,
-            _subtraction_lower,
-            _import_subtraction,
-        ),
+        (_subtraction_infer, _subtraction_reference, _subtraction_lower, _import_subtraction),
         "uint32",
         accumulator="uint64",
     ),

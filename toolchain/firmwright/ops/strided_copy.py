@@ -120,10 +120,7 @@ def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxi
 
 
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    with (
-        b.view("whole", y, 0, (y.elements,), access="w") as flat,
-        b.for_("i", y.elements) as i,
-    ):
+    with b.view("whole", y, 0, (y.elements,), access="w") as flat, b.for_("i", y.elements) as i:
         b.store(flat, [i], value)
 
 

@@ -101,10 +101,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         else b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
     )
     rows = call.input(0).shape[0]
-    with (
-        b.allocate("keys", INT32, (len(forest.features),)) as keys,
-        b.for_("row", rows) as row,
-    ):
+    with b.allocate("keys", INT32, (len(forest.features),)) as keys, b.for_("row", rows) as row:
         _write_keys(call, b, forest, column_grids, keys, row)
         count = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, count)
@@ -184,8 +181,7 @@ def _walk(
             b.let("branch", b.load(branches, [index]).cast(UINT32)) as branch,
             b.let("left", branch >> bits) as left,
             b.let(
-                "column",
-                minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX),
+                "column", minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX)
             ) as column,
         ):
             is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)

@@ -19,12 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.errors import (
-    InternalError,
-    ToolFailedError,
-    ToolMissingError,
-    UsageError,
-)
+from firmwright.base.errors import InternalError, ToolFailedError, ToolMissingError, UsageError
 
 Numerics = Literal["litert", "tflm"]
 RuntimeName = Literal["litert", "tflm", "litert-optimized", "litert-xnnpack", "onnxruntime"]
@@ -92,10 +87,7 @@ def run_reference(
 
 
 def write_request(
-    folder: Path,
-    model: bytes,
-    inputs: Sequence[Mapping[str, Array]],
-    more: Mapping[str, Any],
+    folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: Mapping[str, Any]
 ) -> None:
     """Write the worker's input: the model, the samples, and request.json with `more`."""
     names = list(inputs[0])

@@ -44,12 +44,7 @@ class SbomInput:
 
 def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]:
     """Return the document; `epoch_s` is its time stamp in seconds since 1970."""
-    components = [
-        *_models(project),
-        *_folders(project),
-        *_libraries(project),
-        _compiler(project),
-    ]
+    components = [*_models(project), *_folders(project), *_libraries(project), _compiler(project)]
     body: dict[str, Any] = {
         "metadata": {
             "tools": {"components": [_component("application", _TOOL, "tool", VERSION)]},

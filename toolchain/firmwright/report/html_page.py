@@ -24,12 +24,7 @@ from firmwright.report.memory_map import (
     page_theme,
     render_svg,
 )
-from firmwright.report.model import (
-    BuildReport,
-    OperatorReport,
-    occupied_bytes_by_time,
-    peak_time,
-)
+from firmwright.report.model import BuildReport, OperatorReport, occupied_bytes_by_time, peak_time
 
 EMBEDDED_JSON: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL

@@ -103,10 +103,7 @@ class _AotMainBuilder:
             if index in begins:
                 segment = begins[index]
                 loop, kernels = build_row_streaming_loop(
-                    segment,
-                    buffers,
-                    self.names,
-                    call.target or next(iter(self.module.targets), ""),
+                    segment, buffers, self.names, call.target or next(iter(self.module.targets), "")
                 )
                 functions.update(kernels)
                 constants.update(segment.constants)

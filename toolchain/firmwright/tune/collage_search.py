@@ -12,12 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.errors import (
-    DeviceError,
-    DoesNotFitError,
-    ToolFailedError,
-    UsageError,
-)
+from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
 from firmwright.boards import load_board
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
@@ -275,11 +270,7 @@ def make_portable(model: Model, divided_module: IRModule, options: Options) -> M
     }
     attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
     module = replace(
-        divided_module,
-        targets=table,
-        pools=model.module.pools,
-        io=model.module.io,
-        attrs=attrs,
+        divided_module, targets=table, pools=model.module.pools, io=model.module.io, attrs=attrs
     )
     return replace(model, module=module)
 

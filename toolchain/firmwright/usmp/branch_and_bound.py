@@ -74,8 +74,7 @@ class _Bracket:
         self.upper = start.cost[1] if limit is None or not start.unplaced_bytes else limit + 1
         self._problem = problem
         self._step = math.gcd(
-            *(b.size_bytes for b in problem.buffers),
-            *(b.alignment for b in problem.buffers),
+            *(b.size_bytes for b in problem.buffers), *(b.alignment for b in problem.buffers)
         )
         self.lower = min(self._rounded(problem.lower_bound_bytes), self.upper)
 

@@ -47,8 +47,7 @@ def with_device(value: Value, device: str) -> Value:
     at = parse_device(device)
     old = value.virtual_device
     return replace(
-        value,
-        virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id),
+        value, virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id)
     )
 
 

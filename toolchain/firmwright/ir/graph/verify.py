@@ -157,11 +157,7 @@ class _GraphVerifier:
         except (KeyError, IndexError) as error:  # the call is incomplete
             self.report(f"{location}an input or attribute is missing ({error!r})")
             return
-        except (
-            TypeError,
-            ValueError,
-            ArithmeticError,
-        ) as error:  # an attribute has the wrong type
+        except (TypeError, ValueError, ArithmeticError) as error:  # an attribute has the wrong type
             self.report(f"{location}an input or attribute is invalid ({error})")
             return
         self._outputs(call, inferred, location)

@@ -75,10 +75,7 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
     gemm = _plan_gemm(op, b, style, _tile_of(config))
     rows = op.input(0).elements // gemm.depth
-    with (
-        b.for_("n", rows) as n,
-        b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x,
-    ):
+    with b.for_("n", rows) as n, b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x:
         gemm.emit(b, x, n)
 
 

@@ -81,13 +81,7 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
-    return [
-        params.zero_point,
-        params.clamp_min,
-        params.clamp_max,
-        rounding_mode(params),
-        lanes,
-    ]
+    return [params.zero_point, params.clamp_min, params.clamp_max, rounding_mode(params), lanes]
 
 
 def rounding_mode(params: Requantization) -> int:
