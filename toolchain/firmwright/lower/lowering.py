@@ -250,13 +250,7 @@ class Lowering:
         words = " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
         order = {"disable_scheduling": True} if schedule.disable_scheduling else {}
         candidate = self._finish(kernel, call, whole, words, order)
-        return replace(
-            candidate,
-            rule=schedule.name,
-            config=dict(config),
-            direction=schedule.direction,
-            granularity=schedule.granularity,
-        )
+        return replace(candidate, rule=schedule.name, config=dict(config))
 
     def _finish(
         self,

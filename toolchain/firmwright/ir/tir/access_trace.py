@@ -383,9 +383,9 @@ class AccessTracer:
 
 
 def _is_linear_expr(node: tir.Expr, varying: set[str]) -> bool:
-    form = linearize(node, opaque=True)
-    return form is not None and all(
-        isinstance(atom, tir.Var) or free_vars(atom).isdisjoint(varying) for atom in form.terms
+    return all(
+        isinstance(atom, tir.Var) or free_vars(atom).isdisjoint(varying)
+        for atom in linearize(node).terms
     )
 
 

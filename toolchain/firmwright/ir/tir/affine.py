@@ -7,7 +7,6 @@ under the condition `y*2 + ky >= 1` is at least 0, although its plain interval s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +23,7 @@ _FACTS_MAX = 12  # only the innermost assumptions are kept, to limit the search
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """sum(coefficient * atom) + constant; atoms are Vars or, on request, opaque subexpressions.
+    """sum(coefficient * atom) + constant; non-affine subexpressions such as loads are atoms too.
 
     Coefficients are never zero. `terms` must not be modified.
     """
@@ -35,33 +34,18 @@ class Affine:
     def coefficient(self, atom: tir.Expr) -> int:
         return self.terms.get(atom, 0)
 
-    def minus(self, other: Affine, times: int = 1) -> Affine:
+    def plus(self, other: Affine, times: int = 1) -> Affine:
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
-            _add(terms, atom, -times * coefficient)
-        return Affine(terms, self.constant - times * other.constant)
+            _add(terms, atom, times * coefficient)
+        return Affine(terms, self.constant + times * other.constant)
 
 
-def linearize(expr: tir.Expr, *, opaque: bool = False) -> Affine | None:
-    """Return `expr` as an affine form of its Vars, or None if it is not affine.
-
-    With `opaque`, non-affine subexpressions (a division, a load) become atoms and the result is
-    never None. Widening casts are ignored.
-    """
+def linearize(expr: tir.Expr) -> Affine:
+    """Return `expr` as an affine form; widening casts are ignored."""
     terms: _Terms = {}
     constant = _collect(expr, 1, terms)
-    constant += _join_div_mod(terms)
-    if not opaque and not all(isinstance(atom, tir.Var) for atom in terms):
-        return None
-    return Affine(terms, constant)
-
-
-def interval(expr: tir.Expr, ranges: Mapping[str, Interval]) -> Interval | None:
-    """Return the inclusive range of an integer `expr`, or None for other types.
-
-    `ranges` gives the range of Vars by name; all other Vars have the range of their dtype.
-    """
-    return Bounds(ranges=ranges).interval_of(expr)
+    return Affine(terms, constant + _join_div_mod(terms))
 
 
 def _add(terms: _Terms, atom: tir.Expr, coefficient: int) -> None:
@@ -105,8 +89,6 @@ def _join_div_mod(terms: _Terms) -> int:
                 if terms.get(quotient) == scale * divisor:
                     del terms[atom], terms[quotient]
                     constant += _collect(a, scale, terms)
-            case _:
-                pass
     return constant
 
 
@@ -130,31 +112,25 @@ class Bounds:
     lets: Mapping[str, Affine] = field(default_factory=dict)
     dead: bool = False
 
-    # ---- questions ---------------------------------------------------------------------------
-
     def interval_of(self, expr: tir.Expr) -> Interval | None:
         if isinstance(expr, tir.IntImm):
             return expr.value, expr.value
         if not (expr.dtype.is_int or expr.dtype == BOOL):
             return None
-        return self._form(linearize(expr, opaque=True))
+        return self._form(linearize(expr))
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
         """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
-        form = linearize(expr, opaque=True)
+        form = linearize(expr)
         plain = self._form(form)
-        if plain is None or form is None:
+        if plain is None:
             return None
         best = self._search(form, _SEARCH_DEPTH, plain)
         expanded = self.expand(form)
-        if expanded is form:
+        plain = None if expanded is form else self._form(expanded)
+        if plain is None:
             return best
-        there = self._form(expanded)
-        return (
-            best
-            if there is None
-            else _intersect(best, self._search(expanded, _SEARCH_DEPTH, there))
-        )
+        return _intersect(best, self._search(expanded, _SEARCH_DEPTH, plain))
 
     def proves_within(self, expr: tir.Expr, low: int, high: int) -> bool:
         if self.dead:
@@ -173,8 +149,8 @@ class Bounds:
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
         limits = self.tight_interval_of(value)
         result = self if limits is None else self.with_range(var.name, *limits)
-        form = linearize(value, opaque=True) if value.dtype.is_int else None
-        if form is None or any(has_load(atom) for atom in form.terms):
+        form = linearize(value)
+        if not value.dtype.is_int or any(map(has_load, form.terms)):
             return result
         return replace(result, lets={**self.lets, var.name: self.expand(form)})
 
@@ -185,12 +161,9 @@ class Bounds:
         inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
         if isinstance(start, tir.IntImm) and isinstance(extent, tir.IntImm):
             return inner
-        if has_load(start) or has_load(
-            extent
-        ):  # the body may change the memory that they were read from
+        if has_load(start) or has_load(extent):  # the body may overwrite the loaded elements
             return inner
-        end = tir.Binary("add", start, extent)
-        return inner._at_least(var, start)._below(var, start, extent, end)
+        return inner._at_most(start, var, 0)._below(var, start, extent)
 
     def assume(self, cond: tir.Expr, holds: bool = True) -> Bounds:
         """Return the bounds where `cond` is known to be true (or false)."""
@@ -207,29 +180,18 @@ class Bounds:
                 return self
 
     def _compare(self, op: str, a: tir.Expr, b: tir.Expr) -> Bounds:
-        match op:
-            case "lt":
-                return self._at_most(a, b, -1)
-            case "le":
-                return self._at_most(a, b, 0)
-            case "gt":
-                return self._at_most(b, a, -1)
-            case "ge":
-                return self._at_most(b, a, 0)
-            case "eq":
-                return self._at_most(a, b, 0)._at_most(b, a, 0)
-            case _:
-                return self
+        bounds, slack = self, -1 if op in ("lt", "gt") else 0
+        if op in ("lt", "le", "eq"):
+            bounds = bounds._at_most(a, b, slack)
+        if op in ("gt", "ge", "eq"):
+            bounds = bounds._at_most(b, a, slack)
+        return bounds
 
-    def _at_least(self, a: tir.Expr, b: tir.Expr) -> Bounds:
-        return self._at_most(b, a, 0)
-
-    def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr, end: tir.Expr) -> Bounds:
+    def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
         """Assume var < start + extent, where the extent may be a min() of several bounds."""
         if isinstance(extent, tir.Binary) and extent.op == "min":
-            one = self._below(var, start, extent.a, tir.Binary("add", start, extent.a))
-            return one._below(var, start, extent.b, tir.Binary("add", start, extent.b))
-        return self._at_most(var, end, -1)
+            return self._below(var, start, extent.a)._below(var, start, extent.b)
+        return self._at_most(var, tir.Binary("add", start, extent), -1)
 
     def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
         """Assume a <= b + slack; a min on the right or a max on the left gives two facts."""
@@ -237,10 +199,7 @@ class Bounds:
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
             return self._at_most(a.a, b, slack)._at_most(a.b, b, slack)
-        left, right = linearize(a, opaque=True), linearize(b, opaque=True)
-        if left is None or right is None:
-            return self
-        form = left.minus(right)
+        form = linearize(a).plus(linearize(b), -1)
         result = self._with_fact(form, slack)
         expanded = self.expand(form)
         return result if expanded is form else result._with_fact(expanded, slack)
@@ -272,11 +231,7 @@ class Bounds:
             return self.with_range(atom.name, low, high)
         return self._remember(Affine({atom: 1}, 0), low, high)
 
-    # ---- arithmetic --------------------------------------------------------------------------
-
-    def _form(self, form: Affine | None) -> Interval | None:
-        if form is None:
-            return None
+    def _form(self, form: Affine) -> Interval | None:
         low = high = form.constant
         for atom, coefficient in form.terms.items():
             limits = self._atom(atom)
@@ -291,7 +246,7 @@ class Bounds:
             return best
         for fact, (low, high) in self.facts:
             for times in _multiples(form, fact):
-                rest = form.minus(fact, times)
+                rest = form.plus(fact, -times)
                 plain = self._form(rest)
                 if plain is None:
                     continue
@@ -303,9 +258,8 @@ class Bounds:
     def expand(self, form: Affine) -> Affine:
         for atom in list(form.terms):
             if isinstance(atom, tir.Var) and atom.name in self.lets:
-                value = self.lets[atom.name]
                 times = form.coefficient(atom)
-                form = form.minus(Affine({atom: 1}, 0), times).minus(value, -times)
+                form = form.plus(Affine({atom: 1}, 0), -times).plus(self.lets[atom.name], times)
         return form
 
     def _atom(self, atom: tir.Expr) -> Interval | None:
@@ -323,35 +277,24 @@ class Bounds:
                 return value, value
             case tir.Var(name, dtype):
                 return self.ranges.get(name) or dtype_range(dtype)
+            case tir.Binary(op) if op in _NEGATED:
+                return 0, 1
             case tir.Binary(op, a, b):
-                return self._binary(op, a, b)
+                x, y = self.interval_of(a), self.interval_of(b)
+                limits = None if x is None or y is None else _binary_interval(op, x, y)
+                return limits or dtype_range(a.dtype)
             case tir.Cast(dtype, value):
-                return self._cast(dtype, value)
+                whole, x = dtype_range(dtype), self.interval_of(value)
+                return x if whole and x and whole[0] <= x[0] and x[1] <= whole[1] else whole
             case tir.Select(cond, a, b):
-                if _has_select(cond):  # refining by it could take exponential time
-                    return _union(self.interval_of(a), self.interval_of(b))
-                return _union(
-                    self.assume(cond).interval_of(a), self.assume(cond, False).interval_of(b)
-                )
+                then = orelse = self
+                if not any(isinstance(part, tir.Select) for part in walk(cond)):
+                    # Refinement by nested selects could take exponential time.
+                    then, orelse = self.assume(cond), self.assume(cond, False)
+                x, y = then.interval_of(a), orelse.interval_of(b)
+                return None if x is None or y is None else _hull([*x, *y])
             case _:
                 return dtype_range(atom.dtype)
-
-    def _cast(self, dtype: DType, value: tir.Expr) -> Interval | None:
-        whole = dtype_range(dtype)
-        source_range = self.interval_of(value)
-        if whole is None or source_range is None:
-            return whole
-        return (
-            source_range if whole[0] <= source_range[0] and source_range[1] <= whole[1] else whole
-        )
-
-    def _binary(self, op: str, a: tir.Expr, b: tir.Expr) -> Interval | None:
-        if op in _NEGATED:
-            return 0, 1
-        x, y = self.interval_of(a), self.interval_of(b)
-        if x is None or y is None:
-            return dtype_range(a.dtype)
-        return _binary_interval(op, x, y) or dtype_range(a.dtype)
 
 
 def _multiples(form: Affine, fact: Affine) -> list[int]:
@@ -373,52 +316,32 @@ def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
         case "max":
             return max(x[0], y[0]), max(x[1], y[1])
         case "mul":
-            return _product_interval(x, y)
-        case "div" if y[0] > 0:
-            ends = [_truncated(p, q) for p in x for q in y]
-            return min(ends), max(ends)
-        case "mod" if y[0] > 0:
-            return _modulo(x, y[1]) if x[1] >= y[0] or x[0] <= -y[0] else x
+            return _hull([p * q for p in x for q in y])
+        case "div" if y[0] > 0:  # truncated, as in C
+            return _hull([p // q if p >= 0 else -(-p // q) for p in x for q in y])
+        case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
+            if -y[0] < x[0] and x[1] < y[0]:
+                return x
+            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[1] > 0 else 0
         case "shr" if y[0] >= 0 and y[1] < 64:
-            ends = [p >> q for p in x for q in y]
-            return min(ends), max(ends)
+            return _hull([p >> q for p in x for q in y])
         case "shl" if y[0] >= 0 and y[1] < 64:
-            return _product_interval(x, (1 << y[0], 1 << y[1]))
-        case "and" | "or" | "xor":
-            return _bitwise(op, x, y)
+            return _hull([p << q for p in x for q in y])
+        case "and":
+            masks = [side[1] for side in (x, y) if side[0] >= 0]
+            return (0, min(masks)) if masks else None
+        case "or" | "xor" if x[0] >= 0 and y[0] >= 0:
+            return 0, (1 << max(x[1], y[1]).bit_length()) - 1
         case _:
             return None
 
 
-def _product_interval(x: Interval, y: Interval) -> Interval:
-    products = [p * q for p in x for q in y]
-    return min(products), max(products)
-
-
-def _truncated(p: int, q: int) -> int:
-    return p // q if p >= 0 else -(-p // q)
-
-
-def _modulo(x: Interval, most: int) -> Interval:
-    """Return the range of x % d for d up to `most`; the sign follows the dividend, as in C."""
-    return max(x[0], 1 - most) if x[0] < 0 else 0, min(x[1], most - 1) if x[1] > 0 else 0
-
-
-def _bitwise(op: str, x: Interval, y: Interval) -> Interval | None:
-    if op == "and":
-        masks = [side[1] for side in (x, y) if side[0] >= 0]
-        return (0, min(masks)) if masks else None
-    if x[0] < 0 or y[0] < 0:
-        return None
-    return 0, (1 << max(x[1], y[1]).bit_length()) - 1
+def _hull(values: list[int]) -> Interval:
+    return min(values), max(values)
 
 
 def _intersect(a: Interval, b: Interval) -> Interval:
     return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _union(a: Interval | None, b: Interval | None) -> Interval | None:
-    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def dtype_range(dtype: DType) -> Interval | None:
@@ -427,12 +350,3 @@ def dtype_range(dtype: DType) -> Interval | None:
 
 def has_load(expr: tir.Expr) -> bool:
     return any(isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr))
-
-
-def _has_select(expr: tir.Expr) -> bool:
-    return any(isinstance(part, tir.Select) for part in walk(expr))
-
-
-def common_divisor(form: Affine) -> int:
-    """Return the greatest divisor of every value of `form` (0 for the constant 0)."""
-    return math.gcd(form.constant, *form.terms.values())

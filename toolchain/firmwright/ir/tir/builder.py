@@ -13,9 +13,9 @@ under names prefixed with the function name, for insertion into the module's tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,21 @@ from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.tir.binary_functions import SCALAR_FUNCTIONS
 
 INDEX = INT64
 """Dtype of loop variables and indices before `narrow-index`."""
 
 ExprLike: TypeAlias = "tir.Expr | ArithExpr | int | float"
+T = TypeVar("T")
+
+
+def _operator(
+    op: tir.BinaryOp, *, reflected: bool = False
+) -> Callable[[ArithExpr, ExprLike], ArithExpr]:
+    if reflected:
+        return lambda self, other: binary_expr(op, other, self)
+    return lambda self, other: binary_expr(op, self, other)
 
 
 class ArithExpr:
@@ -39,56 +49,23 @@ class ArithExpr:
     def __init__(self, expr: tir.Expr) -> None:
         self.expr = expr
 
-    def __add__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("add", self, other)
-
-    def __radd__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("add", other, self)
-
-    def __sub__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("sub", self, other)
-
-    def __rsub__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("sub", other, self)
-
-    def __mul__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("mul", self, other)
-
-    def __rmul__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("mul", other, self)
-
-    def __truediv__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("div", self, other)
-
-    def __floordiv__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("div", self, other)
-
-    def __mod__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("mod", self, other)
-
-    def __lshift__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("shl", self, other)
-
-    def __rshift__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("shr", self, other)
-
-    def __and__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("and", self, other)
-
-    def __lt__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("lt", self, other)
-
-    def __le__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("le", self, other)
-
-    def __gt__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("gt", self, other)
-
-    def __ge__(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("ge", self, other)
-
-    def equal(self, other: ExprLike) -> ArithExpr:
-        return binary_expr("eq", self, other)
+    __add__ = _operator("add")
+    __radd__ = _operator("add", reflected=True)
+    __sub__ = _operator("sub")
+    __rsub__ = _operator("sub", reflected=True)
+    __mul__ = _operator("mul")
+    __rmul__ = _operator("mul", reflected=True)
+    __truediv__ = _operator("div")
+    __floordiv__ = _operator("div")
+    __mod__ = _operator("mod")
+    __lshift__ = _operator("shl")
+    __rshift__ = _operator("shr")
+    __and__ = _operator("and")
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
+    equal = _operator("eq")
 
     def cast(self, dtype: DType) -> ArithExpr:
         return self if self.expr.dtype == dtype else ArithExpr(tir.Cast(dtype, self.expr))
@@ -128,20 +105,17 @@ def binary_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
 
 
 def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
-    if isinstance(a, tir.IntImm) and isinstance(b, tir.IntImm) and op in ("add", "sub", "mul"):
-        value = {"add": a.value + b.value, "sub": a.value - b.value, "mul": a.value * b.value}[op]
-        return tir.IntImm(value, a.dtype)
-    if isinstance(b, tir.IntImm):
-        if b.value == 0 and op in ("add", "sub", "shl", "shr"):
+    match op, a, b:
+        case "add" | "sub" | "mul", tir.IntImm(x), tir.IntImm(y):
+            return tir.IntImm(SCALAR_FUNCTIONS[op](x, y), a.dtype)
+        case ("add" | "sub" | "shl" | "shr", _, tir.IntImm(0)) | ("mul" | "div", _, tir.IntImm(1)):
             return a
-        if (b.value == 1 and op in ("mul", "div")) or (b.value == 0 and op == "mul"):
-            return a if b.value == 1 else b
-    if isinstance(a, tir.IntImm):
-        if a.value == 0 and op == "add":
+        case ("add", tir.IntImm(0), _) | ("mul", tir.IntImm(1), _) | ("mul", _, tir.IntImm(0)):
             return b
-        if (a.value == 1 and op == "mul") or (a.value == 0 and op == "mul"):
-            return b if a.value == 1 else a
-    return tir.Binary(op, a, b)
+        case "mul", tir.IntImm(0), _:
+            return a
+        case _:
+            return tir.Binary(op, a, b)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> ArithExpr:
@@ -187,13 +161,18 @@ class Builder:
         self._block: list[tir.Stmt] = []
         self._names: dict[str, int] = {}
 
-    # ---- names, parameters, memory -----------------------------------------------------------
-
     def unique(self, name: str) -> str:
         """Return `name`, or `name_1`, `name_2`, ... if it is already used."""
         count = self._names.get(name)
         self._names[name] = 0 if count is None else count + 1
         return name if count is None else self.unique(f"{name}_{count + 1}")
+
+    @contextmanager
+    def _nested(self, value: T, wrap: Callable[[tir.Stmt], tir.Stmt]) -> Iterator[T]:
+        """Append `wrap` of the statements that the `with` block adds."""
+        outer, self._block = self._block, []
+        yield value
+        self._block = [*outer, wrap(self._seq())]
 
     def buffer_param(
         self, name: str, dtype: DType, shape: Sequence[int], role: tir.ParamRole, alignment: int = 1
@@ -222,17 +201,13 @@ class Builder:
         self._block.append(tir.Allocate(buffer, tir.Seq(()), "reg"))
         return buffer
 
-    @contextmanager
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
-    ) -> Iterator[tir.Buffer]:
+    ) -> AbstractContextManager[tir.Buffer]:
         """Allocate planned scratch memory for the block; its contents are undefined."""
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
-        outer = self._enter()
-        yield buffer
-        self._leave(outer, lambda body: tir.Allocate(buffer, body, "scratch"))
+        return self._nested(buffer, lambda body: tir.Allocate(buffer, body, "scratch"))
 
-    @contextmanager
     def view(
         self,
         name: str,
@@ -244,62 +219,41 @@ class Builder:
         strides: Sequence[int] | None = None,
         access: tir.AccessMode = "r",
         alignment: int = 1,
-    ) -> Iterator[tir.Buffer]:
+    ) -> AbstractContextManager[tir.Buffer]:
         """Declare a typed view of `source` that starts at flat element `offset`."""
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None
         scope = "const" if source.scope == "const" else "global"
         buffer = tir.Buffer(self.unique(name), kind, tuple(shape), steps, scope, alignment)
-        last = sum((n - 1) * s for n, s in zip(shape, buffer.element_strides, strict=True))
-        size_bytes = (last + 1) * kind.size_bytes
-        extent = -(-size_bytes // source.dtype.size_bytes)
+        extent = -(-buffer.span_elements * kind.size_bytes // source.dtype.size_bytes)
         pointer = tir.AccessPtr(source, as_expr(offset), extent, access)
-        outer = self._enter()
-        yield buffer
-        self._leave(outer, lambda body: tir.DeclBuffer(buffer, pointer, body))
+        return self._nested(buffer, lambda body: tir.DeclBuffer(buffer, pointer, body))
 
-    # ---- statements --------------------------------------------------------------------------
-
-    @contextmanager
     def for_(
         self, name: str, extent: ExprLike, start: ExprLike = 0, kind: tir.ForKind = "serial"
-    ) -> Iterator[ArithExpr]:
-        var = tir.Var(self.unique(name), INDEX)
-        outer = self._enter()
-        yield ArithExpr(var)
-        self._leave(outer, lambda body: tir.For(var, as_expr(start), as_expr(extent), body, kind))
+    ) -> AbstractContextManager[ArithExpr]:
+        var, first, count = tir.Var(self.unique(name), INDEX), as_expr(start), as_expr(extent)
+        return self._nested(ArithExpr(var), lambda body: tir.For(var, first, count, body, kind))
 
-    @contextmanager
-    def if_(self, cond: ExprLike) -> Iterator[None]:
-        outer = self._enter()
-        yield
-        self._leave(outer, lambda body: tir.If(as_expr(cond, BOOL), body))
+    def if_(self, cond: ExprLike) -> AbstractContextManager[None]:
+        return self._nested(None, lambda body: tir.If(as_expr(cond, BOOL), body))
 
-    @contextmanager
-    def else_(self) -> Iterator[None]:
+    def else_(self) -> AbstractContextManager[None]:
         """Open the else branch of the `if_` that was closed last."""
-        before = self._block[-1]
+        before = self._block.pop()
         if not isinstance(before, tir.If):
             raise InternalError("else_ must follow if_")
-        outer = self._enter()
-        yield
-        body = self._seq()
-        self._block = outer
-        self._block[-1] = tir.If(before.cond, before.then, body)
+        return self._nested(None, lambda body: tir.If(before.cond, before.then, body))
 
-    @contextmanager
-    def while_(self, cond: ExprLike) -> Iterator[None]:
-        outer = self._enter()
-        yield
-        self._leave(outer, lambda body: tir.While(as_expr(cond, BOOL), body))
+    def while_(self, cond: ExprLike) -> AbstractContextManager[None]:
+        return self._nested(None, lambda body: tir.While(as_expr(cond, BOOL), body))
 
-    @contextmanager
-    def let(self, name: str, value: ExprLike, dtype: DType = INDEX) -> Iterator[ArithExpr]:
+    def let(
+        self, name: str, value: ExprLike, dtype: DType = INDEX
+    ) -> AbstractContextManager[ArithExpr]:
         bound = as_expr(value, dtype)
         var = tir.Var(self.unique(name), bound.dtype)
-        outer = self._enter()
-        yield ArithExpr(var)
-        self._leave(outer, lambda body: tir.Let(var, bound, body))
+        return self._nested(ArithExpr(var), lambda body: tir.Let(var, bound, body))
 
     def store(self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike) -> None:
         """Store `value`, which must have the buffer's dtype or be a Python number."""
@@ -326,22 +280,11 @@ class Builder:
     def append(self, stmt: tir.Stmt) -> None:
         self._block.append(stmt)
 
-    # ---- the result --------------------------------------------------------------------------
-
     def build(self, **attrs: Attr) -> tir.PrimFunc:
         body = self._seq()
         for buffer, constant in reversed(self._wrappers):
             body = tir.AllocateConst(buffer, constant, body)
         return tir.PrimFunc(self.name, tuple(self.params), body, dict(attrs), self.span)
-
-    def _enter(self) -> list[tir.Stmt]:
-        outer, self._block = self._block, []
-        return outer
-
-    def _leave(self, outer: list[tir.Stmt], wrap: Any) -> None:
-        body = self._seq()
-        self._block = outer
-        self._block.append(cast(tir.Stmt, wrap(body)))
 
     def _seq(self) -> tir.Stmt:
         """Return the current block, in which the statements after a `reg` form its scope."""

@@ -35,10 +35,7 @@ class LoopScope:
         return replace(self, places={**self.places, buffer.name: (buffer.name, Affine({}, 0))})
 
     def with_view(self, buffer: tir.Buffer, source: tir.AccessPtr) -> LoopScope:
-        root, offset = self.places[source.buffer.name]
-        size = source.buffer.dtype.size_bytes
-        place = (root, _add_scaled(offset, self.linear(source.offset), size))
-        return replace(self, places={**self.places, buffer.name: place})
+        return replace(self, places={**self.places, buffer.name: self.address_of(source)})
 
     def with_let(self, node: tir.Let) -> LoopScope:
         return replace(self, bounds=self.bounds.with_let(node.var, node.value))
@@ -47,17 +44,12 @@ class LoopScope:
         return replace(self, bounds=self.bounds.with_loop(loop.var, loop.start, loop.extent))
 
     def linear(self, node: tir.Expr) -> Affine:
-        form = linearize(node, opaque=True)
-        assert form is not None  # opaque forms always exist
-        for atom, factor in tuple(form.terms.items()):
-            if isinstance(atom, tir.Var) and atom.name in self.bounds.lets:
-                form = form.minus(Affine({atom: 1}, 0), factor)
-                form = _add_scaled(form, self.bounds.lets[atom.name], factor)
-        return form
+        return self.bounds.expand(linearize(node))
 
-
-def _add_scaled(form: Affine, other: Affine, times: int = 1) -> Affine:
-    return form.minus(other, -times)
+    def address_of(self, pointer: tir.AccessPtr) -> tuple[str, Affine]:
+        """Return the root and the byte offset of a pointer."""
+        root, base = self.places[pointer.buffer.name]
+        return root, base.plus(self.linear(pointer.offset), pointer.buffer.dtype.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +85,13 @@ def is_parallel(
     Each iteration is assumed to have a private copy of the memories in `private`.
     """
     try:
-        accesses = list(
-            _AccessCollector(loop, scope, intrinsics).statement(loop.body, scope.inside_loop(loop))
-        )
+        collector = _AccessCollector(scope, intrinsics)
+        accesses = list(collector.statement(loop.body, scope.inside_loop(loop)))
     except _SerialError:
         return False
-    inner_names = frozenset(bound_vars(loop))
     shared = {root for root, _ in scope.places.values()} & {a.root for a in accesses if a.write}
     return all(
-        _are_disjoint(
-            [access for access in accesses if access.root == root], loop, scope, inner_names
-        )
+        _are_disjoint([access for access in accesses if access.root == root], loop, scope)
         for root in sorted(shared - private)
     )
 
@@ -117,7 +105,6 @@ def private_bytes(node: tir.Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _AccessCollector:
-    loop: tir.For
     outer: LoopScope
     intrinsics: IntrinsicTable
 
@@ -143,11 +130,6 @@ class _AccessCollector:
             case tir.Seq(stmts):
                 for stmt in stmts:
                     yield from self.statement(stmt, scope)
-            case _:
-                yield from self._memory(node, scope)
-
-    def _memory(self, node: tir.Stmt, scope: LoopScope) -> Iterator[MemoryAccess]:
-        match node:
             case tir.Allocate(buffer, body, _) | tir.AllocateConst(buffer, _, body):
                 yield from self.statement(body, scope.with_memory(buffer))
             case tir.DeclBuffer(buffer, source, body):
@@ -172,12 +154,9 @@ class _AccessCollector:
             if isinstance(part, tir.BufferLoad):
                 yield from self.element(part.buffer, part.indices, False, scope)
             elif isinstance(part, tir.AccessPtr):
-                root, base = scope.places[part.buffer.name]
-                size = part.buffer.dtype.size_bytes
-                start = _add_scaled(base, scope.linear(part.offset), size)
-                yield MemoryAccess(
-                    root, start, part.extent * size, "w" in part.access, scope.bounds
-                )
+                width = part.extent * part.buffer.dtype.size_bytes
+                writes = "w" in part.access
+                yield MemoryAccess(*scope.address_of(part), width, writes, scope.bounds)
 
     def element(
         self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], write: bool, scope: LoopScope
@@ -191,19 +170,18 @@ class _AccessCollector:
         root, offset = scope.places[buffer.name]
         size = buffer.dtype.size_bytes
         for index, stride in zip(indices, buffer.element_strides, strict=True):
-            offset = _add_scaled(offset, scope.linear(index), stride * size)
+            offset = offset.plus(scope.linear(index), stride * size)
         yield MemoryAccess(root, offset, size, write, scope.bounds)
 
 
-def _are_disjoint(
-    accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope, inner_names: frozenset[str]
-) -> bool:
-    splits = [_split_offset(access, loop, inner_names) for access in accesses]
+def _are_disjoint(accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope) -> bool:
+    own_names = bound_vars(loop)
+    splits = [_split_offset(access, loop, own_names) for access in accesses]
     windows = [window for _, _, window in splits if window is not None]
     step, invariant, _ = splits[0]
     if step == 0 or len(windows) < len(splits):
         return False
-    if any(own != step or fixed != invariant for own, fixed, _ in splits):
+    if any((own, fixed) != (step, invariant) for own, fixed, _ in splits):
         return False
     iterations = outer.bounds.interval_of(loop.extent)
     reach = abs(step) * iterations[1] if iterations else 0
@@ -211,7 +189,7 @@ def _are_disjoint(
 
 
 def _split_offset(
-    access: MemoryAccess, loop: tir.For, inner_names: frozenset[str]
+    access: MemoryAccess, loop: tir.For, own_names: set[str]
 ) -> tuple[int, frozenset[tuple[tir.Expr, int]], _OffsetRange | None]:
     step = 0
     invariant: set[tuple[tir.Expr, int]] = set()
@@ -219,7 +197,7 @@ def _split_offset(
     for term, factor in access.offset.terms.items():
         if term == loop.var:
             step = factor
-        elif not has_load(term) and free_vars(term).isdisjoint(inner_names | {loop.var.name}):
+        elif not has_load(term) and free_vars(term).isdisjoint(own_names):
             invariant.add((term, factor))
         else:
             limits = access.bounds.interval_of(term)

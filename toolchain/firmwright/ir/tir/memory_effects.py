@@ -65,9 +65,8 @@ class MemoryEffectAnalysis:
         return tuple(dict.fromkeys(self._own_accesses(stmt)))
 
     def _declare(self, buffer: tir.Buffer) -> None:
-        steps = zip(buffer.shape, buffer.element_strides, strict=True)
-        last = sum((extent - 1) * stride for extent, stride in steps)
-        self._places[buffer.name] = (buffer.name, 0, (last + 1) * buffer.dtype.size_bytes)
+        size_bytes = buffer.span_elements * buffer.dtype.size_bytes
+        self._places[buffer.name] = (buffer.name, 0, size_bytes)
 
     def _call(self, call: tir.PrimFuncCall) -> Iterator[MemoryEffect]:
         callee = self._functions.get(call.callee)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
@@ -34,8 +34,6 @@ class Schedule:
     requires: frozenset[str]
     configs: Callable[[OpCall], Sequence[Config]]
     build: Callable[[OpCall, Config, Any], None]
-    direction: Literal["forward", "backward"] = "forward"
-    granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     disable_scheduling: bool = False
     goal: str = ""
     fuses: bool = False
@@ -66,8 +64,6 @@ class LoweringCandidate:
     config: Config
     function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)
-    direction: Literal["forward", "backward"] = "forward"
-    granularity: Literal["element", "block", "row", "tensor"] = "tensor"
     scratch_bytes: int = 0
     flash_bytes: int = 0
     code_bytes: int = 0

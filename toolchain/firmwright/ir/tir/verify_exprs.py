@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from firmwright.base.dtypes import BOOL, HANDLE, DType
 from firmwright.ir import tir
-from firmwright.ir.tir.affine import Bounds, Interval, common_divisor, linearize
+from firmwright.ir.tir.affine import Bounds, Interval, linearize
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.traversal import children
@@ -169,10 +169,10 @@ class ExprVerifier:
         """Check that the address is provably a multiple of `alignment`."""
         if alignment <= 1 or depth_exceeds(pointer.offset, _DEPTH_MAX):
             return
-        form = linearize(pointer.offset, opaque=True)
-        if form is None or not pointer.buffer.dtype.bits:
+        if not pointer.buffer.dtype.bits:
             return
-        step = common_divisor(bounds.expand(form)) * pointer.buffer.dtype.size_bytes
+        form = bounds.expand(linearize(pointer.offset))
+        step = math.gcd(form.constant, *form.terms.values()) * pointer.buffer.dtype.size_bytes
         proved = math.gcd(step, pointer.buffer.alignment)
         if proved % alignment:
             self.report(

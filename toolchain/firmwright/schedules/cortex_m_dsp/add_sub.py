@@ -104,7 +104,6 @@ SCHEDULES = tuple(
         name,
         configs=partial(_configs, sign=sign),
         build=partial(_build, sign=sign),
-        granularity="element",
     )
     for name, sign in (("add", 1), ("sub", -1))
 )

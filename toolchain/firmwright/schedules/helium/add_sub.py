@@ -167,8 +167,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 SCHEDULES = tuple(
-    Schedule(
-        f"helium.{name}.vectors", name, frozenset({"mve"}), _configs, _build, granularity="element"
-    )
+    Schedule(f"helium.{name}.vectors", name, frozenset({"mve"}), _configs, _build)
     for name in ("add", "sub")
 )

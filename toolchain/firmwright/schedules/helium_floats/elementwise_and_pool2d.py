@@ -259,11 +259,6 @@ VECTOR_INTRINSICS: Mapping[str, Intrinsic] = {
 
 _NEEDED = frozenset({"mvefp"})
 SCHEDULES = (
-    *(
-        Schedule(
-            f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs, granularity="element"
-        )
-        for op in _SIGNS
-    ),
+    *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs) for op in _SIGNS),
     *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pool_configs, _build_pool) for op in _POOLS),
 )
