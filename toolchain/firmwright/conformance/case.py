@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.graph.opdef import NumericsProfile
 
-BOTH_PROFILES: tuple[NumericsProfile, ...] = ("litert", "tflm")
-LITERT: tuple[NumericsProfile, ...] = ("litert",)
-TFLM: tuple[NumericsProfile, ...] = ("tflm",)
+Profiles: TypeAlias = tuple[NumericsProfile, ...]
+BOTH_PROFILES: Profiles = ("litert", "tflm")
+LITERT: Profiles = ("litert",)
+TFLM: Profiles = ("tflm",)
+NO_ACTIVATION = {"fused_activation_function": "NONE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,58 @@ class ConformanceCase:
     inputs: tuple[CaseTensor | None, ...]
     outputs: tuple[CaseTensor, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
-    oracles: tuple[NumericsProfile, ...] = BOTH_PROFILES
+    oracles: Profiles = BOTH_PROFILES
     intermediates: tuple[CaseTensor, ...] = ()
 
 
 CaseTable: TypeAlias = Mapping[str, Callable[[], Iterator[ConformanceCase]]]
 """Operator name -> function that generates its cases."""
+
+
+def float32(value: float) -> float:
+    return float(np.float32(value))
+
+
+def random_scales(rng: np.random.Generator, count: int) -> tuple[float, ...]:
+    return tuple(map(float32, rng.uniform(0.002, 0.02, count)))
+
+
+def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 0) -> CaseTensor:
+    """Return a tensor with one scale, which is rounded to float32."""
+    return CaseTensor(tuple(shape), dtype, (float32(scale),), (zero_point,))
+
+
+def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
+    """Return a tensor with an arbitrary quantization if it is int8."""
+    return quantized(shape, dtype, 0.5, 3) if dtype == "int8" else CaseTensor(tuple(shape), dtype)
+
+
+def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = None) -> CaseTensor:
+    """Return a constant with zero points 0; it is not quantized if `scales` is empty."""
+    shape = tuple(int(n) for n in data.shape)
+    return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
+
+
+def int_vector(*values: int) -> CaseTensor:
+    return constant(np.array(values, np.int32))
+
+
+def scalar(value: float, dtype: str = "int32") -> CaseTensor:
+    return constant(np.array(value, dtype))
+
+
+def index_tensor(shape: Sequence[int], count: int) -> CaseTensor:
+    """Return a tensor of sampled indices in [0, count)."""
+    return CaseTensor(tuple(shape), "int32", value_range=(0, count - 1))
+
+
+def with_int4_weights(case: ConformanceCase) -> ConformanceCase:
+    """Return `case` with 4-bit weights (input 1), packed two to a byte, low half first."""
+    x, weights, *rest = case.inputs
+    assert weights is not None
+    assert weights.data is not None
+    halves = (weights.data.reshape(-1) >> 4).astype(np.uint8) & 0xF
+    halves = np.append(halves, np.zeros(halves.size % 2, np.uint8))
+    packed = halves[::2] | halves[1::2] << 4
+    narrow = replace(weights, dtype="int4", data=packed)
+    return replace(case, name=f"{case.name}_int4", inputs=(x, narrow, *rest))

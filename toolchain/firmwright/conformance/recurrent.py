@@ -1,13 +1,22 @@
-"""Conformance cases of operators with state."""
+"""Conformance cases of LSTM and SVDF layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from firmwright.conformance.case import BOTH_PROFILES, TFLM, CaseTable, CaseTensor, ConformanceCase
-from firmwright.ir.graph.opdef import NumericsProfile
+from firmwright.conformance.case import (
+    BOTH_PROFILES,
+    TFLM,
+    CaseTable,
+    CaseTensor,
+    ConformanceCase,
+    constant,
+    float32,
+    quantized,
+)
 from firmwright.ops.lstm import GATE_SCALE
 
 
@@ -19,50 +28,47 @@ def _lstm_case(
     quants: Sequence[tuple[float, int]],
     bias_reach: int = 2000,
 ) -> ConformanceCase:
-    rng = np.random.Generator(np.random.PCG64(7))
+    rng = np.random.default_rng(7)
     batch, time, inputs, units = 2, 4, 5, 3
-    x_shape = (time, batch, inputs) if time_major else (batch, time, inputs)
 
     def tensor(
-        shape: tuple[int, ...],
-        kind: str,
-        scale: float,
-        zero: int,
-        reach: int = 0,
-        is_state: bool = False,
+        shape: tuple[int, ...], kind: str, scale: float, zero: int = 0, reach: int = 0
     ) -> CaseTensor:
         if dtype == "float32":
-            data = rng.normal(size=shape).astype(np.float32) * np.float32(0.5) if reach else None
-            return CaseTensor(shape, "float32", data=data, is_state=is_state)
+            reals = rng.normal(size=shape).astype(np.float32) * np.float32(0.5) if reach else None
+            return CaseTensor(shape, "float32", data=reals)
         values = rng.integers(-reach, reach + 1, shape).astype(kind) if reach else None
-        return CaseTensor(shape, kind, (float(np.float32(scale)),), (zero,), None, values, is_state)
+        return replace(quantized(shape, kind, scale, zero), data=values)
 
-    (x_scale, x_zero), (h_scale, h_zero), (cell_scale, _) = quants
+    x_quant, h_quant, (cell_scale, _) = quants
     scales = (0.01, 0.012, 0.008, 0.011)
-    inputs_: list[CaseTensor | None] = [tensor(x_shape, dtype, x_scale, x_zero)]
-    inputs_ += [tensor((units, inputs), "int8", scale, 0, 127) for scale in scales]
-    inputs_ += [tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales]
-    inputs_ += [None] * 3
     wide = "int64" if dtype == "int16" else "int32"
-    inputs_ += [tensor((units,), wide, x_scale * scale, 0, bias_reach) for scale in scales]
-    inputs_ += [None] * 2
-    inputs_ += [tensor((batch, units), dtype, h_scale, h_zero, is_state=True)]
-    inputs_ += [tensor((batch, units), "int16", cell_scale, 0, is_state=True)]
-    inputs_ += [None] * 4
-    y = tensor((*x_shape[:2], units), dtype, h_scale, h_zero)
-    gate = CaseTensor((0,), "int16", (GATE_SCALE,), (0,))
-    hidden = CaseTensor((0,), dtype, (float(np.float32(h_scale)),), (h_zero,))
+    x = tensor((time, batch, inputs) if time_major else (batch, time, inputs), dtype, *x_quant)
+    hidden, cell = (
+        tensor((batch, units), dtype, *h_quant),
+        tensor((batch, units), "int16", cell_scale),
+    )
+    operands = (
+        x,
+        *(tensor((units, inputs), "int8", scale, 0, 127) for scale in scales),
+        *(tensor((units, units), "int8", scale * 0.9, 0, 127) for scale in scales),
+        *(None,) * 3,
+        *(tensor((units,), wide, x_quant[0] * scale, 0, bias_reach) for scale in scales),
+        *(None,) * 2,
+        *(replace(state, is_state=True) for state in (hidden, cell)),
+        *(None,) * 4,
+    )
+    y = tensor((*x.shape[:2], units), dtype, *h_quant)
     options = {
-        "fused_activation_function": "TANH",
-        "cell_clip": clip,
-        "proj_clip": 0.0,
-        "time_major": time_major,
-        "asymmetric_quantize_inputs": False,
-    }
-    between = () if dtype == "float32" else (gate,) * 4 + (hidden,)
-    oracles: tuple[NumericsProfile, ...] = ("tflm",) if dtype == "int16" else ("litert", "tflm")
-    builtin = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    return ConformanceCase(name, builtin, tuple(inputs_), (y,), options, oracles, between)
+        "fused_activation_function": "TANH", "cell_clip": clip, "proj_clip": 0.0,
+        "time_major": time_major, "asymmetric_quantize_inputs": False,
+    }  # fmt: skip
+    gates = (quantized((0,), "int16", GATE_SCALE),) * 4
+    between = () if dtype == "float32" else (*gates, quantized((0,), dtype, *h_quant))
+    return ConformanceCase(
+        name, "UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (y,), options,
+        TFLM if dtype == "int16" else BOTH_PROFILES, between,
+    )  # fmt: skip
 
 
 def _lstm_cases() -> Iterator[ConformanceCase]:
@@ -78,64 +84,46 @@ def _lstm_cases() -> Iterator[ConformanceCase]:
     yield _lstm_case("clipped_float32", "float32", True, 0.4, plain)
 
 
-def _svdf_case(
-    name: str, kinds: Sequence[str], rank: int, units: int, zero_point: int
-) -> ConformanceCase:
-    rng = np.random.Generator(np.random.PCG64([units, rank]))
-    batch, inputs, steps, filters = 2, 5, 6, units * rank
-    if kinds[0] == "float32":
-        x, y, state = (
-            CaseTensor(shape, "float32", is_state=keeps)
-            for shape, keeps in (
-                ((batch, inputs), False), ((batch, units), False), ((batch, filters * steps), True)
-            )
-        )  # fmt: skip
+def _svdf_cases() -> Iterator[ConformanceCase]:
+    batch, inputs, steps = 2, 5, 6
+    for name, rank, units, activation in (("one", 1, 3, "NONE"), ("two", 2, 4, "RELU")):
+        rng = np.random.default_rng([units, rank])
+        filters = units * rank
         weights = [
-            CaseTensor(shape, "float32", data=rng.normal(size=shape).astype(np.float32))
+            constant(rng.normal(size=shape).astype(np.float32))
             for shape in ((filters, inputs), (filters, steps), (units,))
         ]
-        options = {"rank": rank, "fused_activation_function": "RELU" if rank > 1 else "NONE"}
-        return ConformanceCase(name, "SVDF", (x, *weights, state), (y,), options)
-    reach = {"int8": 127, "int16": 9000}
-    scales = {"int8": 0.01, "int16": 0.0001}
-    feature, time = (
-        CaseTensor(
-            shape, kind, (float(np.float32(scales[kind])),), (0,), None,
-            rng.integers(-reach[kind], reach[kind] + 1, shape).astype(kind),
-        )
-        for shape, kind in (((filters, inputs), kinds[1]), ((filters, steps), kinds[2]))
-    )  # fmt: skip
-    state_scale = 0.0008 if kinds[3] == "int16" else 0.07
-    state = CaseTensor((batch, filters * steps), kinds[3], (state_scale,), (0,), is_state=True)
-    values = rng.integers(-9000, 9000, units).astype(np.int32)
-    bias = CaseTensor((units,), "int32", (state_scale * time.scales[0],), (0,), data=values)
-    x = CaseTensor((batch, inputs), "int8", (float(np.float32(0.05)),), (zero_point,))
-    y = CaseTensor((batch, units), "int8", (float(np.float32(0.06)),), (-128,))
-    options = {"rank": rank, "fused_activation_function": "RELU"}
-    oracles = BOTH_PROFILES if kinds[3] == "int16" else TFLM
-    has_bias = bias if units > 1 else None
-    return ConformanceCase(
-        name, "SVDF", (x, feature, time, has_bias, state), (y,), options, oracles
+        x, y = CaseTensor((batch, inputs), "float32"), CaseTensor((batch, units), "float32")
+        state = CaseTensor((batch, filters * steps), "float32", is_state=True)
+        options = {"rank": rank, "fused_activation_function": activation}
+        yield ConformanceCase(f"{name}_float32", "SVDF", (x, *weights, state), (y,), options)
+    yield _int8_svdf_case("one_int8", "int16", 1, 5, 3)
+    yield _int8_svdf_case("two_int8", "int16", 2, 4, -128)
+    yield _int8_svdf_case("narrow_int8", "int8", 2, 3, 9)
+
+
+def _int8_svdf_case(
+    name: str, state_dtype: str, rank: int, units: int, zero_point: int
+) -> ConformanceCase:
+    """Return a case with time weights and state of `state_dtype`."""
+    rng = np.random.default_rng([units, rank])
+    batch, inputs, steps, filters = 2, 5, 6, units * rank
+    wide = state_dtype == "int16"
+    reach, time_scale, state_scale = (9000, 0.0001, 0.0008) if wide else (127, 0.01, 0.07)
+    features = rng.integers(-127, 128, (filters, inputs)).astype(np.int8)
+    times = rng.integers(-reach, reach + 1, (filters, steps)).astype(state_dtype)
+    time_scale = float32(time_scale)
+    biases = rng.integers(-9000, 9000, units).astype(np.int32)
+    operands = (
+        quantized((batch, inputs), "int8", 0.05, zero_point),
+        constant(features, (float32(0.01),)),
+        constant(times, (time_scale,)),
+        constant(biases, (state_scale * time_scale,)) if units > 1 else None,
+        CaseTensor((batch, filters * steps), state_dtype, (state_scale,), (0,), is_state=True),
     )
+    y = quantized((batch, units), "int8", 0.06, -128)
+    options = {"rank": rank, "fused_activation_function": "RELU"}
+    return ConformanceCase(name, "SVDF", operands, (y,), options, BOTH_PROFILES if wide else TFLM)
 
 
-def _svdf_cases() -> Iterator[ConformanceCase]:
-    yield _svdf_case("one_float32", ("float32",) * 4, 1, 3, 0)
-    yield _svdf_case("two_float32", ("float32",) * 4, 2, 4, 0)
-    yield _svdf_case("one_int8", ("int8", "int8", "int16", "int16"), 1, 5, 3)
-    yield _svdf_case("two_int8", ("int8", "int8", "int16", "int16"), 2, 4, -128)
-    yield _svdf_case("narrow_int8", ("int8", "int8", "int8", "int8"), 2, 3, 9)
-
-
-def _circular_buffer_cases() -> Iterator[ConformanceCase]:
-    for name, slots, options in (("told", 3, {"cycles_max": 1}), ("known", 5, {})):
-        x = CaseTensor((1, 1, 2, 3), "int8", (0.5,), (-7,))
-        y = CaseTensor((1, slots, 2, 3), "int8", (0.5,), (-7,), is_state=True)
-        yield ConformanceCase(name, "custom:CIRCULAR_BUFFER", (x,), (y,), options, TFLM)
-
-
-CASES: CaseTable = {
-    "lstm": _lstm_cases,
-    "svdf": _svdf_cases,
-    "circular_buffer": _circular_buffer_cases,
-}
+CASES: CaseTable = {"lstm": _lstm_cases, "svdf": _svdf_cases}
