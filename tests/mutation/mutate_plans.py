@@ -26,8 +26,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
 from firmwright.usmp import inplace_analysis, memory_planning
 from firmwright.usmp.inplace_analysis import Constraints
-from firmwright.usmp.liveness import PlanningInput
 from firmwright.usmp.plan_validator import check_plan
+from firmwright.usmp.planning_input import PlanningInput
 
 RUNS = 2
 

@@ -20,7 +20,7 @@ from firmwright.flows.model import load_model
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify
 from firmwright.pipeline import Compilation
-from firmwright.usmp.isolated_layout import REDZONE_BYTES, RelocatedBuffer, isolate_buffers
+from firmwright.usmp.redzones import REDZONE_BYTES, RelocatedBuffer, insert_redzones
 
 pytestmark = pytest.mark.host_c
 M4, M55 = "cortex-m -mcpu=cortex-m4", "cortex-m -mcpu=cortex-m55"
@@ -106,7 +106,7 @@ def test_read_of_an_unwritten_byte_is_caught(on_m4: CheckedLibrary) -> None:
 def test_relocated_buffers_have_gaps_and_keep_planned_offsets(digits_path: Path) -> None:
     module = digits_for(digits_path, M4).module
     assert module.plan is not None
-    _, moved = isolate_buffers(module)
+    _, moved = insert_redzones(module)
     ends = sorted((m.offset, m.offset + m.size_bytes) for m in moved)
     assert all(b[0] - a[1] >= REDZONE_BYTES for a, b in pairwise(ends))
     planned = {place.offset for place in module.plan.placements.values()}

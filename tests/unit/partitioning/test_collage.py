@@ -22,8 +22,8 @@ from firmwright.partitioning.collage import (
 from firmwright.partitioning.partition_pass import partition_module
 from firmwright.partitioning.partition_result import describe_regions, make_strategy, read_partition
 from firmwright.partitioning.pattern_matching import all_matches, greedy_cover, with_unmatched
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_passes import PassTimer
 from firmwright.partitioning.target_resolution import active_backends
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.registry import parse_target

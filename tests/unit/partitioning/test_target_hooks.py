@@ -14,7 +14,7 @@ from firmwright.flows.compilation import compile_for
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
-from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import resolve_targets
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS

@@ -12,7 +12,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.copy_elision import SUBVIEW_OFFSETS, SUBVIEWS_OF, elide_copies
+from firmwright.passes.graph.copy_elision import SUBVIEW_OFFSETS, SUBVIEWS_OF, mark_copies_as_views
 from firmwright.pipeline import Options, compile_model
 
 X = "%x: i8[1, 4, 4] quant(0.5, 0)"
@@ -40,7 +40,7 @@ def graph(body: str, results: str = "%z") -> IRModule:
 
 def marked(body: str, results: str = "%z") -> dict[str, object]:
     """Return the offsets of each call's parts, by the name of its first output."""
-    entry = elide_copies(graph(body, results), op_table()).entry
+    entry = mark_copies_as_views(graph(body, results), op_table()).entry
     assert isinstance(entry, Function)
     return {
         call.outputs[0].name: (call.attrs[SUBVIEWS_OF], call.attrs[SUBVIEW_OFFSETS])
@@ -77,7 +77,7 @@ def test_inner_axes_and_unaligned_parts_are_copied() -> None:
 
 def test_a_module_without_elidable_copies_is_unchanged() -> None:
     module = graph(f"%z: {WHOLE} = relu(%x)")
-    assert elide_copies(module, op_table()) is module
+    assert mark_copies_as_views(module, op_table()) is module
 
 
 @pytest.mark.host_c

@@ -27,7 +27,7 @@ from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
-from firmwright.partitioning.target_passes import PassTimer, PassTiming
+from firmwright.partitioning.per_target_passes import PassTimer, PassTiming
 from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
 from firmwright.select.program_search import MemoryTradeoff
 

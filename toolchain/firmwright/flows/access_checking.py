@@ -26,7 +26,7 @@ from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.target_hooks import BACKEND_FILES_DIR
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.usmp.isolated_layout import RelocatedBuffer, isolate_buffers
+from firmwright.usmp.redzones import RelocatedBuffer, insert_redzones
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
             where=compiled.module.name,
             hint="use a --target without backends.",
         )
-    module, moved = isolate_buffers(compiled.module)
+    module, moved = insert_redzones(compiled.module)
     name = c_prefix(compiled)
     tree = emit_model(
         module,

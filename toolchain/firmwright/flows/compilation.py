@@ -22,7 +22,7 @@ from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import format_targets, is_backend
 from firmwright.pipeline import (
     Compilation,

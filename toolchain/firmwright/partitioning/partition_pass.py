@@ -12,7 +12,11 @@ from firmwright.ir.module import IRModule
 from firmwright.partitioning.byoc import partition_by_patterns
 from firmwright.partitioning.custom_ops import lower_custom_ops
 from firmwright.partitioning.pattern_matching import PartitionStrategy, greedy_cover
-from firmwright.partitioning.target_passes import PassTimer, count_functions_by_target, run_phase
+from firmwright.partitioning.per_target_passes import (
+    PassTimer,
+    count_functions_by_target,
+    run_phase,
+)
 from firmwright.partitioning.target_resolution import active_backends
 from firmwright.targets.registry import target_kind_of
 

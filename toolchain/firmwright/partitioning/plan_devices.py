@@ -27,7 +27,7 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.device_assignment import DeviceMap
+from firmwright.partitioning.device_map import DeviceMap
 from firmwright.passes.graph.assign_pools import map_values
 
 PlacementClaims = list[tuple[str, str]]

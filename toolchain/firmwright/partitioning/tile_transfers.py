@@ -17,7 +17,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable, RowWindow
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.device_assignment import DeviceMap
+from firmwright.partitioning.device_map import DeviceMap
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024

@@ -28,7 +28,7 @@ from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.project_folder import add_file_list, write_project
 from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
-from firmwright.partitioning.target_passes import PassTimer
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string
 from firmwright.pipeline.configuration import configure_module
 from firmwright.pipeline.options import Options

@@ -10,7 +10,7 @@ from firmwright.boards import Board
 from firmwright.codegen.code_style import make_code_style
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
-from firmwright.partitioning.device_options import apply_device_options
+from firmwright.partitioning.device_requests import apply_device_requests
 from firmwright.partitioning.target_resolution import check_targets, resolve_targets
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline.options import Options, check_options
@@ -48,7 +48,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
         **({"tuning": options.tuning.digest} if options.tuning.layers else {}),
     )
     check_targets(module, board)
-    module = apply_device_options(
+    module = apply_device_requests(
         module, board, options.devices, options.device_assignments, fallback=options.fallback
     )
     return assign_tensor_pools(

@@ -11,12 +11,12 @@ from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.partitioning.target_hooks import check_lowered, run_hook
-from firmwright.partitioning.target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.tile_transfers import insert_tile_transfers
 from firmwright.passes import BY_NAME
-from firmwright.passes.graph.copy_elision import elide_copies
+from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.passes.graph.multi_core_split import split_over_cores
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
@@ -55,7 +55,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
-        "elide-copies": lambda module: elide_copies(module, table),
+        "elide-copies": lambda module: mark_copies_as_views(module, table),
         "relay-to-runtime": lambda module: run_hook(module, "relay_to_runtime", kinds),
         "relay-to-tir": lambda module: run_hook(module, "relay_to_tir", kinds),
         "plan-scopes": lambda module: plan_devices(module, table),

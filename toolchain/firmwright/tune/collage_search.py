@@ -45,8 +45,8 @@ from firmwright.partitioning.pattern_matching import (
     greedy_cover,
     with_unmatched,
 )
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_passes import PassTimer
 from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,
     active_backends,

@@ -32,8 +32,8 @@ from firmwright.ops.registry import op_table
 from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_pass import run_partition
 from firmwright.partitioning.pattern_matching import make_match
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_passes import PassTimer
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, active_backends
 from firmwright.pipeline import (
     Compilation,

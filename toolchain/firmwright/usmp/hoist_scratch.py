@@ -17,7 +17,7 @@ from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names, statements
-from firmwright.usmp.liveness import footprint_bytes
+from firmwright.usmp.planning_input import footprint_bytes
 
 
 def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:

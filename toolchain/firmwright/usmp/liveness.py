@@ -1,235 +1,280 @@
-"""Collection of the buffers that a planner must place.
+"""Control-flow graph of the AOT main and liveness of its buffers.
 
-Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
-constants in RAM always, and scratch during its call. Candidate pools are the writable pools
-available to every target that accesses the buffer; the attribute `pins` of the AOT main restricts a
-buffer to one pool.
+A buffer occupies memory where it may be defined (forward analysis) and may still be read (backward
+analysis), and at each node that accesses it.
+
+* Times number the nodes that access memory, in the order of the text; each call is one time.
+* A write does not end the life of the previous value, as it may be partial. An Allocate does:
+  contents are undefined each time it is entered.
+* The start and the wait of an asynchronous call each access all buffers of the call, which
+  therefore remain in memory in between.
+* A view (DeclBuffer) counts as its underlying buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import cast
 
-from firmwright.base.errors import InternalError, UsageError
 from firmwright.ir import tir
-from firmwright.ir.core import PoolInfo
-from firmwright.ir.graph.devices import COPY_OP
-from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
-from firmwright.ir.tir.traversal import prim_calls, walk
-from firmwright.usmp.cfg import (
-    DEFINED_AT_ENTRY,
-    CfgLoop,
-    CfgNode,
-    ControlFlowGraph,
-    build_cfg,
-    compute_live_ranges,
-    find_last_reads,
-)
-from firmwright.usmp.inplace_analysis import InplaceAnalysis, InplacePair
+from firmwright.ir.module import AnyFunction
+from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.traversal import walk
 
-_KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
+DEFINED_AT_ENTRY = frozenset({"input", "state", "const"})
+"""Kinds of Allocate with contents from before the run."""
+
+_WRITING_ROLES = frozenset({"out", "inout", "scratch"})
+_READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 
 @dataclass(frozen=True, slots=True)
-class PlanningInput:
-    """The buffers to place and the pairs of buffers that may overlap."""
+class CfgNode:
+    """A node of the graph; on entry, the contents of the buffer `kills` become undefined.
 
-    buffers: tuple[BufferInfo, ...]
-    overlaps: tuple[InplacePair, ...]
+    `time` is -1 if the node accesses no memory.
+    """
 
+    time: int = -1
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    kills: str = ""
+    call: tir.PrimFuncCall | None = None
 
-def collect_planning_input(
-    module: IRModule,
-    main: tir.PrimFunc,
-    pools: Sequence[PoolInfo],
-    plan_names: Mapping[str, str],
-    analysis: InplaceAnalysis,
-) -> PlanningInput:
-    """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
-    flow = build_cfg(main, module.functions)
-    kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
-    at_entry = [name for name, kind in kinds.items() if kind in DEFINED_AT_ENTRY]
-    held = {"output", "state", "const"} | ({"input"} if module.io.preserve_input else set())
-    at_exit = [name for name, kind in kinds.items() if kind in held]
-    live = compute_live_ranges(flow, at_entry, at_exit)
-    users = _accessing_targets(module, main, flow)
-    pins = _pinned_pools(main, flow, pools)
-    buffers = []
-    for name, allocate in flow.allocates.items():
-        ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
-        buffer = allocate.buffer
-        candidates = _candidates(name, pins.get(name, pools), users[name])
-        if not ranges:
-            ranges = (LiveRange(0, 1),)  # a buffer that is never accessed still needs an address
-        buffers.append(
-            BufferInfo(
-                plan_names.get(name, name),
-                footprint_bytes(buffer),
-                max(buffer.alignment, buffer.dtype.size_bytes),
-                ranges,
-                kinds[name],
-                candidates,
-            )
-        )
-    ending = zip(flow.nodes, find_last_reads(flow, at_exit), strict=True)
-    pairs = [pair for step, last in ending for pair in _pairs_in_call(flow, step, last, analysis)]
-    pairs += [pair for loop in flow.loops for pair in _pairs_in_loop(flow, loop, live, analysis)]
-    named = tuple(pair.with_names(plan_names) for pair in pairs)
-    return PlanningInput(tuple(buffers), named)
+    @property
+    def accessed(self) -> frozenset[str]:
+        return self.reads | self.writes
 
 
-def footprint_bytes(buffer: tir.Buffer) -> int:
-    steps = zip(buffer.shape, buffer.element_strides, strict=True)
-    last = sum((extent - 1) * stride for extent, stride in steps)
-    return (last + 1) * buffer.dtype.size_bytes
+@dataclass(frozen=True, slots=True)
+class CfgLoop:
+    """A `For` and the times inside it."""
+
+    stmt: tir.For
+    live: LiveRange
 
 
-def _kind(allocate: tir.Allocate) -> BufferKind:
-    if allocate.kind not in _KINDS:
-        raise InternalError(f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}.")
-    return cast(BufferKind, allocate.kind)
+@dataclass(frozen=True, slots=True)
+class ControlFlowGraph:
+    """Nodes in the order of the text, edges (from, to) between them, and the exit nodes.
+
+    `allocates` are the planned buffers by name; `roots` maps each buffer name to the planned buffer
+    that holds it; `loops` are the outermost loops.
+    """
+
+    nodes: tuple[CfgNode, ...]
+    edges: tuple[tuple[int, int], ...]
+    exits: tuple[int, ...]
+    end_time: int
+    allocates: Mapping[str, tir.Allocate]
+    roots: Mapping[str, str]
+    loops: tuple[CfgLoop, ...] = ()
 
 
-def _extend_to_caller_accesses(
-    live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
-) -> tuple[LiveRange, ...]:
-    end = max(end_time, 1)
-    moments = list(live)
-    if kind in ("state", "const"):
-        moments.append(LiveRange(0, end))
-    if kind == "input":
-        moments.append(LiveRange(0, 1))
-    if to_the_end:
-        moments.append(LiveRange(end - 1, end))
-    joined: list[LiveRange] = []
-    for moment in sorted(moments, key=lambda r: (r.first, r.end)):
-        if joined and moment.first <= joined[-1].end:
-            joined[-1] = LiveRange(joined[-1].first, max(joined[-1].end, moment.end))
-        else:
-            joined.append(moment)
-    return tuple(joined)
-
-
-def _accessing_targets(
-    module: IRModule, main: tir.PrimFunc, flow: ControlFlowGraph
-) -> dict[str, set[str]]:
-    default = next(iter(module.targets), "")
-    own = str(main.attrs.get("target", default))
-    users: dict[str, set[str]] = {name: set() for name in flow.allocates}
-    for step in flow.nodes:
-        callee = module.functions.get(step.call.callee) if step.call else None
-        if callee is not None and (callee.attrs.get("op") == COPY_OP or callee.attrs.get("keeps")):
-            continue  # copies have access to every pool
-        target = str(callee.attrs.get("target", default)) if callee else own
-        for name in step.accessed:
-            users[name].add(target)
-    # A buffer that is only copied belongs to the caller, which runs on the main's target.
-    return {name: targets or {own} for name, targets in users.items()}
-
-
-def _pinned_pools(
-    main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
-) -> dict[str, tuple[PoolInfo, ...]]:
-    """Return the pool of each pinned buffer; pinning a view pins its underlying buffer."""
-    pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
-    for item in cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ())):
-        name, pool_name = item
-        root = flow.roots.get(name)
-        if root is None:
-            raise UsageError(
-                f"buffer {name} cannot be pinned to pool {pool_name}: it has no memory of its own.",
-                hint="another tensor for --assign-pool.",
-            )
-        pinned = tuple(pool for pool in pools if pool.name == pool_name and pool.access == "rw")
-        if not pinned or pinned_pools.get(root, pinned) != pinned:
-            raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
-        pinned_pools[root] = pinned
-    return pinned_pools
-
-
-def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
-    allowed = tuple(
-        pool.name
-        for pool in pools
-        if pool.access == "rw" and (not pool.targets or targets <= set(pool.targets))
+def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
+    tracer = _CfgBuilder(functions)
+    entry = tracer.step([], CfgNode())
+    exits = tracer.walk(main.body, [entry])
+    return ControlFlowGraph(
+        tuple(tracer.nodes),
+        tuple(tracer.edges),
+        tuple(exits),
+        tracer.time,
+        tracer.allocates,
+        tracer.roots,
+        tuple(tracer.loops),
     )
-    if not allowed:
-        users = ", ".join(sorted(targets))
-        raise UsageError(
-            f"no pool may hold buffer {name}, which the code of {users} accesses.",
-            hint="a writable pool for these targets, by --pool.",
-        )
-    return allowed
 
 
-def _pairs_in_call(
-    flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], analysis: InplaceAnalysis
-) -> list[InplacePair]:
-    """Return the pairs of an input and an output of this call that may overlap.
-
-    The input must be in `last` (read for the last time), and both arguments must be whole buffers
-    that no other argument accesses. A call on another device has no pairs because it may run until
-    its wait.
-    """
-    if step.call is None or step.call.device:
-        return []
-    args = step.call.args
-    roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]
-    pairs = []
-    for source, result in analysis.pairs(step.call.callee):
-        a, b = roots[source], roots[result]
-        if a not in last or b is None:
+def compute_live_ranges(
+    flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
+) -> dict[str, tuple[LiveRange, ...]]:
+    """Return the times at which each planned buffer occupies memory, as sorted ranges."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
+    live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
+    times: dict[str, list[int]] = {name: [] for name in flow.allocates}
+    for index, step in enumerate(flow.nodes):
+        if step.time < 0:
             continue
-        alone = roots.count(a) == 1 and roots.count(b) == 1
-        if alone and _is_whole_buffer(flow, args[source]) and _is_whole_buffer(flow, args[result]):
-            names = str(a), str(b)
-            pair = analysis.pair_in_call(step.call, source, result, names, step.time)
-            if pair is not None:
-                pairs.append(pair)
-    return pairs
+        occupied = defined[index] & live_out[index] | _mask(bit, step.accessed)
+        for name, own in bit.items():
+            if occupied & own:
+                times[name].append(step.time)
+    return {name: merge_times(moments) for name, moments in times.items()}
 
 
-def _pairs_in_loop(
-    flow: ControlFlowGraph,
-    loop: CfgLoop,
-    live: Mapping[str, tuple[LiveRange, ...]],
-    analysis: InplaceAnalysis,
-) -> list[InplacePair]:
-    """Return the pairs of a read-only and a written buffer of a loop that may overlap.
-
-    Only pairs that are live together in the loop and nowhere else are considered. Buffers accessed
-    through views are excluded, as are loops with calls on other devices.
-    """
-    if any(call.device for call in prim_calls(loop.stmt)):
-        return []
-    inside = [s for s in flow.nodes if loop.live.first <= s.time < loop.live.end]
-    reads = {name for step in inside for name in step.reads}
-    writes = {name for step in inside for name in step.writes}
-    windows = {
-        flow.roots[part.buffer.name]
-        for part in walk(loop.stmt)
-        if isinstance(part, tir.AccessPtr | tir.BufferLoad | tir.BufferStore)
-        and flow.roots.get(part.buffer.name, part.buffer.name) != part.buffer.name
-    }
-    pairs = []
-    sources, results = sorted(reads - writes - windows), sorted(writes - reads - windows)
-    for source, result in product(sources, results):
-        if not any(r.end == loop.live.end for r in live[source]):
-            continue
-        if not any(r.first == loop.live.first for r in live[result]):
-            continue
-        x, y = flow.allocates[source].buffer, flow.allocates[result].buffer
-        pair = analysis.pair_in_loop(loop.stmt, x, y, loop.live)
-        if pair is not None:
-            pairs.append(pair)
-    return pairs
+def find_last_reads(
+    flow: ControlFlowGraph, held_at_exit: Collection[str]
+) -> tuple[frozenset[str], ...]:
+    """Return the buffers that each node reads for the last time, over all loop iterations."""
+    bit = {name: 1 << index for index, name in enumerate(flow.allocates)}
+    live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
+    return tuple(
+        frozenset(name for name in step.reads if not after & bit[name])
+        for step, after in zip(flow.nodes, live_out, strict=True)
+    )
 
 
-def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
-        return False
-    return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
+def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
+    """Return the maximal half-open ranges of ascending times."""
+    ranges: list[LiveRange] = []
+    for time in times:
+        if ranges and ranges[-1].end == time:
+            ranges[-1] = LiveRange(ranges[-1].first, time + 1)
+        else:
+            ranges.append(LiveRange(time, time + 1))
+    return tuple(ranges)
+
+
+def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
+    return sum(bit[name] for name in names)
+
+
+def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
+    arriving = [0] * len(flow.nodes)
+    arriving[0] = at_entry
+    changed = True
+    while changed:
+        changed = False
+        for source, target in flow.edges:
+            step = flow.nodes[source]
+            leaving = arriving[source] | _mask(bit, step.writes)
+            if step.kills:
+                leaving &= ~bit[step.kills]
+            if leaving & ~arriving[target]:
+                arriving[target] |= leaving
+                changed = True
+    return arriving
+
+
+def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
+    leaving = [0] * len(flow.nodes)
+    for index in flow.exits:
+        leaving[index] = at_exit
+    changed = True
+    while changed:
+        changed = False
+        for source, target in reversed(flow.edges):
+            step = flow.nodes[target]
+            arriving = leaving[target]
+            if step.kills:
+                arriving &= ~bit[step.kills]
+            arriving |= _mask(bit, step.reads)
+            if arriving & ~leaving[source]:
+                leaving[source] |= arriving
+                changed = True
+    return leaving
+
+
+class _CfgBuilder:
+    """Builds nodes and edges; `walk` takes a statement's predecessors and returns its exits."""
+
+    def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
+        self.functions = functions
+        self.nodes: list[CfgNode] = []
+        self.edges: list[tuple[int, int]] = []
+        self.time = 0
+        self.allocates: dict[str, tir.Allocate] = {}
+        self.roots: dict[str, str] = {}
+        self.loops: list[CfgLoop] = []
+        self.loop_depth = 0
+
+    def step(self, before: Sequence[int], step: CfgNode) -> int:
+        self.nodes.append(step)
+        index = len(self.nodes) - 1
+        self.edges.extend((source, index) for source in before)
+        return index
+
+    def walk(self, stmt: tir.Stmt, before: Sequence[int]) -> list[int]:
+        match stmt:
+            case tir.Seq(stmts):
+                after = list(before)
+                for part in stmts:
+                    after = self.walk(part, after)
+                return after
+            case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+                return self._scope(stmt, before)
+            case tir.If(cond, then, orelse):
+                head = [self._touching(before, cond)]
+                return self.walk(then, head) + (self.walk(orelse, head) if orelse else head)
+            case tir.For(_, start, extent, body, _):
+                start_step = self._touching(before, start, extent)
+                first = self.time
+                left_by = self._loop(start_step, body)
+                if not self.loop_depth and self.time > first:
+                    self.loops.append(CfgLoop(stmt, LiveRange(first, self.time)))
+                return left_by
+            case tir.While(cond, body):
+                return self._loop(self._touching(before, cond), body)
+            case tir.BufferStore(buffer, indices, value):
+                return [self._touching(before, *indices, value, stored=buffer.name)]
+            case tir.Evaluate(call):
+                return [self._touching(before, call)]
+            case tir.PrimFuncCall():
+                return [self._call(before, stmt)]
+
+    def _scope(
+        self,
+        stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let,
+        before: Sequence[int],
+    ) -> list[int]:
+        after = list(before)
+        match stmt:
+            case tir.Allocate(buffer, _, kind) if buffer.scope == "global":
+                self.allocates[buffer.name] = stmt
+                self.roots[buffer.name] = buffer.name
+                if kind not in DEFINED_AT_ENTRY:
+                    after = [self.step(before, CfgNode(kills=buffer.name))]
+            case tir.DeclBuffer(buffer, source, _):
+                if source.buffer.name in self.roots:
+                    self.roots[buffer.name] = self.roots[source.buffer.name]
+                after = [self._touching(before, source.offset)]
+            case tir.Let(_, value, _):
+                after = [self._touching(before, value)]
+        return self.walk(stmt.body, after)
+
+    def _loop(self, head: int, body: tir.Stmt) -> list[int]:
+        self.loop_depth += 1
+        self.edges.extend((source, head) for source in self.walk(body, [head]))
+        self.loop_depth -= 1
+        return [head]
+
+    def _touching(self, before: Sequence[int], *exprs: tir.Expr, stored: str = "") -> int:
+        reads, writes = self._accesses(exprs)
+        if stored in self.roots:
+            writes |= {self.roots[stored]}
+        if not reads and not writes:
+            return self.step(before, CfgNode())
+        return self.step(before, CfgNode(self._tick(), reads, writes))
+
+    def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
+        reads, writes = self._accesses(call.args)
+        callee = self.functions.get(call.callee)
+        if isinstance(callee, tir.PrimFunc):
+            for arg, param in zip(call.args, callee.params, strict=True):
+                if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self.roots:
+                    root = frozenset({self.roots[arg.buffer.name]})
+                    reads |= root if param.role in _READING_ROLES else frozenset()
+                    writes |= root if param.role in _WRITING_ROLES else frozenset()
+        if call.phase != "call":
+            reads = writes = reads | writes
+        return self.step(before, CfgNode(self._tick(), reads, writes, call=call))
+
+    def _tick(self) -> int:
+        self.time += 1
+        return self.time - 1
+
+    def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
+        accesses = [access for expr in exprs for access in _memory_accesses(expr)]
+        planned = [(self.roots[name], access) for name, access in accesses if name in self.roots]
+        reads = frozenset(name for name, access in planned if "r" in access)
+        return reads, frozenset(name for name, access in planned if "w" in access)
+
+
+def _memory_accesses(expr: tir.Expr) -> Iterator[tuple[str, str]]:
+    for part in walk(expr):
+        if isinstance(part, tir.BufferLoad):
+            yield part.buffer.name, "r"
+        elif isinstance(part, tir.AccessPtr):
+            yield part.buffer.name, part.access

@@ -22,10 +22,10 @@ from firmwright.ir.tir.traversal import Node, local_names
 from firmwright.usmp.hoist_scratch import hoist_scratch
 from firmwright.usmp.inplace_analysis import InplaceAnalysis, InplaceCache
 from firmwright.usmp.interference import build_interference
-from firmwright.usmp.liveness import collect_planning_input, footprint_bytes
 from firmwright.usmp.memory_traffic import count_traffic
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
+from firmwright.usmp.planning_input import collect_planning_input, footprint_bytes
 from firmwright.usmp.pool_assignment import can_rank_pools, first_choice_only, rank_pools
 
 POOL_ALIGNMENT = 16

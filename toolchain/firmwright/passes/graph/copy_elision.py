@@ -20,7 +20,7 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT
 _EXTERNAL_ALIGNMENT = 16
 
 
-def elide_copies(module: IRModule, ops: OpTable) -> IRModule:
+def mark_copies_as_views(module: IRModule, ops: OpTable) -> IRModule:
     entry = module.entry
     if not isinstance(entry, Function):
         return module

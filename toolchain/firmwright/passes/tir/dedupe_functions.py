@@ -43,7 +43,7 @@ class _KernelShape:
         return (self.func.params, attrs, self.body)
 
 
-def are_duplicates(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
+def can_be_merged(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
     shapes = [_shape(func, intrinsics) for func in kernels]
     return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
 

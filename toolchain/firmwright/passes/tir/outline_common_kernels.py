@@ -23,7 +23,7 @@ from firmwright.ir.tir.cost_model import Cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import callees, local_names
 from firmwright.ir.tir.verify import diagnose_prim_func
-from firmwright.passes.tir.dedupe_functions import are_duplicates
+from firmwright.passes.tir.dedupe_functions import can_be_merged
 from firmwright.passes.tir.externalize_constants import (
     MainConstants,
     linked_constants,
@@ -185,7 +185,7 @@ def _similar_kernels(
         if isinstance(func, tir.PrimFunc):
             sets.setdefault(make_template(func, intrinsics).key, []).append(func)
     for kernels in sets.values():
-        if len(kernels) > 1 and not are_duplicates(kernels, intrinsics):
+        if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from firmwright.base.dtypes import BOOL, INT8, INT64
 from firmwright.ir import tir
 from firmwright.ir.tir.plan import LiveRange
-from firmwright.usmp.cfg import build_cfg, compute_live_ranges
+from firmwright.usmp.liveness import build_cfg, compute_live_ranges
 
 A, B, C, D = (tir.Buffer(name, INT8, (16,)) for name in "abcd")
 TRUE = tir.IntImm(1, BOOL)

@@ -27,7 +27,7 @@ DeviceAssignments = Sequence[tuple[str, str, str]]
 """Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
 
 
-def apply_device_options(
+def apply_device_requests(
     module: IRModule,
     board: Board,
     devices: Sequence[str],

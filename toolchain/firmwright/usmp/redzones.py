@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import Placement, Plan
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, statements
-from firmwright.usmp.liveness import footprint_bytes
+from firmwright.usmp.planning_input import footprint_bytes
 
 REDZONE_BYTES = 64
 """Least distance between two buffers; no access may touch it."""
@@ -33,7 +33,7 @@ class RelocatedBuffer:
     size_bytes: int
 
 
-def isolate_buffers(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
+def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
     """Return the module in the isolated layout, and both offsets of each buffer."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
