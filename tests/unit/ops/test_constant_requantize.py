@@ -9,9 +9,8 @@ from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Rounding
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interpreter import Interpreter
-from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.ops.requantize import Requantization
+from firmwright.ops.requantize import Requantization, store_requantized
 
 MULTIPLIERS = (1 << 30, (1 << 30) + 1, 1288490189, 1518500250, (1 << 31) - 1)
 LIMIT = 1 << 28

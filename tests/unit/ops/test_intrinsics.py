@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.ops.fixed_point_log import LOGARITHM
-from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.fixed_point_sigmoid16 import SIGMOID16
+from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.intrinsics import (
     CLZ,
     FLOAT_OF_BITS,

@@ -19,9 +19,9 @@ from firmwright.conformance.case import (
     quantized,
     scalar,
 )
-from firmwright.ops.axis_reduction import reduced_shape
-from firmwright.ops.local_response_normalization import BUILTIN
-from firmwright.ops.log_softmax import OUTPUT_ZERO_POINT
+from firmwright.ops.reductions import reduced_shape
+from firmwright.ops.normalization import BUILTIN
+from firmwright.ops.softmax import OUTPUT_ZERO_POINT
 from firmwright.ops.pooling import DTYPES
 
 _MEAN_GRID = (

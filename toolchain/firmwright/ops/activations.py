@@ -1,19 +1,24 @@
-"""elu, gelu, hard_swish and leaky_relu.
+"""elu, gelu, hard_swish, leaky_relu, and relu with its bounded variants.
 
 elu is e^x - 1 for x < 0, else x. gelu is x times the normal CDF of x, or with `approximate` its
 tanh approximation. hard_swish is x * clamp((x + 3) / 6, 0, 1). leaky_relu is `alpha` * x for x < 0.
-The int8 functions are lookup tables. Entries are computed in float32 for elu and gelu, in 16-bit
-fixed point for hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
-Semantics: TFLite's and TFLM's reference kernels.
+relu, relu6, relu_n1_to_1 and relu_0_to_1 clamp to [0, inf), [0, 6], [-1, 1] and [0, 1].
+
+int8: elu, gelu, hard_swish and leaky_relu are lookup tables. Entries are computed in float32 for
+elu and gelu, in 16-bit fixed point for hard_swish, and by requantizing twice (factors in float32)
+for leaky_relu. relu subtracts the zero point, requantizes by x scale / y scale, rounding twice, and
+clamps. LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values to
+the input's range, which is equivalent if both tensors have the same quantization. TFLM has no
+relu_n1_to_1 and relu_0_to_1.
+Semantics: the reference kernels of TFLite and TFLM.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
@@ -24,7 +29,9 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_unary import (
+    UnaryImplementation,
     check_symmetric_int16,
     compute_elements,
     compute_float32,
@@ -36,7 +43,16 @@ from firmwright.ops.elementwise_unary import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    apply_activation,
+    clamp,
+    float_activation_range,
+    make_requantization,
+    quantized_activation_range,
+    store_requantized,
+    tensor_quant,
+)
 
 _ROOT_HALF = math.sqrt(0.5)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -147,6 +163,58 @@ _GELU = {"litert": NumericsSpec(None, "by float32", "activations Gelu")}
 _SWISH = both_profiles(None, "int16", "reference_ops HardSwish")
 _LEAKY = both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizeLeakyRelu")
 
+
+def _clamps_raw_values(call: OpCall) -> bool:
+    return call.numerics == "tflm" and call.op == "relu6"
+
+
+def _relu_requantization(call: OpCall) -> Requantization:
+    x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    factor = x_scale / y_scale
+    if call.numerics == "litert":
+        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
+            factor = float(np.float32(x_scale) / np.float32(y_scale))
+    return make_requantization([factor], Rounding.TWICE, call.output, call.op)
+
+
+def _reference_relu(call: OpCall, x: Array) -> Array:
+    if _clamps_raw_values(call):
+        return np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype)
+    offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    return _relu_requantization(call).apply(offset, call.output.dtype)
+
+
+def _lower_relu(call: OpCall, b: Kernel) -> None:
+    kind = call.input(0)
+    with loop_over_elements(call, b) as (values, store):
+        if _clamps_raw_values(call):
+            low, high = quantized_activation_range(call.op, kind)
+            store(clamp(values[0].cast(INT32), low, high, kind.dtype))
+        else:
+            offset = values[0].cast(INT32) - tensor_quant(kind).zero_point
+            store_requantized(b, offset, _relu_requantization(call), kind.dtype, store)
+
+
+def _check_per_tensor(call: OpCall) -> None:
+    tensor_quant(call.input(0))
+    tensor_quant(call.output)
+
+
+_INT8 = UnaryImplementation(_reference_relu, _lower_relu, _check_per_tensor)
+_FLOAT32 = compute_elements(
+    lambda call, x: np.clip(x, *float_activation_range(call.op)).astype(np.float32),
+    lambda call, b, x: apply_activation(x, call.op),
+)
+_INT8_AND_FLOAT32: Mapping[DType, UnaryImplementation] = {INT8: _INT8, FLOAT32: _FLOAT32}
+_ALL: Mapping[DType, UnaryImplementation] = {
+    INT8: _INT8,
+    INT16: UnaryImplementation(_reference_relu, _lower_relu, check_symmetric_int16),
+    FLOAT32: _FLOAT32,
+}
+_RELU = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
+_LITERT_ONLY = {"litert": _RELU["litert"]}
+
+
 OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "elu",
@@ -198,4 +266,8 @@ OPDEFS: tuple[OpDef, ...] = (
         _LEAKY,
         lambda options: {"alpha": float(options["alpha"])},  # type: ignore[arg-type]  # a number
     ),
+    unary_op("relu", _ALL, _RELU),
+    unary_op("relu6", _ALL, _RELU),
+    unary_op("relu_n1_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
+    unary_op("relu_0_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
 )

@@ -7,8 +7,6 @@ scale_x * scale_y / y scale. int16: the sum has 64 bits and the multiplier is re
 Semantics: TFLite's reference BatchMatMul.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 

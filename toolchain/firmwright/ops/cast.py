@@ -6,8 +6,6 @@ become true. Quantization is ignored.
 Semantics: TFLite's Cast and LogicalNot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ TFLite importer turns that into a branch, requested by attribute `cycles`. If th
 as in TFLM. For one shape TFLM decides by the number of buffers in the process; it is rejected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

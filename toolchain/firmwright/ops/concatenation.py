@@ -5,8 +5,6 @@ tensors that differ, and TFLM would change their values.
 Semantics: TFLite's reference Concatenation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

@@ -6,8 +6,6 @@ large that a loop is smaller than a table.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

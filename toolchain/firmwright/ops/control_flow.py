@@ -9,8 +9,6 @@ decodes constants, so neither becomes a call.
 Semantics: TFLite's and TFLM's operators of these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array

@@ -1,12 +1,13 @@
-"""conv2d: y[n, oy, ox, oc] = sum over taps and input channels of x * w, plus bias, activated.
+"""conv2d and depthwise_conv2d: sums of x * w over the taps of a window, plus bias, activated.
 
-Layouts as in TFLite: x NHWC, w OHWI, bias O (int32 for int8, int64 or int32 for int16). Attributes:
-`stride` and `dilation` (vertical, horizontal), `padding` (top, bottom, left, right), `activation`.
-Padding has the real value 0. The int8 requantization rounds twice in both profiles; int16x8.py
-describes int16. Semantics: TFLite's reference convolution and quantization specification.
+conv2d also sums over the input channels. depthwise_conv2d convolves input channel ic with its own
+`multiplier` filters, which give the output channels from ic * multiplier on. Layouts as in TFLite:
+x NHWC, w OHWI (depthwise 1HWO), bias O (int32 for int8; int64 for int16, in conv2d also int32).
+Attributes: `stride` and `dilation` (vertical, horizontal), `padding` (top, bottom, left, right),
+`activation`. Padding has the real value 0. The int8 requantization rounds twice in both profiles;
+int16x8.py describes int16.
+Semantics: TFLite's reference convolutions and quantization specification.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -18,7 +19,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
 from firmwright.ops.import_checks import require_tensors
@@ -177,26 +178,111 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
 
 
-OPDEF = OpDef(
-    name="conv2d",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    row_access=row_window,
-    imports={"tflite:CONV_2D": import_tflite},
-    dtypes=("int8", "int16", "float32"),
-    numerics={
-        "litert": NumericsSpec(
+def channel_multiplier_of(call: OpCall) -> int:
+    return call.input(1).shape[3] // call.input(0).shape[3]
+
+
+def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
+    x, w = call.input(0), call.input(1)
+    if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1:
+        raise NotSupportedError(
+            "depthwise_conv2d without a four-dimensional input and weights of shape [1, h, w, c]"
+        )
+    if w.shape[3] % x.shape[3]:
+        raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
+    check_weights_and_bias(call, 3)
+    if is_int16x8(call) and not has_int64_sum(call):
+        raise NotSupportedError("an int16 depthwise convolution with a 32-bit bias")
+    window = window_of(call, (w.shape[1], w.shape[2]))
+    check_window(window)
+    shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, w = arrays[0], arrays[1]
+    window = window_of(call, w.shape[1:3])
+    taps = w.reshape(-1, w.shape[3]).astype(np.float64)
+    quantized = call.input(0).dtype != FLOAT32
+    offset = tensor_quant(call.input(0)).zero_point if quantized else 0
+    patches = im2col(x.astype(np.float64) - offset, window)
+    patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
+    acc = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
+    if quantized:
+        wide = acc.astype(np.int64) + bias_of(call, "int32")
+        return (apply_int64_requant(requantization_of(call), wide, call.output.dtype),)
+    low, high = float_activation_range(call.str_attr("activation"))
+    return (np.clip(acc + bias_of(call, "float32"), low, high).astype(np.float32),)
+
+
+def lower_depthwise(call: OpCall, b: Kernel) -> None:
+    lower_convolution(call, b, 3, _channels(call, b))
+
+
+@contextmanager
+def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
+    """Open loops over the channels; yield (output channel, input channel)."""
+    count = channel_multiplier_of(call)
+    with b.for_("ic", call.input(0).shape[3]) as ic:
+        if count == 1:
+            yield ic, ic
+        else:
+            with b.for_("m", count) as m:
+                yield ic * count + m, ic
+
+
+def count_depthwise_macs(call: OpCall) -> int:
+    return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
+
+
+def import_depthwise(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    kernel = context.inputs[1]
+    if kernel is None or len(kernel.shape) != 4:
+        raise NotSupportedError("weights without four dimensions")
+    attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
+    attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
+    return ImportedCall("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="conv2d",
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        row_access=row_window,
+        imports={"tflite:CONV_2D": import_tflite},
+        dtypes=("int8", "int16", "float32"),
+        numerics={
+            "litert": NumericsSpec(
+                Rounding.TWICE,
+                "int32; int16: int64, rounded once by 16 bits",
+                "reference_integer_ops ConvPerChannel",
+            ),
+            "tflm": NumericsSpec(
+                Rounding.TWICE,
+                "int32; int16: int64, rounded once by 16 bits",
+                "arm_nn_requantize, reference ConvPerChannel",
+            ),
+        },
+        macs=count_macs,
+        restrictions="constant weights; floats with int8 weights: hybrid_conv2d",
+    ),
+    OpDef(
+        name="depthwise_conv2d",
+        infer=infer_depthwise,
+        reference=reference_depthwise,
+        lower=lower_depthwise,
+        row_access=row_window,
+        imports={"tflite:DEPTHWISE_CONV_2D": import_depthwise},
+        dtypes=("int8", "int16", "float32"),
+        numerics=both_profiles(
             Rounding.TWICE,
             "int32; int16: int64, rounded once by 16 bits",
-            "reference_integer_ops ConvPerChannel",
+            "reference DepthwiseConvPerChannel",
         ),
-        "tflm": NumericsSpec(
-            Rounding.TWICE,
-            "int32; int16: int64, rounded once by 16 bits",
-            "arm_nn_requantize, reference ConvPerChannel",
-        ),
-    },
-    macs=count_macs,
-    restrictions="constant weights; floats with int8 weights: hybrid_conv2d",
+        macs=count_depthwise_macs,
+        restrictions="constant weights; not hybrid",
+    ),
 )

@@ -4,8 +4,6 @@ The import converts SAME and VALID padding to explicit padding. By TFLite's rule
 the total padding is placed first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the zero point is not 0. Other types are added directly, floats in order.
 Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ Attributes: `domain` and `name` from the file, and `data`, the operator's option
 pattern or a `CustomOp` accepts the name; it has no default loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ counted from 0. SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V ar
 Semantics: TFLite's reference operators of these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

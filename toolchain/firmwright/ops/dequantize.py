@@ -3,8 +3,6 @@
 Semantics: TFLite's Dequantize; the float32 product is rounded once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 The pass that plans devices inserts it where the consumer cannot access the producer's memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array

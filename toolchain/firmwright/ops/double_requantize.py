@@ -11,8 +11,6 @@ interval; otherwise the nearest one in it is used.
 Semantics: measured on LiteRT's fully connected kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,7 +71,7 @@ class _Bounds:
     is_missed: Array
 
     @staticmethod
-    def of(factors: Array, low: Array, high: Array, params: Requantization) -> _Bounds:
+    def of(factors: Array, low: Array, high: Array, params: Requantization) -> "_Bounds":
         first, last = params.clamp_min + 1, params.clamp_max
         values = np.arange(first, last + 1, dtype=np.int64) - params.zero_point
         least = _least_sums(factors[:, None], values)

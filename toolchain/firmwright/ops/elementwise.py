@@ -4,8 +4,6 @@ Shapes are right-aligned and axes of size 1 are repeated, as in numpy and TFLite
 the same broadcasting in all inputs become one loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 

@@ -11,8 +11,6 @@ Its int16 prelu overflows and is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

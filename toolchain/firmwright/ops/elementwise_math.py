@@ -1,14 +1,13 @@
-"""exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round, element by element.
+"""abs, neg, sign, square, exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round of each element.
 
 int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
 log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
-truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point
-(fixed_point_rsqrt.py) with 20 extra bits, rounding twice; it is the maximum for inputs <= 0. round
-rounds halves to even. Float inputs outside the domain give NaN.
-Semantics: TFLite's elementwise operators.
+truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point (fixed_point.py)
+with 20 extra bits, rounding twice; it is the maximum for inputs <= 0. int8 and int16 abs requantize
+the distance from the zero point, rounding twice, by the quotient of the scales in float32. round
+rounds halves to even. int32 values have no quantization. Float inputs outside the domain give NaN.
+Semantics: TFLite's elementwise operators, Neg and Sign.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from firmwright.ops.elementwise_unary import (
     round_to_float32,
     unary_op,
 )
-from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import (
@@ -153,4 +152,76 @@ def _opdefs() -> Iterator[OpDef]:
         yield unary_op(name, implementations, numerics)
 
 
-OPDEFS: tuple[OpDef, ...] = tuple(_opdefs())
+def _abs_requant(call: OpCall) -> Requantization:
+    x, y = (np.float32(tensor_quant(kind).scale) for kind in (call.input(0), call.output))
+    return make_requantization([float(x / y)], Rounding.TWICE, call.output, "none")
+
+
+def _abs_quantized(call: OpCall, x: Array) -> Array:
+    distance = np.abs(x.astype(np.int64) - tensor_quant(call.input(0)).zero_point)
+    return _abs_requant(call).apply(distance, call.output.dtype)
+
+
+def _abs_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+    params, value = _abs_requant(call), x.cast(INT32)
+    size = maximum(value, 0 - value)
+    return requantize_value(size, params.multipliers[0], params.shifts[0], params, INT16)
+
+
+def _abs(x: ArithExpr) -> ArithExpr:
+    return maximum(x, _zero(x) - x)
+
+
+def _negative(x: ArithExpr) -> ArithExpr:
+    return _zero(x) - x
+
+
+def _negative_narrow(x: ArithExpr) -> ArithExpr:
+    """Negate the raw quantized value as LiteRT does; the minimum maps to itself."""
+    return (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype)
+
+
+def _sign(x: ArithExpr) -> ArithExpr:
+    one = 1.0 if x.expr.dtype == FLOAT32 else 1
+    return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(x.expr.dtype) * one
+
+
+def _zero(x: ArithExpr) -> ArithExpr:
+    return ArithExpr(immediate(0, x.expr.dtype))
+
+
+def _whole(
+    function: Callable[[Array], Array], value: Callable[[ArithExpr], ArithExpr]
+) -> UnaryImplementation:
+    return compute_elements(lambda call, x: function(x), lambda call, b, x: value(x))
+
+
+_EXACT = both_profiles(None, "exact", "elementwise")
+_ABS = both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized")
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    *tuple(_opdefs()),
+    unary_op(
+        "abs",
+        {
+            INT8: lookup_int8(_abs_quantized),
+            INT16: compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
+            INT32: _whole(np.abs, _abs),
+            FLOAT32: compute_float32(np.abs, _abs),
+        },
+        _ABS,
+    ),
+    unary_op(
+        "neg",
+        dict.fromkeys((INT8, INT16), _whole(np.negative, _negative_narrow))
+        | {INT32: _whole(np.negative, _negative), FLOAT32: compute_float32(np.negative, _negative)},
+        _EXACT,
+    ),
+    unary_op(
+        "sign",
+        {INT32: _whole(np.sign, _sign), FLOAT32: compute_float32(np.sign, _sign)},
+        {"litert": _EXACT["litert"]},
+    ),
+    unary_op("square", {FLOAT32: compute_float32(np.square, lambda x: x * x)}, _EXACT),
+)

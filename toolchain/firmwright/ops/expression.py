@@ -1,23 +1,28 @@
-"""expression: an elementwise formula over inputs that broadcast.
+"""expression: an elementwise formula over inputs that broadcast; reduction: the same, reduced.
 
-Attribute `formula` is in the language of expression_language.py; optional `perms` holds the axis
-permutation of each input (permuted_inputs.py). Elements are not quantized. Each operation rounds to
-its element type, so kernel and reference agree bit for bit, except for libm functions. Frontends
-use it for operators without a definition in this package.
+Attributes: `formula` in the language of expression_language.py; of reduction also `step` (add, mul,
+min, max; for bools `and`, `or`), `axes` (of the broadcast shape, increasing) and `keep_dims`. For
+example, the formula `a * b` with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix
+product. With the optional `perms`, inputs are read through an axis permutation, so that a transpose
+needs no copy: axis i of operand k is axis perms[k][i] of input k.
+
+Elements are not quantized. Each operation rounds to its element type, so kernel and reference agree
+bit for bit, except for libm functions. Float sums run in axis order from the neutral element.
+Frontends use both for operators without a definition in this package.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import DTYPES, HANDLE, Array
+from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import ArithExpr, binary_expr
 from firmwright.ops.elementwise import broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
     INPUT_NAMES,
@@ -26,13 +31,77 @@ from firmwright.ops.expression_language import (
     result_dtype,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.permuted_inputs import (
-    has_permuted_inputs,
-    permuted_arrays,
-    permuted_elements,
-    permuted_shapes,
-)
+from firmwright.ops.reductions import output_index, reduced_shape
 from firmwright.ops.row_windows import elementwise_row_window
+
+Permutation = tuple[int, ...]
+
+
+def has_permuted_inputs(call: OpCall) -> bool:
+    return "perms" in call.attrs
+
+
+def input_permutations(call: OpCall) -> list[Permutation]:
+    kinds = [call.input(index) for index in range(len(call.inputs))]
+    if not has_permuted_inputs(call):
+        return [tuple(range(len(kind.shape))) for kind in kinds]
+    attribute = call.attrs["perms"]
+    if not isinstance(attribute, tuple) or len(attribute) != len(kinds):
+        raise NotSupportedError(f"{len(kinds)} inputs with the permutations {attribute!r}")
+    permutations: list[Permutation] = []
+    for perm, kind in zip(attribute, kinds, strict=True):
+        if not isinstance(perm, tuple) or sorted(perm) != list(range(len(kind.shape))):
+            raise NotSupportedError(f"the permutation {perm!r} of {len(kind.shape)} dimensions")
+        permutations.append(tuple(int(axis) for axis in perm))  # type: ignore[arg-type]  # they are
+    return permutations
+
+
+def permuted_shapes(call: OpCall) -> list[tuple[int, ...]]:
+    return [
+        tuple(call.input(index).shape[axis] for axis in perm)
+        for index, perm in enumerate(input_permutations(call))
+    ]
+
+
+def permuted_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
+    perms = input_permutations(call)
+    return [array.transpose(perm) for array, perm in zip(arrays, perms, strict=True)]
+
+
+def load_element(
+    b: Kernel,
+    source: tir.Buffer,
+    perm: Permutation,
+    index: Mapping[int, ArithExpr | int],
+    rank: int,
+) -> ArithExpr:
+    """Load the element of permuted `source` at `index`, of which the last axes are the operand's.
+
+    The result has `rank` axes; an axis of length 1 is broadcast.
+    """
+    first = rank - len(perm)
+    position: list[ArithExpr | int] = [0] * len(perm)
+    for axis, source_axis in enumerate(perm):
+        if source.shape[source_axis] > 1:
+            position[source_axis] = index[first + axis]
+    return b.load(source, position)
+
+
+@contextmanager
+def permuted_elements(
+    call: OpCall, b: Kernel
+) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
+    """Like `elementwise.loop_over_elements`, but with one loop for each axis of the result."""
+    shape = call.output.shape
+    index: dict[int, ArithExpr | int] = {}
+    with ExitStack() as stack:
+        for axis, n in enumerate(shape):
+            index[axis] = stack.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
+        values = [
+            load_element(b, b.input(number), perm, index, len(shape))
+            for number, perm in enumerate(input_permutations(call))
+        ]
+        yield values, lambda value: b.store(b.y, [index[k] for k in range(len(shape))], value)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -71,11 +140,100 @@ def row_window(call: OpCall) -> RowWindow | None:
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 
-OPDEF = OpDef(
-    name="expression",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    row_access=row_window,
-    dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
+_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+    "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
+    "max": ("max", np.maximum), "and": ("and", np.logical_and), "or": ("or", np.logical_or),
+}  # fmt: skip
+
+
+def _neutral_element(step: str, kind: DType) -> float:
+    match step:
+        case "add" | "or":
+            return 0
+        case "mul" | "and":
+            return 1
+        case "max":
+            return float("-inf") if kind.is_float else kind.min
+    return float("inf") if kind.is_float else kind.max
+
+
+def _unreduced_type(call: OpCall) -> TensorType:
+    return infer(call)[0]
+
+
+def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
+    unreduced, axes, step = _unreduced_type(call), call.ints_attr("axes"), call.str_attr("step")
+    if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
+        raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
+    if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
+    shape = reduced_shape(unreduced.shape, axes, bool(call.int_attr("keep_dims")))
+    return (TensorType(shape, unreduced.dtype),)
+
+
+def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the reduced values; floats are computed in double."""
+    unreduced, permuted = _unreduced_type(call), permuted_arrays(call, arrays)
+    values = np.broadcast_to(evaluate_in_numpy(call.str_attr("formula"), permuted), unreduced.shape)
+    if unreduced.dtype.is_float:
+        values = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        reduced = _STEPS[call.str_attr("step")][1].reduce(
+            values,
+            axis=call.ints_attr("axes"),
+            initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
+        )
+        return (
+            np.asarray(reduced).astype(unreduced.dtype.np).reshape(infer_reduction(call)[0].shape),
+        )
+
+
+def lower_reduction(call: OpCall, b: Kernel) -> None:
+    unreduced, axes = _unreduced_type(call), call.ints_attr("axes")
+    sources = [b.input(index) for index in range(len(call.inputs))]
+    op, _ = _STEPS[call.str_attr("step")]
+    index: dict[int, ArithExpr | int] = {}
+    with ExitStack() as outer:
+        for axis, n in enumerate(unreduced.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
+        acc = b.reg("acc", unreduced.dtype)
+        b.store(acc, [0], _neutral_element(call.str_attr("step"), unreduced.dtype))
+        with ExitStack() as inner:
+            for axis in axes:
+                n = unreduced.shape[axis]
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", n)) if n > 1 else 0
+            values = [
+                load_element(b, source, perm, index, len(unreduced.shape))
+                for source, perm in zip(sources, input_permutations(call), strict=True)
+            ]
+            with lower_expression(b, call.str_attr("formula"), values) as value:
+                b.store(acc, [0], binary_expr(op, b.load(acc, [0]), value))
+        b.store(b.y, output_index(call, index), b.load(acc, [0]))
+
+
+def _reduction_macs(call: OpCall) -> int:
+    """Return the number of summed products; 0 for other reductions."""
+    if (call.str_attr("formula"), call.str_attr("step")) != ("a * b", "add"):
+        return 0
+    return _unreduced_type(call).elements
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="expression",
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        row_access=row_window,
+        dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
+    ),
+    OpDef(
+        name="reduction",
+        infer=infer_reduction,
+        reference=reference_reduction,
+        lower=lower_reduction,
+        dtypes=tuple(kind.name for kind in DTYPES if kind != HANDLE),
+        macs=_reduction_macs,
+    ),
 )

@@ -10,8 +10,6 @@ libm_intrinsics.py (`log1p`), and element types as conversions (`int32(a)`). `in
 literals.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -14,8 +14,6 @@ irfft performs step 2 without halving, then step 1 with conjugated twiddle facto
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +24,8 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ops.fft_lowering import FftBuilder
-from firmwright.ops.fft_tables import (
+from firmwright.ops.fft_lowering import (
+    FftBuilder,
     digit_reversal,
     fraction_bits,
     radix_stages,

@@ -1,27 +1,81 @@
-"""TIR of the FFT that ops/fft.py defines, in the same rounding order.
+"""TIR of the FFT that ops/fft.py defines, in the same rounding order, and its tables.
 
-Complex numbers are buffer elements [..., 2]. Integer sums use double width and wrap when stored;
-floats are neither scaled nor rounded.
+Complex numbers are elements [..., 2]. Twiddle factors are fractions of `bits` bits, or floats if
+`bits` is 0. Integer sums use double width and wrap when stored; floats are neither scaled nor
+rounded.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
+
+import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, minimum, select
-from firmwright.ops.fft_tables import (
-    FftStage,
-    fraction_bits,
-    radix_stages,
-    real_twiddle_factors,
-    twiddle_factors,
-)
 from firmwright.ops.kernel import Kernel
+
+
+def fraction_bits(dtype: DType) -> int:
+    """Return the number of fraction bits; 0 for floats."""
+    return 0 if dtype.is_float else dtype.bits - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FftStage:
+    """A radix stage: `blocks` transforms, each of `radix` parts of `size` numbers."""
+
+    radix: int
+    size: int
+    blocks: int
+
+
+@cache
+def radix_stages(count: int) -> tuple[FftStage, ...]:
+    """Return the stages of a transform of `count` complex numbers in order of execution."""
+    steps: list[FftStage] = []
+    blocks, remaining = 1, count
+    while remaining > 1:
+        radix = 4 if remaining % 4 == 0 else 2
+        remaining //= radix
+        steps.append(FftStage(radix, remaining, blocks))
+        blocks *= radix
+    return tuple(reversed(steps))
+
+
+@cache
+def digit_reversal(count: int) -> tuple[int, ...]:
+    """Return, for each position of the transform, the index of the number to load there."""
+    order = np.zeros(1, np.int64)
+    stride = 1
+    for stage in reversed(radix_stages(count)):
+        order = (order[:, None] + stride * np.arange(stage.radix)).reshape(-1)
+        stride *= stage.radix
+    return tuple(order.tolist())
+
+
+@cache
+def unit_circle(count: int, first: float, places: int, bits: int, *, reverse: bool) -> Array:
+    """Return `places` of the `count` points of the unit circle, from point `first` on."""
+    angle = 2 * np.pi * (np.arange(places) + first) / count * (1 if reverse else -1)
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    if bits == 0:
+        return points
+    return np.asarray(np.floor(0.5 + ((1 << bits) - 1) * points), np.int64)
+
+
+def twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
+    """Return the powers of the root of unity for a transform of `count` numbers."""
+    return unit_circle(count, 0, count, bits, reverse=reverse)
+
+
+def real_twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
+    """Return the factors that split bins k and n - k of a real transform, for k = 1..count / 2."""
+    return unit_circle(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
+
 
 Complex: TypeAlias = tuple[ArithExpr, ArithExpr]
 """Real and imaginary part in the width of the sums."""

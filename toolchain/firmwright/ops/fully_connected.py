@@ -8,8 +8,6 @@ double too; int16x8.py describes TFLM.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ asymmetric over [min, max] including 0 if they have one per channel. Layouts and
 conv2d. Semantics: TFLite's hybrid convolutions and portable quantizers, in their float width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Readers guarantee neither that an operator has the inputs it needs nor that a cu
 the expected options.
 """
 
-from __future__ import annotations
-
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.op_import import ImportContext
 

@@ -14,8 +14,6 @@ Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connect
 at and near ties.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

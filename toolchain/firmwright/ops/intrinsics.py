@@ -3,8 +3,6 @@
 base/quant.py defines the numpy meaning of requantization.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,9 +15,7 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
-from firmwright.ops.fixed_point_log import LOGARITHM
-from firmwright.ops.fixed_point_rsqrt import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.fixed_point_sigmoid16 import SIGMOID16
+from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 from firmwright.ops.signal_intrinsics import SIGNAL_INTRINSICS
 

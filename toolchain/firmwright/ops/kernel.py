@@ -1,7 +1,5 @@
 """The TIR builder of a call's kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 

@@ -3,8 +3,6 @@
 Results are as accurate as the library's, and NaN outside the domain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ with 16 fraction bits is interpolated, and the sign restored. float32: below -9,
 Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops import fixed_point_exp
+from firmwright.ops import fixed_point
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_unary import (
     UnaryImplementation,
@@ -86,9 +84,9 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
         np.where(inside, offset, 0), multiplier, left, Rounding.TWICE
     )
     if call.op == "tanh":
-        y = rounding_divide_by_pot(fixed_point_exp.tanh(scaled, _INTEGER_BITS), 24)
+        y = rounding_divide_by_pot(fixed_point.tanh(scaled, _INTEGER_BITS), 24)
     else:
-        y = rounding_divide_by_pot(fixed_point_exp.logistic(scaled, _INTEGER_BITS), 23) - 128
+        y = rounding_divide_by_pot(fixed_point.logistic(scaled, _INTEGER_BITS), 23) - 128
     ends = np.where(offset < 0, INT8.min, INT8.max)
     return np.where(inside, np.clip(y, INT8.min, INT8.max), ends).astype(np.int8)
 

@@ -9,14 +9,12 @@ hidden values and cells [batch, units]. Outputs: hidden values of all steps and 
     cell = f cell + i g;           hidden = o tanh(cell)
 
 int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
-added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point_sigmoid16.py)
+added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point.py)
 and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. For int16,
 both profiles follow TFLM: 64-bit sums are requantized as in int16x8.py, and everything else is as
 in TFLM's int8 layer.
 Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -38,7 +36,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.fixed_point_sigmoid16 import sigmoid16
+from firmwright.ops.fixed_point import sigmoid16
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table

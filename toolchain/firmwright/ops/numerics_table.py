@@ -1,7 +1,5 @@
 """The operator x profile table of docs/numerics.md, built from the operator definitions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.errors import InternalError

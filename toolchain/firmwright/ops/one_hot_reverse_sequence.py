@@ -6,8 +6,6 @@ indices outside the depth give `off` only. reverse_sequence reverses the first e
 Semantics: TFLite's reference operators of these names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ scales are ignored as in TFLite.
 Semantics: TFLite's reference Pad.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

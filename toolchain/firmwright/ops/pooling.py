@@ -1,33 +1,44 @@
-"""Shapes, import and loops shared by average_pool2d, max_pool2d and l2_pool2d.
+"""max_pool2d, average_pool2d and l2_pool2d (the root of the mean square, float only).
 
 Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left, right),
-`activation`. Input and output of a quantized pool share scale and zero point, so nothing is
-requantized. Taps outside the input are ignored.
+`activation`. Taps outside the input are ignored. Input and output of a quantized pool share scale
+and zero point; the mean of raw integers rounds half away from zero. Both profiles agree.
+Semantics: TFLite's reference pooling.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, ExprLike
+from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow, both_profiles
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Builder,
+    ExprLike,
+    as_expr,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops.conv_window import (
     ConvWindow,
     OutputPosition,
     check_window,
     checked_int_option,
+    im2col,
     import_window,
     window_of,
 )
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import (
     apply_activation,
     clamp,
@@ -36,6 +47,7 @@ from firmwright.ops.requantize import (
     quantized_activation_range,
     tensor_quant,
 )
+from firmwright.ops.row_windows import sliding_row_window, sum_rows
 
 DTYPES = ("int8", "int16", "float32")
 
@@ -118,3 +130,150 @@ def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
         return ImportedCall(name, attrs, (0,))
 
     return imported
+
+
+def _lowest(call: OpCall) -> float:
+    dtype = call.input(0).dtype
+    return float(np.finfo(np.float32).min) if dtype == FLOAT32 else dtype.min
+
+
+def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    window = pool_window(call)
+    x = arrays[0].astype(np.float64)
+    patches = im2col(x, window, outside=_lowest(call))
+    taps = patches.reshape(*patches.shape[:3], -1, x.shape[3])
+    return (clip_to_activation(call, taps.max(axis=-2)),)
+
+
+def _lower_max(call: OpCall, b: Kernel) -> None:
+    lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc)
+
+
+def _max_row_window(call: OpCall) -> RowWindow | None:
+    return sliding_row_window(call, pool_window(call), _lowest(call))
+
+
+def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    window = pool_window(call)
+    x = arrays[0].astype(np.float64)
+    total = window_sums(x, window)
+    count = window_sums(np.ones_like(x), window)
+    if call.input(0).dtype == FLOAT32:
+        return (clip_to_activation(call, total / count),)
+    half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
+    return (clip_to_activation(call, half_away),)
+
+
+def window_sums(x: Array, window: ConvWindow) -> Array:
+    patches = im2col(x, window)
+    total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
+    return total
+
+
+def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
+    """Return the row window of an unpadded call, or the row reduction of a global pool."""
+    window = pool_window(call)
+    if any(window.padding[:2]):
+        return None
+    x = call.input(0)
+    if window.size == window.input_size and not window.is_padded and x.shape[0] == 1:
+        wide = FLOAT32 if x.dtype == FLOAT32 else INT32
+        return RowReduction(wide, x.shape[3], sum_rows, _finish_average)
+    return sliding_row_window(call, window, None)
+
+
+def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+    taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
+    with b.for_("c", call.output.shape[3]) as c:
+        b.store(y, [0, 0, 0, c], narrow_to_output(call, rounded_mean(b.load(acc, [c]), taps)))
+
+
+def _lower_average(call: OpCall, b: Kernel) -> None:
+    window = pool_window(call)
+
+    def finish(at: OutputPosition, total: ArithExpr) -> ArithExpr:
+        return rounded_mean(total, tap_count(window, at))
+
+    lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
+
+
+def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
+    count = ArithExpr(as_expr(taps)).cast(total.expr.dtype)
+    if total.expr.dtype == FLOAT32:
+        return total / count
+    half = count / 2
+    return select(total > 0, total + half, total - half) / count
+
+
+def tap_count(window: ConvWindow, at: OutputPosition) -> ArithExpr:
+    """Return the number of taps inside the input, a constant if no window crosses the border."""
+    rows = _count_along(window, 0, at.oy)
+    cols = _count_along(window, 1, at.ox)
+    return ArithExpr(as_expr(rows)) * cols
+
+
+def _count_along(window: ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
+    size, length = window.size[axis], window.input_size[axis]
+    if not window.guarded(axis):
+        return size
+    first = out * window.stride[axis] - window.padding[2 * axis]
+    return minimum(first + size, length) - maximum(first, 0)
+
+
+_OUTPUT_BITS = 7
+_LEAST_LENGTH = 1e-6
+_MOST_ELEMENTS = INT32.max // (255 * 255)
+
+
+def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
+    if call.input(0).dtype != FLOAT32:
+        raise NotSupportedError(f"an L2 pool of {call.input(0).dtype.name}")
+    return infer(call)
+
+
+def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    window, x = pool_window(call), arrays[0].astype(np.float64)
+    mean = window_sums(x * x, window) / window_sums(np.ones_like(x), window)
+    return (clip_to_activation(call, np.sqrt(mean)),)
+
+
+def _lower_l2(call: OpCall, b: Kernel) -> None:
+    window = pool_window(call)
+
+    def finish(at: Any, total: ArithExpr) -> ArithExpr:
+        return libm_function("sqrt")(rounded_mean(total, tap_count(window, at)))
+
+    lower_pool(call, b, 0, lambda acc, x: acc + x * x, finish)
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="max_pool2d",
+        infer=infer,
+        reference=_reference_max,
+        lower=_lower_max,
+        row_access=_max_row_window,
+        imports={"tflite:MAX_POOL_2D": pool_importer("max_pool2d")},
+        dtypes=DTYPES,
+        numerics=both_profiles(None, "int8", "reference MaxPool"),
+    ),
+    OpDef(
+        name="average_pool2d",
+        infer=infer,
+        reference=_reference_average,
+        lower=_lower_average,
+        row_access=_average_row_access,
+        imports={"tflite:AVERAGE_POOL_2D": pool_importer("average_pool2d")},
+        dtypes=DTYPES,
+        numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),
+    ),
+    OpDef(
+        name="l2_pool2d",
+        infer=_infer_l2,
+        reference=_reference_l2,
+        lower=_lower_l2,
+        imports={"tflite:L2_POOL_2D": pool_importer("l2_pool2d")},
+        dtypes=("float32",),
+        numerics=both_profiles(None, "float32", "reference_ops L2Pool"),
+    ),
+)

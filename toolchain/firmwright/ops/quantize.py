@@ -6,8 +6,6 @@ by x scale / y scale with two roundings.
 Semantics: TFLite's AffineQuantize and Requantize.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,11 +18,16 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.constant_requantize import store_requantized
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, clamp, make_requantization, tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    clamp,
+    make_requantization,
+    store_requantized,
+    tensor_quant,
+)
 from firmwright.ops.row_windows import elementwise_row_window
 
 _FLOAT_OUTPUTS = (INT8, UINT8, INT16)

@@ -3,8 +3,6 @@
 Operators are found without being listed. Duplicate operator or import names are an error.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

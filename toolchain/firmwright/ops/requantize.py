@@ -4,10 +4,8 @@ Semantics: TFLite's int8 quantization specification and the parameter computatio
 kernels, with the same float widths, which determine the last bit of a multiplier.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +21,8 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 
 ACTIVATIONS = {
     "none": (None, None),
@@ -145,7 +144,7 @@ def requantize_value(
 ) -> ArithExpr:
     """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
     name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
-    scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
+    scaled = intrinsic(name, [acc, multiplier, shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
@@ -200,3 +199,46 @@ def accumulator_bounds(call: OpCall, axis: int) -> Array:
     if bias is not None:
         reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
     return reach
+
+
+_ADDEND_LIMIT = 1 << 30
+
+
+def store_requantized(
+    b: Builder,
+    value: ArithExpr,
+    params: Requantization,
+    dtype: DType,
+    store: Callable[[ArithExpr], None],
+) -> None:
+    """Store the requantized `value`; a factor of 1 needs no multiplication."""
+    if (params.multipliers, params.shifts) == ((1 << 30,), (1,)):
+        store(clamp(value + params.zero_point, params.clamp_min, params.clamp_max, dtype))
+        return
+    with b.let("v4", value * 4) as fourfold:
+        store(requantize_fourfold(fourfold, params, dtype))
+
+
+def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DType) -> ArithExpr:
+    """Return the output for `fourfold` = 4 v, a variable with |v| < 2^28.
+
+    With the multiplier m, e = -shift >= 1 and the zero point z, both roundings and the zero point
+    become one shift of the high word of one product:
+
+        y = floor((z 2^(e+1) + 2^e + 1 - 2 [v < 0] + floor(4 v m / 2^32)) / 2^(e+1))
+
+    By definition (base/quant.py), y - z is h / 2^e to nearest, halves away from zero, with
+    h = floor((v m + 2^30) / 2^31) = floor((floor(4 v m / 2^32) + 1) / 2); nested floors combine
+    into one. Testing v < 0 instead of h < 0 matters only for h = 0, where both give 0.
+    """
+    assert params.rounding is Rounding.TWICE
+    assert not params.per_channel
+    multiplier, right = params.multipliers[0], -params.shifts[0]
+    addend = (params.zero_point << (right + 1)) + (1 << right) + 1 if right >= 1 else _ADDEND_LIMIT
+    if abs(addend) < _ADDEND_LIMIT:
+        high = ((fourfold.cast(INT64) * multiplier) >> 32).cast(INT32)
+        value = (high + (fourfold >> 31) * 2 + addend) >> (right + 1)
+    else:
+        scaled = intrinsic("requantize_twice", [fourfold >> 2, multiplier, -right], INT32)
+        value = scaled + params.zero_point
+    return clamp(value, params.clamp_min, params.clamp_max, dtype)

@@ -8,10 +8,8 @@ Semantics: TFLite's reference integer addition.
 
 int8 terms need 32 bits only: v * 2^20 * m with |v| < 2^8 and m = 2^16 m1 + m0 gives
 t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input of
-constant_requantize.py.
+requantize.py.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,12 +23,12 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, qu
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.constant_requantize import requantize_fourfold
 from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
     make_requantization,
+    requantize_fourfold,
     requantize_value,
     tensor_quant,
 )

@@ -4,8 +4,6 @@ TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output ten
 output can be one buffer, the call is a view without code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array

@@ -4,8 +4,6 @@ A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return
 without such rows; these calls cannot be row streamed.
 """
 
-from __future__ import annotations
-
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall, RowWindow
 from firmwright.ir.tir.builder import Builder

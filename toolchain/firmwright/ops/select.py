@@ -4,8 +4,6 @@ Raw values are copied. A SELECT with one condition per row and values of higher 
 Semantics: TFLite's reference Select and SelectV2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ interpolated linearly.
 Semantics: TFLM's signal library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

@@ -12,8 +12,6 @@ samples available so far, followed by zeros.
 Semantics: TFLM's signal library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Semantics: TFLM's signal library. The root of a value below 2^32 never exceeds 6
 is nearer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

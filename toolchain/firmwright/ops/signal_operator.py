@@ -1,7 +1,5 @@
 """Builders of the definitions of operators that exist only in TFLM's signal library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ less than any later value, so results may wrap. It does not write bins outside t
 are 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ and each exponential is multiplied by the result. Both profiles are identical.
 Semantics: TFLite's SoftmaxInt16.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, Array
@@ -17,8 +15,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.interpolated_lut import build_lut, lookup, lookup_array
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
 from firmwright.ops.requantize import clamp, tensor_quant
 
 _STEP = 10 / 65535

@@ -3,8 +3,6 @@
 Stored values are copied unchanged; scales are ignored as in TFLite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -68,7 +66,7 @@ class StridedCopy:
     source: int = 0
     result: int = 0
 
-    def merge_loops(self) -> StridedCopy:
+    def merge_loops(self) -> "StridedCopy":
         """Merge loops that are contiguous and drop loops of one iteration."""
         loops: list[CopyAxis] = []
         for axis in self.axes:

@@ -8,8 +8,6 @@ state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; 
 and the activation is the output's range. Semantics: TFLite's reference SVDF.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ the top and left. Quantized as conv2d. The loops gather: output row oy takes the
 (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 

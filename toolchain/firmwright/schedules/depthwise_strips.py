@@ -12,8 +12,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ir.tir.schedule import Config
+from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.int16_accumulation import Int16Accumulation
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps

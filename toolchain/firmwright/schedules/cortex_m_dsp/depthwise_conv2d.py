@@ -13,8 +13,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config
+from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
-from firmwright.ops.depthwise_conv2d import bias_of, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import (

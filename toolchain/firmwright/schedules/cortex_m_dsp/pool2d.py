@@ -10,9 +10,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.average_pool2d import rounded_mean
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pooling import narrow_to_output, pool_window
+from firmwright.ops.pooling import narrow_to_output, pool_window, rounded_mean
 from firmwright.ops.requantize import quantized_activation_range
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255

@@ -15,9 +15,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import MultiplyAddStyle

@@ -12,9 +12,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, tensor_quant
 from firmwright.schedules.helium import (

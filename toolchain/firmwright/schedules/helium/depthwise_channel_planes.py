@@ -12,9 +12,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import requantization_of, weights_of
+from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.depthwise_conv2d import channel_multiplier_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias

@@ -13,9 +13,8 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.depthwise_conv2d import channel_multiplier_of, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.constant_channels import (
     ConstantChannels,

@@ -14,16 +14,17 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.tree_ensemble import grid_key_params, store_sums
-from firmwright.ops.tree_tables import (
+from firmwright.ops.tree_ensemble import (
     Forest,
     build_leaf_table,
     forest_from_call,
     grid_key,
+    grid_key_params,
     grid_thresholds,
     missing_value_key,
     ordered_bit_key,
     ordered_bit_thresholds,
+    store_sums,
     threshold_grids,
 )
 

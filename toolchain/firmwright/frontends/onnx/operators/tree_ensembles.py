@@ -22,7 +22,7 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     reject_invalid_attributes,
 )
 from firmwright.ir.core import Attr
-from firmwright.ops.tree_tables import quantize_leaves
+from firmwright.ops.tree_ensemble import quantize_leaves
 
 _MODE_NAMES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",

@@ -1,0 +1,394 @@
+"""Functions in fixed point, as defined by gemmlowp and TFLite, for tables and as intrinsics.
+
+Arguments of the numpy functions are int64 arrays. Results without integer bits represent 1 by the
+maximum. Products are rounded high words of doubled products.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.quant import (
+    INT32_MAX,
+    IntArray,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
+)
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+
+_NEWTON_STEPS = 3
+FACTORS = (
+    (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
+    (2, 39332535), (3, 720401), (4, 242),
+)  # fmt: skip
+"""(k, e^-(2^k) with no integer bits)."""
+
+
+def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
+    """Return e^a for a <= 0 with at most 5 integer bits."""
+    fraction_bits = 31 - integer_bits
+    quarter = 1 << (fraction_bits - 2)
+    part = (a & (quarter - 1)) - quarter
+    result = _exp_in_quarter(part << integer_bits)
+    remainder = part - a
+    for exponent, multiplier in FACTORS:
+        if exponent < integer_bits:
+            bit = 1 << (fraction_bits + exponent)
+            scaled = saturating_rounding_doubling_high_mul(result, multiplier)
+            result = np.where(remainder & bit, scaled, result)
+    return np.where(a == 0, INT32_MAX, result)
+
+
+def _exp_in_quarter(a: Array) -> Array:
+    """Return e^a for a in [-1/4, 0) by the 4th-order Taylor series around -1/8."""
+    high_mul = saturating_rounding_doubling_high_mul
+    constant, third = 1895147668, 715827883
+    x = a + (1 << 28)
+    x2 = high_mul(x, x)
+    x3 = high_mul(x2, x)
+    x4 = high_mul(x2, x2)
+    x4_over_4 = rounding_divide_by_pot(x4, 2)
+    series = rounding_divide_by_pot(high_mul(x4_over_4 + x3, third) + x2, 1)
+    return np.asarray(constant + high_mul(constant, x + series))
+
+
+def logistic(a: Array, integer_bits: int) -> Array:
+    power = exp_on_negative_values(-np.abs(a), integer_bits)
+    positive = np.minimum(two_over_one_plus(power) << 1, INT32_MAX)
+    return np.where(a == 0, 1 << 30, np.where(a > 0, positive, INT32_MAX - positive))
+
+
+def tanh(a: Array, integer_bits: int) -> Array:
+    power = exp_on_negative_values(-np.abs(a), integer_bits + 1)
+    positive = np.clip((two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
+    return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
+
+
+def two_over_one_plus(x: Array) -> Array:
+    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], computed by Newton's method."""
+    high_mul = saturating_rounding_doubling_high_mul
+    half = (x + INT32_MAX + 1) >> 1
+    y = 1515870810 + high_mul(half, -1010580540)
+    for _ in range(_NEWTON_STEPS):
+        error = (1 << 29) - high_mul(half, y)
+        y = y + (high_mul(y, error) << 2)
+    return np.asarray(y)
+
+
+# ---- logarithm of x >= 1 with 12 integer bits; the result has 5 --------------------------------
+
+IN_BITS = 12
+OUT_BITS = 5
+_BITS = OUT_BITS + 1
+"""Integer bits of sums: one more than the result, so that no sum saturates early."""
+
+
+def _fixed(value: float) -> int:
+    return round(value * 2**31)
+
+
+_FOURTH = 2**0.25
+_LOG_2, _ROOT_HALF, _S = _fixed(math.log(2)), _fixed(0.5**0.5), _fixed(0.5**0.25)
+_N, _D = _fixed(11 / 240 * _FOURTH), _fixed(1 / 20 * _FOURTH)
+_I, _F = _fixed(2 / _FOURTH - _FOURTH), _fixed(1 / 4 * _FOURTH)
+_QUARTER = 1 << (29 - _BITS)
+_UNIT = 1 << (31 - _BITS)
+
+
+def _clz(x: Any) -> Any:
+    return 32 - np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
+
+
+def _logarithm(x: Any) -> Any:
+    """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it.
+
+    x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which is
+    near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r, with p in quarters and ln r a rational
+    function of q = 2 (r - s).
+    """
+    high_mul = saturating_rounding_doubling_high_mul
+    z = np.asarray(x, np.int64)
+    lead = _clz(z)
+    first = high_mul(z << (lead - 1), _ROOT_HALF) << 1
+    first_power = (IN_BITS - lead) * _UNIT + _QUARTER
+    headroom = _clz(high_mul(z, _ROOT_HALF)) - 1
+    second = np.minimum(z << headroom, INT32_MAX)
+    second_power = (IN_BITS - headroom) * _UNIT - _QUARTER
+    r, power = np.minimum(first, second), np.maximum(first_power, second_power)
+    total = r + _S
+    p = (total + np.where(total >= 0, 1, -1)) // 2
+    q = 2 * (r - _S)
+    square = high_mul(q, q)
+    above = high_mul(q, r) + high_mul(high_mul(q, square), _N)
+    below = high_mul(p, _I + q + high_mul(_D, square)) + high_mul(_F, q)
+    scaled = rounding_divide_by_pot(above, _BITS)
+    inverse = np.minimum(two_over_one_plus(below) << 1, INT32_MAX)
+    result = high_mul(power, _LOG_2) + high_mul(scaled, inverse)
+    return np.clip(result << 1, -INT32_MAX - 1, INT32_MAX).astype(np.int32)
+
+
+def _high_mul_text(a: str, b: str) -> str:
+    return f"(int32_t)(((int64_t){a} * {b} + (1 << 30)) >> 31)"
+
+
+LOGARITHM = Intrinsic(
+    name="logarithm",
+    operands=(Operand("x", "in", INT32),),
+    result=INT32,
+    meaning=_logarithm,
+    portable=f"""\
+const int32_t product = {_high_mul_text("x", str(_ROOT_HALF))};
+int32_t lead = 0;
+for (uint32_t bits = (uint32_t)x; bits < 0x80000000u; bits <<= 1) {{
+    ++lead;
+}}
+int32_t headroom = -1;
+for (uint32_t bits = (uint32_t)product; bits < 0x80000000u; bits <<= 1) {{
+    ++headroom;
+}}
+const int32_t normal = (int32_t)((uint32_t)x << (lead - 1));
+const int64_t first = (int64_t){_high_mul_text("normal", str(_ROOT_HALF))} * 2;
+const int64_t wide = (int64_t)x << headroom;
+const int64_t second = wide > INT32_MAX ? INT32_MAX : wide;
+const int32_t first_power = ({IN_BITS} - lead) * {_UNIT} + {_QUARTER};
+const int32_t second_power = ({IN_BITS} - headroom) * {_UNIT} - {_QUARTER};
+const int32_t r = (int32_t)(first < second ? first : second);
+const int32_t power = first_power > second_power ? first_power : second_power;
+const int32_t p = (int32_t)(((int64_t)r + {_S} + 1) >> 1);
+const int32_t q = (r - {_S}) * 2;
+const int32_t square = {_high_mul_text("q", "q")};
+const int32_t cube = {_high_mul_text("q", "square")};
+const int32_t above = {_high_mul_text("q", "r")} + {_high_mul_text("cube", str(_N))};
+const int32_t factor = {_I} + q + {_high_mul_text("square", str(_D))};
+const int32_t below = {_high_mul_text("p", "factor")} + {_high_mul_text("q", str(_F))};
+const int32_t half = (int32_t)(((int64_t)below + 0x80000000) >> 1);
+int32_t y = 1515870810 + {_high_mul_text("half", "-1010580540")};
+for (int32_t step = 0; step < 3; ++step) {{
+    const int32_t error = (1 << 29) - {_high_mul_text("half", "y")};
+    y += {_high_mul_text("y", "error")} * 4;
+}}
+const int32_t inverse = y >= (1 << 30) ? INT32_MAX : y * 2;
+const int32_t scaled = (above + {1 << (_BITS - 1)} - (above < 0 ? 1 : 0)) >> {_BITS};
+return ({_high_mul_text("power", str(_LOG_2))} + {_high_mul_text("scaled", "inverse")}) * 2;""",
+    doc="The natural logarithm (5 integer bits) of x >= 1 (12 integer bits).",
+    instructions=260,
+)
+
+
+# ---- inverse square root of an integer ---------------------------------------------------------
+
+_RSQRT_STEPS = 5
+_RSQRT_ONE = 1 << 28
+_X = Operand("x", "in", INT32)
+
+
+def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
+    """Return x >= 2 normalized by an even shift to [2^27, 2^29), a in [1/4, 1) with 3 integer bits.
+
+    The second result is the right shift of the inverse root.
+    """
+    value = np.maximum(np.asarray(x, np.int64), 2)
+    large = value >= 1 << 29
+    value = np.where(large, value >> 2, value)
+    headroom = 32 - np.frexp(value.astype(np.float64))[1].astype(np.int64)
+    pairs = (headroom - 1) // 2 - 1
+    return value << (2 * pairs), 11 + large - pairs
+
+
+def _rsqrt_multiplier(x: Any) -> Any:
+    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1.
+
+    1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
+    from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
+    """
+    high_mul = saturating_rounding_doubling_high_mul
+    value, right = _normalize_for_rsqrt(x)
+    half = rounding_divide_by_pot(value >> 1, 1)
+    y = np.full(np.shape(value), _RSQRT_ONE, np.int64)
+    for _ in range(_RSQRT_STEPS):
+        cube = _saturate32(high_mul(high_mul(y, y), y) << 6)
+        y = _saturate32((high_mul(_RSQRT_ONE + _RSQRT_ONE // 2, y) - high_mul(half, cube)) << 3)
+    multiplier = high_mul(y, _ROOT_HALF) << np.maximum(-right, 0)
+    return np.where(np.asarray(x) <= 1, INT32_MAX, multiplier).astype(np.int32)
+
+
+def _saturate32(x: Any) -> Any:
+    return np.clip(x, -INT32_MAX - 1, INT32_MAX)
+
+
+def _rsqrt_shift(x: Any) -> Any:
+    _, right = _normalize_for_rsqrt(x)
+    return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
+
+
+_NORMAL = """\
+uint32_t value = (uint32_t)x;
+int32_t right = 11;
+if (value >= 0x20000000u) {
+    value >>= 2;
+    right = 12;
+}
+for (; value < 0x08000000u; value <<= 2) {
+    --right;
+}"""
+
+INVERSE_ROOT = Intrinsic(
+    name="inverse_root",
+    operands=(_X,),
+    result=INT32,
+    meaning=_rsqrt_multiplier,
+    portable=f"""\
+if (x <= 1) {{
+    return INT32_MAX;
+}}
+{_NORMAL}
+const int32_t fixed = (int32_t)(value >> 1);
+const int32_t half = (fixed + 1) >> 1;
+int32_t y = {_RSQRT_ONE};
+for (int32_t step = 0; step < {_RSQRT_STEPS}; ++step) {{
+    const int32_t square = (int32_t)(((int64_t)y * y + (1 << 30)) >> 31);
+    const int32_t cube = (int32_t)(((int64_t)square * y + (1 << 30)) >> 31);
+    const int64_t cube64 = (int64_t)cube * 64;
+    const int64_t saturated = cube64 > INT32_MAX ? INT32_MAX : cube64;
+    const int32_t more = (int32_t)((3 * (int64_t)y * {_RSQRT_ONE // 2} + (1 << 30)) >> 31);
+    const int32_t less = (int32_t)((half * saturated + (1 << 30)) >> 31);
+    const int64_t next = (int64_t)(more - less) * 8;
+    y = next > INT32_MAX ? INT32_MAX : (int32_t)next;
+}}
+const int32_t root = (int32_t)(((int64_t)y * {_ROOT_HALF} + (1 << 30)) >> 31);
+return right < 0 ? (int32_t)((uint32_t)root << -right) : root;""",
+    doc="The fixed-point multiplier of 1 / sqrt(x).",
+    instructions=160,
+)
+
+INVERSE_ROOT_SHIFT = Intrinsic(
+    name="inverse_root_shift",
+    operands=(_X,),
+    result=INT32,
+    meaning=_rsqrt_shift,
+    portable=f"""\
+if (x <= 1) {{
+    return 0;
+}}
+{_NORMAL}
+return right < 0 ? 0 : -right;""",
+    doc="The shift of the fixed-point multiplier of 1 / sqrt(x).",
+    instructions=40,
+)
+
+
+# ---- logistic and tanh in 16 bits --------------------------------------------------------------
+
+_ONE16 = INT16.max
+
+
+def _to_16_bits(value: int) -> int:
+    return int(rounding_divide_by_pot(value, 16))
+
+
+_EXP_EIGHTH, _THIRD = _to_16_bits(1895147668), _to_16_bits(715827883)
+_TWELVE_17THS, _EIGHT_17THS = _to_16_bits(1515870810), _to_16_bits(-1010580540)
+_MOST_FACTORS = 5
+"""Factors extend to e^-16; below -32 the exponential is 0."""
+_FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
+
+
+def _high_mul16(a: Array, b: Any) -> Array:
+    return np.asarray((a * b + (1 << 14)) >> 15)
+
+
+def _saturate16(x: Array) -> Array:
+    return np.asarray(np.clip(x, INT16.min, INT16.max))
+
+
+def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
+    quarter = 1 << (13 - integer_bits)
+    part = (a & (quarter - 1)) - quarter
+    x = (part << integer_bits) + (1 << 12)
+    square = _high_mul16(x, x)
+    cube, fourth = _high_mul16(square, x), _high_mul16(square, square)
+    series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, _THIRD) + square
+    result = _saturate16(
+        _EXP_EIGHTH + _high_mul16(x + rounding_divide_by_pot(series, 1), _EXP_EIGHTH)
+    )
+    for exponent, factor in _FACTORS16:
+        if exponent < integer_bits:
+            bit = (part - a) >> (15 - integer_bits + exponent) & 1
+            result = np.where(bit, _high_mul16(result, factor), result)
+    if integer_bits > _MOST_FACTORS:
+        result = np.where(a < -(1 << (15 - integer_bits + _MOST_FACTORS)), 0, result)
+    return np.where(a == 0, _ONE16, result)
+
+
+def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
+    """Return the logistic of int16 x, or its tanh, as TFLite's integer LSTM does.
+
+    Like `logistic` and `tanh` with 16-bit products and constants.
+    """
+    value, bits, tanh = np.asarray(x, np.int64), int(np.max(integer_bits)), bool(np.max(is_tanh))
+    power = _exp_on_negative(-np.abs(value), bits + tanh)
+    half = (power + _ONE16 + 1) >> 1
+    y = _TWELVE_17THS + _high_mul16(half, _EIGHT_17THS)
+    for _ in range(3):
+        y = y + (_high_mul16(y, (1 << 13) - _high_mul16(half, y)) << 2)
+    positive = _saturate16((y - (1 << 13)) << 2 if tanh else y << 1)
+    below = -positive if tanh else _ONE16 - positive
+    center = 0 if tanh else 1 << 14
+    return np.asarray(np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32)
+
+
+def _high_mul16_text(a: str, b: str) -> str:
+    return f"(({a} * {b} + (1 << 14)) >> 15)"
+
+
+_FACTOR_LINES = "\n".join(
+    f"if (bits > {exponent} && ((rest >> (15 - bits + ({exponent}))) & 1) != 0) {{\n"
+    f"    power = {_high_mul16_text('power', str(factor))};\n}}"
+    for exponent, factor in _FACTORS16
+)
+
+SIGMOID16 = Intrinsic(
+    name="sigmoid16",
+    operands=(
+        Operand("x", "in", INT32),
+        Operand("integer_bits", "in", INT32),
+        Operand("is_tanh", "in", INT32),
+    ),
+    result=INT32,
+    meaning=sigmoid16,
+    portable=f"""\
+if (x == 0) {{
+    return is_tanh != 0 ? 0 : 1 << 14;
+}}
+const int32_t below = x < 0 ? x : -x;
+const int32_t bits = integer_bits + is_tanh;
+const int32_t quarter = 1 << (13 - bits);
+const int32_t part = (below & (quarter - 1)) - quarter;
+const int32_t rest = part - below;
+const int32_t a = part * (1 << bits) + (1 << 12);
+const int32_t square = {_high_mul16_text("a", "a")};
+const int32_t cube = {_high_mul16_text("square", "a")};
+const int32_t fourth = {_high_mul16_text("square", "square")};
+const int32_t third = ((fourth + 2) >> 2) + cube;
+const int32_t series = {_high_mul16_text("third", str(_THIRD))} + square;
+const int32_t sum = a + ((series + (series < 0 ? 0 : 1)) >> 1);
+int32_t power = {_EXP_EIGHTH} + {_high_mul16_text("sum", str(_EXP_EIGHTH))};
+power = power > INT16_MAX ? INT16_MAX : power;
+{_FACTOR_LINES}
+if (bits > {_MOST_FACTORS} && below < -(1 << (15 - bits + {_MOST_FACTORS}))) {{
+    power = 0;
+}}
+const int32_t half = (power + 32768) >> 1;
+int32_t y = {_TWELVE_17THS} + {_high_mul16_text("half", f"({_EIGHT_17THS})")};
+for (int32_t step = 0; step < 3; ++step) {{
+    const int32_t error = (1 << 13) - {_high_mul16_text("half", "y")};
+    y += {_high_mul16_text("y", "error")} * 4;
+}}
+const int32_t wide = is_tanh != 0 ? (y - (1 << 13)) * 4 : y * 2;
+const int32_t positive = wide > INT16_MAX ? INT16_MAX : wide;
+return x > 0 ? positive : is_tanh != 0 ? -positive : INT16_MAX - positive;""",
+    doc="The logistic of a 16-bit x, or its tanh, with no integer bits.",
+    instructions=110,
+)

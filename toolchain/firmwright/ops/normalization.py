@@ -1,0 +1,185 @@
+"""local_response_normalization and l2_normalization along the last axis.
+
+    local: y = x (bias + alpha * sum of squares of x at c - radius .. c + radius - 1)^-beta
+    l2: y = x / the root of the sum of squares; floats divide by at least 10^-6.
+
+int8 l2_normalization: a fixed-point inverse root (five Newton steps) requantizes each value,
+rounding twice, to scale 1/128.
+Semantics: TFLite's reference LocalResponseNormalization and L2Normalization.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
+from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
+from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.requantize import clamp, import_activation, tensor_quant
+
+BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
+_PARAMETERS = ("bias", "alpha", "beta")
+
+
+def infer(call: OpCall) -> tuple[TensorType, ...]:
+    x = call.input(0)
+    if x.dtype != FLOAT32 or call.output.dtype != FLOAT32 or not x.shape:
+        raise NotSupportedError(f"a local response normalization of {x.dtype.name}")
+    return (TensorType(x.shape, FLOAT32),)
+
+
+def _parameters(call: OpCall) -> list[float]:
+    return [float(call.attrs[name]) for name in _PARAMETERS]  # type: ignore[arg-type]  # ensured on import
+
+
+def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, radius = arrays[0].astype(np.float64), call.int_attr("radius")
+    bias, alpha, beta = _parameters(call)
+    depth = x.shape[-1]
+    sums = np.stack(
+        [
+            (x[..., max(c - radius, 0) : min(c + radius, depth)] ** 2).sum(axis=-1)
+            for c in range(depth)
+        ],
+        axis=-1,
+    )
+    with np.errstate(all="ignore"):
+        return ((x * (bias + alpha * sums) ** -beta).astype(np.float32),)
+
+
+def lower(call: OpCall, b: Kernel) -> None:
+    depth, radius = call.input(0).shape[-1], call.int_attr("radius")
+    rows = call.input(0).elements // depth
+    bias, alpha, beta = _parameters(call)
+    with ExitStack() as stack:
+        x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
+        y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
+        row = stack.enter_context(b.for_("row", rows))
+        c = stack.enter_context(b.for_("c", depth))
+        squares = b.reg("squares", FLOAT32)
+        b.store(squares, [0], 0.0)
+        with (
+            b.for_("k", min(2 * radius, depth + radius)) as k,
+            b.let("at", c + k - radius) as channel,
+            b.if_(channel >= 0),
+            b.if_(channel < depth),
+            b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)) as clamped,
+            b.let("item", b.load(x, [row, clamped])) as item,
+        ):
+            b.store(squares, [0], b.load(squares, [0]) + item * item)
+        total = b.load(squares, [0]) * alpha + bias
+        scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
+        b.store(y, [row, c], b.load(x, [row, c]) * scale)
+
+
+def import_tflite(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    options = context.node.options
+    radius = options["radius"]
+    if not isinstance(radius, int) or radius < 0:
+        raise NotSupportedError(f"a radius of {radius}")
+    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # ensured by the schema
+    return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
+
+
+_OUTPUT_BITS = 7
+_LEAST_LENGTH = 1e-6
+_MOST_ELEMENTS = INT32.max // (255 * 255)
+
+
+def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype or not x.shape:
+        raise NotSupportedError(f"normalization of {x.dtype.name} to {y.dtype.name}")
+    if x.dtype == INT8:
+        tensor_quant(x)
+        quant = tensor_quant(y)
+        if (quant.scale, quant.zero_point) != (1 / 128, 0):
+            raise NotSupportedError("an int8 result must have scale 1/128 and zero point 0")
+        if x.shape[-1] > _MOST_ELEMENTS:
+            raise NotSupportedError(f"a sum of more than {_MOST_ELEMENTS} int8 squares")
+    return (TensorType(x.shape, x.dtype, y.quantization),)
+
+
+def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if call.input(0).dtype == FLOAT32:
+        values = arrays[0].astype(np.float64)
+        length = np.sqrt((values * values).sum(axis=-1, keepdims=True))
+        return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
+    x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    squares = (x * x).sum(axis=-1, keepdims=True)
+    shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64) + _OUTPUT_BITS
+    y = multiply_by_quantized_multiplier(x, INVERSE_ROOT.meaning(squares), shift, Rounding.TWICE)
+    return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
+
+
+def _lower_l2(call: OpCall, b: Kernel) -> None:
+    is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
+    rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
+    with ExitStack() as stack:
+        x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
+        y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
+        row = stack.enter_context(b.for_("row", rows))
+        squares = b.reg("squares", sum_dtype)
+        b.store(squares, [0], 0)
+
+        def value(i: ArithExpr) -> ArithExpr:
+            item = b.load(x, [row, i])
+            return item if is_float else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
+
+        with b.for_("i", depth) as i, b.let("v", value(i)) as v:
+            b.store(squares, [0], b.load(squares, [0]) + v * v)
+        total = b.load(squares, [0])
+        if is_float:
+            length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
+            with b.let("length", length) as size, b.for_("i", depth) as i:
+                b.store(y, [row, i], value(i) / size)
+            return
+        with (
+            b.let("factor", intrinsic("inverse_root", [total], INT32)) as factor,
+            b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + _OUTPUT_BITS) as shift,
+            b.for_("i", depth) as i,
+        ):
+            scaled = intrinsic("requantize_twice", [value(i), factor, shift], INT32)
+            b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
+
+
+def _import_l2(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    if import_activation(context.node.options["fused_activation_function"]) != "none":
+        raise NotSupportedError("an L2 normalization with an activation")
+    return ImportedCall("l2_normalization", {}, (0,))
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="local_response_normalization",
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        imports={f"tflite:{BUILTIN}": import_tflite},
+        dtypes=("float32",),
+        numerics={
+            "litert": NumericsSpec(None, "float32", "reference_ops LocalResponseNormalization")
+        },
+    ),
+    OpDef(
+        name="l2_normalization",
+        infer=_infer_l2,
+        reference=_reference_l2,
+        lower=_lower_l2,
+        imports={"tflite:L2_NORMALIZATION": _import_l2},
+        dtypes=("int8", "float32"),
+        numerics=both_profiles(Rounding.TWICE, "int32", "reference_integer_ops L2Normalization"),
+    ),
+)

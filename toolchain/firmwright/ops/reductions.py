@@ -1,0 +1,382 @@
+"""mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and reduce_prod over some axes.
+
+Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain with length 1).
+Plain integers keep the low 32 bits; means truncate toward zero. Minima, maxima, any and all are
+exact; minima and maxima keep the quantization.
+
+mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one factor that
+includes the division. For n elements with 2^k <= n < 2^(k+1), and input scale / output scale =
+(m, s) as multiplier and shift, a mean uses the multiplier floor(m * 2^k / n) and the shift s - k; a
+sum uses m and s. Both profiles round twice.
+
+reduce_prod of n int8 or int16 factors: zero points are subtracted, each partial product is scaled
+by input scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and keeps 32 bits;
+the last one is scaled once more. Float products multiply in order.
+Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, because LiteRT's
+overflow (seven times -128 gives -1). TFLM has no products.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
+from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
+from firmwright.ir import tir
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import (
+    NumericsProfile,
+    NumericsSpec,
+    OpCall,
+    OpDef,
+    RowReduction,
+    both_profiles,
+)
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Builder,
+    binary_expr,
+    immediate,
+    maximum,
+    minimum,
+    select,
+)
+from firmwright.ops.elementwise_unary import BOTH_PROFILES
+from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization, clamp, requantize_value, tensor_quant
+from firmwright.ops.row_windows import sum_rows
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) -> tuple[int, ...]:
+    return tuple(
+        1 if axis in axes else length
+        for axis, length in enumerate(shape)
+        if keep_dims or axis not in axes
+    )
+
+
+def output_index(call: OpCall, index: Mapping[int, ArithExpr | int]) -> list[ArithExpr | int]:
+    axes, keep_dims = call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+    return [
+        0 if axis in axes else index[axis]
+        for axis in range(len(index))
+        if keep_dims or axis not in axes
+    ]
+
+
+def lower_reduction(
+    call: OpCall,
+    b: Kernel,
+    start: ArithExpr,
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    finish: Callable[[ArithExpr], ArithExpr],
+) -> None:
+    """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
+    x, axes = call.input(0), call.ints_attr("axes")
+    index: dict[int, ArithExpr | int] = {}
+    with ExitStack() as outer:
+        for axis, length in enumerate(x.shape):
+            if axis not in axes:
+                index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
+        acc = b.reg("acc", start.expr.dtype)
+        b.store(acc, [0], start)
+        with ExitStack() as inner:
+            for axis in axes:
+                index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
+            item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
+            b.store(acc, [0], step(b.load(acc, [0]), item))
+        b.store(b.y, output_index(call, index), finish(b.load(acc, [0])))
+
+
+_SHIFT_MAX = 32
+
+
+def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
+    x, axes = call.input(0), call.ints_attr("axes")
+    if x.dtype not in _ALL or call.output.dtype != x.dtype:
+        raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
+    if _is_quantized(call):
+        zero_points = tensor_quant(x).zero_point, tensor_quant(call.output).zero_point
+        if x.dtype == INT16 and any(zero_points):
+            raise NotSupportedError("int16 with a zero point other than 0")
+        if reduced_count(call) << x.dtype.bits > INT32.max:
+            raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
+    shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
+    return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def reduced_count(call: OpCall) -> int:
+    """Return how many elements of x are reduced to one of y."""
+    return call.input(0).elements // call.output.elements
+
+
+def _is_quantized(call: OpCall) -> bool:
+    return call.input(0).dtype in (INT8, INT16)
+
+
+def _divisor(call: OpCall) -> int:
+    return 1 if call.op == "sum" else reduced_count(call)
+
+
+def _sum_dtype(call: OpCall) -> DType:
+    kind = call.input(0).dtype
+    if kind == INT32:
+        return INT64 if call.op == "mean" else UINT32
+    return FLOAT32 if kind == FLOAT32 else INT32
+
+
+def _mean_requantization(call: OpCall) -> Requantization:
+    x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
+    multiplier, shift = quantize_multiplier(x.scale / y.scale)
+    extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
+    return Requantization(
+        ((multiplier << extra) // count,),
+        (shift - extra,),
+        Rounding.TWICE,
+        y.zero_point,
+        call.output.dtype.min,
+        call.output.dtype.max,
+    )
+
+
+def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    axes, shape, kind = call.ints_attr("axes"), call.output.shape, call.output.dtype
+    if kind == FLOAT32:
+        total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
+        return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
+    zero_point = tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
+    total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
+    if kind == INT32:
+        cut = np.sign(total) * (np.abs(total) // _divisor(call))
+        return (cut.astype(np.int32).reshape(shape),)
+    return (_mean_requantization(call).apply(total, kind).reshape(shape),)
+
+
+def _row_reduction(call: OpCall) -> RowReduction | None:
+    """Return the row reduction if exactly rows and columns are reduced, else None."""
+    x = call.input(0)
+    if len(x.shape) != 4 or x.shape[0] != 1 or call.ints_attr("axes") != (1, 2):
+        return None
+    if x.dtype == INT32:
+        return None
+    return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
+
+
+def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+    x = call.input(0)
+    offset = tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
+    ones = [0] * (len(call.output.shape) - 1)
+    with b.for_("c", x.shape[3]) as c:
+        b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
+
+
+def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
+    kind = call.output.dtype
+    if not _is_quantized(call):
+        if call.op == "sum":
+            return total.cast(kind)
+        count = reduced_count(call)
+        return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
+    params = _mean_requantization(call)
+    return requantize_value(total, params.multipliers[0], params.shifts[0], params, kind)
+
+
+def _lower_mean(call: OpCall, b: Kernel) -> None:
+    """Emit one output at a time; the sum starts at -(zero point * number of elements)."""
+    dtype, start = _sum_dtype(call), 0
+    if _is_quantized(call):
+        start = -tensor_quant(call.input(0)).zero_point * reduced_count(call)
+    lower_reduction(
+        call,
+        b,
+        ArithExpr(immediate(start, dtype)),
+        lambda acc, item: acc + item.cast(dtype),
+        lambda acc: _output_of_sum(call, acc),
+    )
+
+
+def _import(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 2)
+    x, axes = context.inputs[0], context.constants[1]
+    if x is None or axes is None:
+        raise NotSupportedError("axes that are not constant")
+    if axes.dtype.kind not in "iu":
+        raise NotSupportedError(f"axes of type {axes.dtype}")
+    rank = len(x.shape)
+    listed = [int(axis) for axis in np.ravel(axes)]
+    if any(not -rank <= axis < rank for axis in listed):
+        raise NotSupportedError(f"axes {listed} of {rank} dimensions")
+    attrs: dict[str, Attr] = {
+        "axes": tuple(sorted({axis % rank for axis in listed})),
+        "keep_dims": bool(context.node.options["keep_dims"]),
+    }
+    return ImportedCall(context.node.op.lower(), attrs, (0,))
+
+
+_LITERT: tuple[NumericsProfile, ...] = ("litert",)
+_NUMERICS = both_profiles(None, "exact", "reference_ops Reduce")
+
+
+def _lowest(kind: DType) -> float:
+    return float(np.finfo(np.float32).min) if kind == FLOAT32 else kind.min
+
+
+def _greatest(kind: DType) -> float:
+    return float(np.finfo(np.float32).max) if kind == FLOAT32 else kind.max
+
+
+def reduction_op(
+    name: str,
+    dtypes: Sequence[DType],
+    meaning: Any,
+    start: Callable[[DType], float],
+    step: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    in_tflm: Sequence[DType] = (INT8, FLOAT32),
+) -> OpDef:
+    """Build an operator that folds elements into `start`; TFLM supports the types `in_tflm`."""
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+        if x.dtype not in dtypes or x.quantization != call.output.quantization:
+            raise NotSupportedError(f"a {name} of {x.dtype.name} or with requantization")
+        shape = reduced_shape(x.shape, axes, keep)
+        return (TensorType(shape, x.dtype, call.output.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        reduced = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
+        for axis in call.ints_attr("axes"):
+            reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
+        return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        kind = call.input(0).dtype
+        lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
+
+    def import_reduction(context: ImportContext) -> ImportedCall:
+        return replace(_import(context), op=name)
+
+    names = tuple(kind.name for kind in dtypes)
+    imports = {f"tflite:{name.upper()}": import_reduction}
+    numerics = {
+        str(profile): _NUMERICS[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)
+    }
+    return OpDef(name, infer, reference, lower, imports, names, numerics)
+
+
+_ALL = (INT8, INT16, INT32, FLOAT32)
+
+
+def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    if a.expr.dtype == FLOAT32:
+        return a * b
+    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
+
+
+_NONE = 1 << 32
+"""Marks an empty product: products have 32 bits, and arithmetic on this value does not overflow."""
+_PLAIN = reduction_op("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ())
+
+
+def _prod_factor(call: OpCall) -> tuple[int, int]:
+    x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
+
+
+def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
+    x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
+    if not _is_quantized(call):
+        return _PLAIN.infer(call)
+    y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
+    if y.dtype != x.dtype or not x.elements:
+        raise NotSupportedError(f"a product of {x.dtype.name} giving {y.dtype.name}")
+    if x.dtype == INT16 and (tensor_quant(x).zero_point or tensor_quant(y).zero_point):
+        raise NotSupportedError("int16 with a zero point other than 0")
+    _prod_factor(replace(call, outputs=(y,)))
+    return (y,)
+
+
+def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if not _is_quantized(call):
+        return _PLAIN.reference(call, arrays)
+    axes, y, factor = call.ints_attr("axes"), tensor_quant(call.output), _prod_factor(call)
+    offsets = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    outer_axes = [axis for axis in range(offsets.ndim) if axis not in axes]
+    rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
+    product = rows[:, 0]
+    for column in range(1, rows.shape[1]):
+        product = _in_32_bits(requantize_int64_array(product * rows[:, column], *factor))
+    total = _in_32_bits(requantize_int64_array(product, *factor)) + y.zero_point
+    kind = call.output.dtype
+    return (np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),)
+
+
+def _in_32_bits(x: Array) -> Array:
+    return np.asarray(x.astype(np.int32).astype(np.int64))
+
+
+def _lower_prod(call: OpCall, b: Kernel) -> None:
+    """Emit the product; the accumulator is `_NONE` before the first quantized factor."""
+    if not _is_quantized(call):
+        _PLAIN.lower(call, b)
+        return
+    zero, y, kind = (
+        tensor_quant(call.input(0)).zero_point,
+        tensor_quant(call.output),
+        call.output.dtype,
+    )
+    multiplier, right = (ArithExpr(immediate(value, INT32)) for value in _prod_factor(call))
+
+    def step(acc: ArithExpr, item: ArithExpr) -> ArithExpr:
+        factor = (item.cast(INT32) - zero).cast(INT64)
+        product = requantize_int64(acc * factor, multiplier, right).cast(INT64)
+        return select(binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product)
+
+    def end(acc: ArithExpr) -> ArithExpr:
+        scaled = requantize_int64(acc, multiplier, right) + y.zero_point
+        return clamp(scaled, kind.min, kind.max, kind)
+
+    lower_reduction(call, b, ArithExpr(immediate(_NONE, INT64)), step, end)
+
+
+OPDEFS: tuple[OpDef, ...] = (
+    *tuple(
+        OpDef(
+            name=name,
+            infer=_infer_mean,
+            reference=_reference_mean,
+            lower=_lower_mean,
+            row_access=_row_reduction,
+            imports={f"tflite:{name.upper()}": _import},
+            dtypes=tuple(kind.name for kind in _ALL),
+            numerics=both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
+        )
+        for name in ("mean", "sum")
+    ),
+    reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
+    reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
+    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), ()),
+    reduction_op(
+        "reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and"), (BOOL,)
+    ),
+    replace(
+        _PLAIN,
+        infer=_infer_prod,
+        reference=_reference_prod,
+        lower=_lower_prod,
+        dtypes=("int8", "int16", "int32", "float32"),
+        numerics={
+            "litert": NumericsSpec(
+                Rounding.ONCE, "int8, int16 in int64; floats in order", "QuantizedReduceProd"
+            )
+        },
+    ),
+)
