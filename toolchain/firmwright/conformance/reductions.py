@@ -19,10 +19,10 @@ from firmwright.conformance.case import (
     quantized,
     scalar,
 )
-from firmwright.ops.reductions import reduced_shape
 from firmwright.ops.normalization import BUILTIN
-from firmwright.ops.softmax import OUTPUT_ZERO_POINT
 from firmwright.ops.pooling import DTYPES
+from firmwright.ops.reductions import reduced_shape
+from firmwright.ops.softmax import OUTPUT_ZERO_POINT
 
 _MEAN_GRID = (
     # name, shape, axes, keep_dims, (input scale, zero point), (output scale, zero point)
