@@ -14,10 +14,11 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import constant_channel_values
-from firmwright.schedules.cortex_m_dsp import conv2d, depthwise_sliding_window, fully_connected
-from firmwright.schedules.cortex_m_dsp.microkernels import MICROKERNEL_INTRINSICS
+from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected, depthwise_sliding_window
+from firmwright.schedules.registry import INTRINSICS
 
 SEEDS = range(100, 112)
+CONVOLUTION, MATRIX = conv2d_fully_connected.SCHEDULES
 
 
 def symmetric(call: OpCall) -> OpCall:
@@ -41,7 +42,7 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
 
 def built(call: OpCall, config: dict[str, int]) -> str:
     kernel = Kernel("kernel", call)
-    schedule = (conv2d if call.op == "conv2d" else fully_connected).SCHEDULES[0]
+    schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
     schedule.build(call, config, kernel)
     return str(kernel.build())
 
@@ -54,8 +55,8 @@ def test_convolutions_with_paired_channels_match_the_reference(
     for seed in SEEDS:
         call = symmetric(random_convolution(seed, depthwise=False))
         call = with_dead_channels(call, seed) if dead else call
-        for config in conv2d.SCHEDULES[0].configs(call):
-            judge(call, conv2d.SCHEDULES[0], config)
+        for config in CONVOLUTION.configs(call):
+            judge(call, CONVOLUTION, config)
             paired += "paired_" in built(call, config)
     assert paired > len(SEEDS)
 
@@ -68,8 +69,8 @@ def test_fully_connected_with_paired_channels_matches_the_reference(
     for seed in SEEDS:
         call = symmetric(random_fully_connected(seed))
         call = with_dead_channels(call, seed) if dead else call
-        for config in fully_connected.SCHEDULES[0].configs(call):
-            judge(call, fully_connected.SCHEDULES[0], config)
+        for config in MATRIX.configs(call):
+            judge(call, MATRIX, config)
             paired += "paired_" in built(call, config)
     assert paired > 2
 
@@ -85,7 +86,7 @@ def test_depthwise_layers_with_dead_channels_match_the_reference(judge, random_c
 @pytest.mark.parametrize("shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1"])
 def test_a_microkernel_is_the_sum_of_its_steps(shape) -> None:
     rng = np.random.default_rng(1)
-    whole, step = MICROKERNEL_INTRINSICS[f"{shape}_3"], MICROKERNEL_INTRINSICS[f"{shape}_1"]
+    whole, step = INTRINSICS[f"{shape}_3"], INTRINSICS[f"{shape}_1"]
     words, columns = (operand.extent for operand in whole.operands[:2])
     w = rng.integers(0, 1 << 32, (words, 1), dtype=np.uint32)
     x = rng.integers(0, 1 << 32, (columns, 1), dtype=np.uint32)

@@ -14,13 +14,22 @@ from firmwright.build.compiler_flags import WARNINGS
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.schedules.scalar import conv2d, depthwise_conv2d, thumb1_conv2d_fully_connected
+from firmwright.schedules.scalar import (
+    conv2d,
+    depthwise_conv2d,
+    rv32_microkernels,
+    thumb1_conv2d_fully_connected,
+    thumb2_microkernels,
+)
+from firmwright.schedules.scalar import thumb1_conv2d_fully_connected as thumb1_microkernels
 from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
-from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY, RV32M_MICROKERNELS
-from firmwright.schedules.scalar.thumb1_microkernels import THUMB1_MICROKERNELS
-from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY, MLA_MICROKERNELS
+from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
+from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
-BLOCKS = {**MLA_MICROKERNELS, **RV32M_MICROKERNELS}
+BLOCKS = {
+    item.name: item for item in (*thumb2_microkernels.INTRINSICS, *rv32_microkernels.INTRINSICS)
+}
+THUMB1_BLOCKS = {item.name: item for item in thumb1_microkernels.INTRINSICS}
 STEPS = 24
 """A multiple of every tested unroll factor."""
 PIXEL = 31
@@ -170,7 +179,7 @@ void run(int32_t *sums)
 
 @pytest.mark.host_c
 def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) -> None:
-    block = THUMB1_MICROKERNELS["thumb1_8x1_3"]
+    block = THUMB1_BLOCKS["thumb1_8x1_3"]
     source = "#include <stdio.h>\n" + thumb1_source(block.portable)
     source += "int main(void) { int32_t sums[8]; run(sums);\n"
     source += 'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
@@ -184,11 +193,11 @@ def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) 
 
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("level", ["-O2", "-Os"])
-@pytest.mark.parametrize("name", THUMB1_MICROKERNELS)
+@pytest.mark.parametrize("name", THUMB1_BLOCKS)
 def test_gcc_allocates_registers_for_thumb1_microkernels(
     name: str, level: str, tmp_path: Path
 ) -> None:
-    source = thumb1_source(THUMB1_MICROKERNELS[name].text["gnu"])
+    source = thumb1_source(THUMB1_BLOCKS[name].text["gnu"])
     compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"]
     assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
 

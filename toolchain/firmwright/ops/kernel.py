@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
@@ -11,6 +12,15 @@ from firmwright.ir.tir.builder import ArithExpr, Builder
 
 KERNEL_ALIGNMENT = 4
 """Alignment in bytes that kernels may assume of every tensor; the planner guarantees it."""
+
+Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
+"""Indices (n, y, x) of a pixel."""
+
+
+class Nest(ExitStack):
+    """Enters loops, bindings and views, each inside the one before: `i = enter(b.for_("i", 4))`."""
+
+    __call__ = ExitStack.enter_context
 
 
 class Kernel(Builder):

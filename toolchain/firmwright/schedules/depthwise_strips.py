@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.int16_accumulation import Int16Accumulation
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
@@ -66,9 +65,7 @@ class _Strips:
     taps: TapOperations
     sums: Int16Accumulation
 
-    def pixels(
-        self, b: Kernel, columns: range, at: tuple[ArithExpr, ArithExpr, ArithExpr], count: int
-    ) -> None:
+    def pixels(self, b: Kernel, columns: range, at: Position, count: int) -> None:
         """Compute all channels of `count` outputs of a row from `at` (n, oy, ox)."""
         n, oy, ox = at
         _, height, width, channels = b.y.shape
@@ -90,12 +87,7 @@ class _Strips:
                         b.store(y, [pixel, block * lanes + c], finish(total))
 
     def _window(
-        self,
-        b: Kernel,
-        acc: tir.Buffer,
-        columns: range,
-        at: tuple[ArithExpr, ArithExpr, ArithExpr],
-        block: ArithExpr,
+        self, b: Kernel, acc: tir.Buffer, columns: range, at: Position, block: ArithExpr
     ) -> None:
         window = self.window
         n, oy, ox = at
@@ -104,10 +96,10 @@ class _Strips:
         with (
             b.for_("ky", window.size[0]) as ky,
             b.let("iy", top + ky * window.dilation[0]) as iy,
-            ExitStack() as stack,
+            Nest() as enter,
         ):
             if window.guarded(0):
-                stack.enter_context(b.if_(logical_and(iy >= 0, iy < window.input_size[0])))
+                enter(b.if_(logical_and(iy >= 0, iy < window.input_size[0])))
             self._row(b, acc, columns, (n, iy, left), (ky, block))
 
     def _row(
@@ -115,7 +107,7 @@ class _Strips:
         b: Kernel,
         acc: tir.Buffer,
         columns: range,
-        origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+        origin: Position,
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         """Accumulate one window row; `origin` is the input of its first valid tap."""
@@ -124,14 +116,14 @@ class _Strips:
         stride, dilation = self.window.stride[1], self.window.dilation[1]
         lanes = self.taps.channels
         inputs: dict[int, ArithExpr] = {}
-        with ExitStack() as stack:
+        with Nest() as enter:
             for tap in columns:
-                weights = stack.enter_context(b.let("w", self.taps.weights(b, ky, tap, block)))
+                weights = enter(b.let("w", self.taps.weights(b, ky, tap, block)))
                 for pixel in range(acc.shape[0] // lanes):
                     offset = pixel * stride + (tap - columns.start) * dilation
                     if offset not in inputs:
                         value = self.taps.value(b, [n, iy, left + offset], block)
-                        inputs[offset] = stack.enter_context(b.let("x", value))
+                        inputs[offset] = enter(b.let("x", value))
                     for c in range(lanes):
                         total = b.load(acc, [pixel * lanes + c])
                         product = self.taps.product(total, inputs[offset], weights, c)

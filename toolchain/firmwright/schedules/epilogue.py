@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
@@ -78,8 +78,8 @@ class RequantizeEpilogue:
         if self.table is None or self.table.shape[0] > 1:
             yield None
             return
-        with ExitStack() as stack:
-            yield self._bound(b, stack, 0)
+        with Nest() as enter:
+            yield self._bound(b, enter, 0)
 
     @contextmanager
     def bind_channel(
@@ -90,19 +90,19 @@ class RequantizeEpilogue:
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
         """Bind the parameters of channel `index`, which is number `place` in its block."""
-        with ExitStack() as stack:
+        with Nest() as enter:
             is_single = self.table is not None and self.table.shape[0] == 1
-            bound = shared or self._bound(b, stack, 0 if is_single else index, place)
+            bound = shared or self._bound(b, enter, 0 if is_single else index, place)
             yield lambda acc: self._finish(acc, bound, self.is_paired and place % 2 == 1)
 
     def _bound(
-        self, b: Kernel, stack: ExitStack, row: ArithExpr | int, place: int = 0
+        self, b: Kernel, enter: Nest, row: ArithExpr | int, place: int = 0
     ) -> Mapping[str, ArithExpr]:
         bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
         for position, name in enumerate(self.columns):
             assert self.table is not None
             value = b.load(self.table, [row, position])
-            bound[name] = stack.enter_context(b.let(f"{name}{place or ''}", value))
+            bound[name] = enter(b.let(f"{name}{place or ''}", value))
         return bound
 
     def _finish(self, acc: ArithExpr, bound: Mapping[str, ArithExpr], is_odd: bool) -> ArithExpr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.epilogue import FinishElement
 from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.int16_accumulation import (
@@ -79,13 +79,7 @@ class Int16Im2colPacker(FloatIm2colPacker):
         with self.b.for_("p", self.pixels) as p:
             self._move((at + p) * depth, p * self.columns.shape[1], depth)
 
-    def copy(
-        self,
-        source: tuple[ArithExpr, ArithExpr, ArithExpr],
-        first: ArithExpr,
-        pixel: ArithExpr,
-        count: int,
-    ) -> None:
+    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
         self._move(offset, pixel * self.columns.shape[1] + first, count)
@@ -210,24 +204,24 @@ def build_int16_gemm(block: Int16Microkernel, op: OpCall, config: Config, b: Ker
     padded = layer.steps * block.taps
     window = _POINT if kernel.ndim == _MATRIX else window_of(op, kernel.shape[1:3])
     pixels = op.output.elements // len(kernel)
-    with ExitStack() as stack:
+    with Nest() as enter:
         columns = None
         if not window.pointwise or padded != taps:
-            columns = stack.enter_context(b.allocate("columns", INT16, (count, padded), 4))
+            columns = enter(b.allocate("columns", INT16, (count, padded), 4))
             for pixel in range(count):
                 for tap in range(taps, padded):
                     b.store(columns, [pixel, tap], 0)
-        index = stack.enter_context(b.for_("block", -(-pixels // count)))
-        at = stack.enter_context(b.let("at", minimum(index * count, pixels - count)))
+        index = enter(b.for_("block", -(-pixels // count)))
+        at = enter(b.let("at", minimum(index * count, pixels - count)))
         if columns is None:
-            x = stack.enter_context(layer.columns(b, b.input(0), at * taps))
+            x = enter(layer.columns(b, b.input(0), at * taps))
         else:
             image = b.input(0)
             if kernel.ndim == _MATRIX:
                 shape = (pixels, 1, 1, taps)
-                image = stack.enter_context(b.view("image", image, 0, shape, alignment=4))
+                image = enter(b.view("image", image, 0, shape, alignment=4))
             Int16Im2colPacker(b, window, image, columns).pack(op, at)
-            x = stack.enter_context(layer.columns(b, columns, at * 0))
+            x = enter(layer.columns(b, columns, at * 0))
         layer.products(b, x, at)
 
 

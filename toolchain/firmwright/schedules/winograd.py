@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, logical_and
 from firmwright.ops.conv2d import requantization_of, weights_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
@@ -99,7 +98,7 @@ def store_output_tiles(
     b: Kernel,
     products: tir.Buffer,
     bias: ArithExpr,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    at: Position,
     channel: ArithExpr,
     start: ArithExpr | int,
     finish: FinishElement,
@@ -109,25 +108,23 @@ def store_output_tiles(
     `at` (n, y, x) is the output of the first tile.
     """
     n, row, column = at
-    with ExitStack() as stack:
-        tile = stack.enter_context(b.for_("t", TILES))
+    with Nest() as enter:
+        tile = enter(b.for_("t", TILES))
         halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
             values = [b.load(products, [4 * i + j, start + tile]) for i in range(4)]
-            m0, m1, m2, m3 = (stack.enter_context(b.let("m", value)) for value in values)
+            m0, m1, m2, m3 = (enter(b.let("m", value)) for value in values)
             if j == 1:
-                m1 = stack.enter_context(b.let("m", m1 + bias))
-            halves[0].append(stack.enter_context(b.let("y", m0 + m1 + m2)))
-            halves[1].append(stack.enter_context(b.let("y", m1 - m2 - m3)))
+                m1 = enter(b.let("m", m1 + bias))
+            halves[0].append(enter(b.let("y", m0 + m1 + m2)))
+            halves[1].append(enter(b.let("y", m1 - m2 - m3)))
         for dy, (y0, y1, y2, y3) in enumerate(halves):
             for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                value = stack.enter_context(b.let("total", total))
+                value = enter(b.let("total", total))
                 b.store(b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value))
 
 
-def copy_input_patch(
-    b: Kernel, patch: tir.Buffer, at: tuple[ArithExpr, ArithExpr, ArithExpr]
-) -> None:
+def copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
     """Copy the inputs needed from output `at` (n, y, x) to `patch` [4, columns, channels / 4].
 
     The patch holds the zero point outside the input. Channels are copied as words.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
@@ -68,16 +67,16 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     )
     batch, height, width, channels = op.output.shape
     multiplier = channels // op.input(0).shape[3]
-    with ExitStack() as stack:
-        channel = stack.enter_context(b.for_("c", channels))
-        finish = stack.enter_context(epilogue.bind_channel(b, channel))
+    with Nest() as enter:
+        channel = enter(b.for_("c", channels))
+        finish = enter(epilogue.bind_channel(b, channel))
         pairs_of = [
-            stack.enter_context(b.let(f"w{i}", b.load(layer.packed, [channel, i])))
+            enter(b.let(f"w{i}", b.load(layer.packed, [channel, i])))
             for i in range(layer.packed.shape[1])
         ]
-        n = stack.enter_context(b.for_("n", batch))
-        oy = stack.enter_context(b.for_("oy", height))
-        ox = stack.enter_context(b.for_("ox", width))
+        n = enter(b.for_("n", batch))
+        oy = enter(b.for_("oy", height))
+        ox = enter(b.for_("ox", width))
         at = OutputPosition(n, oy, ox)
         _output(b, layer, at, channel, channel // multiplier, pairs_of, finish)
 
@@ -113,7 +112,7 @@ def _inside(
     b: Kernel,
     layer: _DepthwiseConstants,
     acc: tir.Buffer,
-    origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+    origin: Position,
     channel: ArithExpr,
     source: ArithExpr,
     weights: list[ArithExpr],

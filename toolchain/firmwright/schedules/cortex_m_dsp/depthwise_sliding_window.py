@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,7 +15,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
@@ -218,17 +217,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     channels = op.output.shape[3]
     multiplier = channels // op.input(0).shape[3]
     layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
-    with ExitStack() as stack:
+    with Nest() as enter:
         _write_constant_channels(b, constant_channels, op)
-        index = stack.enter_context(b.for_("c", len(order.rows)))
-        target = stack.enter_context(b.let("channel", order.channel(b, index)))
-        finish = stack.enter_context(epilogue.bind_channel(b, index))
-        start = stack.enter_context(b.let("channel_bias", b.load(bias_table, [index])))
-        words = [
-            stack.enter_context(b.let(f"w{i}", b.load(packed, [index, i])))
-            for i in range(packed.shape[1])
-        ]
-        n = stack.enter_context(b.for_("n", op.output.shape[0]))
+        index = enter(b.for_("c", len(order.rows)))
+        target = enter(b.let("channel", order.channel(b, index)))
+        finish = enter(epilogue.bind_channel(b, index))
+        start = enter(b.let("channel_bias", b.load(bias_table, [index])))
+        words = [enter(b.let(f"w{i}", b.load(packed, [index, i]))) for i in range(packed.shape[1])]
+        n = enter(b.for_("n", op.output.shape[0]))
         channel = _ChannelRegisters(start, words, across.taps, finish)
         for run in group_outputs(across.outputs, across.valid):
             _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
@@ -260,7 +256,7 @@ def _group(
     b: Kernel,
     layer: _SlidingLayer,
     channel: _ChannelRegisters,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    at: Position,
     outputs: range,
     valid: range,
 ) -> None:
@@ -271,7 +267,7 @@ def _group(
     missing = [tap for tap in range(across.taps) if tap not in valid]
     label = _group_label(layer, missing)
     loop = b.for_(f"{label}_position", len(outputs), outputs.start)
-    with loop as position, ExitStack() as stack:
+    with loop as position, Nest() as enter:
         first = position * across.stride - across.before + valid.start
         x_start = n * x_batch + first * across.input_step + source
         y_start = n * y_batch + position * across.output_step + target
@@ -280,7 +276,7 @@ def _group(
             # The bias includes the zero-point share of omitted taps.
             omitted = [(line, tap) for line in range(along.taps) for tap in missing]
             adjusted = _with_zero_points(layer, channel, bias, omitted)
-            bias = stack.enter_context(b.let(f"{label}_bias", adjusted))
+            bias = enter(b.let(f"{label}_bias", adjusted))
         channel = replace(channel, bias=bias)
         _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 
@@ -336,11 +332,11 @@ class _SlideEmitter:
             (last - first + 1, len(self.valid)), strides=(along.input_step, across.input_step),
         )  # fmt: skip
         ended = [output for line in lines for output in line.ends]
-        with ExitStack() as stack:
-            window = stack.enter_context(x)
+        with Nest() as enter:
+            window = enter(x)
             y = None
             if ended:
-                y = stack.enter_context(
+                y = enter(
                     b.view(
                         f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
                         (len(ended),), strides=(along.output_step,), access="w",
@@ -363,8 +359,8 @@ class _SlideEmitter:
             return  # skipped by a stride larger than the kernel
         for output in line.starts:
             b.store(self._slot(output), [0], self._bias(output))
-        with ExitStack() as stack:
-            operands = self._operands(stack, window, row, f"{label}_line{row}")
+        with Nest() as enter:
+            operands = self._operands(enter, window, row, f"{label}_line{row}")
             for output, tap in line.uses:
                 acc = b.load(self._slot(output), [0])
                 for value, first, is_pair in operands:
@@ -376,12 +372,12 @@ class _SlideEmitter:
                 b.store(self._slot(output), [0], acc)
 
     def _operands(
-        self, stack: ExitStack, window: tir.Buffer, row: int, label: str
+        self, enter: Nest, window: tir.Buffer, row: int, label: str
     ) -> list[tuple[ArithExpr, int, bool]]:
         """Return the operands of one line as (value, first tap across, whether it is a pair)."""
         b, operands = self.b, []
         values = {
-            tap: stack.enter_context(
+            tap: enter(
                 b.let(f"{label}_x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
             )
             for tap in self.valid
@@ -390,7 +386,7 @@ class _SlideEmitter:
             low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
                 pair = call_intrinsic("pkhbt", [low, high], UINT32)
-                pair = stack.enter_context(b.let(f"{label}_pair", pair))
+                pair = enter(b.let(f"{label}_pair", pair))
                 operands.append((pair, tap, True))
             elif low is not None:
                 operands.append((low.cast(UINT32), tap, False))

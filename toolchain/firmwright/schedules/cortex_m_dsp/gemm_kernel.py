@@ -7,7 +7,7 @@ caller folds the input's zero point into the bias.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import (
     ChannelOrder,
@@ -216,14 +216,14 @@ class GemmKernel:
         shared: Mapping[str, ArithExpr] | None,
     ) -> None:  # fmt: skip
         row = index * self.block + place
-        with ExitStack() as stack:
-            channel = stack.enter_context(b.let(f"channel{place}", self.order.channel(b, row)))
-            finish = stack.enter_context(self.epilogue.bind_channel(b, row, place, shared))
+        with Nest() as enter:
+            channel = enter(b.let(f"channel{place}", self.order.channel(b, row)))
+            finish = enter(self.epilogue.bind_channel(b, row, place, shared))
             window = b.view(
                 f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
                 strides=(self.outputs,), access="w",
             )  # fmt: skip
-            y = stack.enter_context(window)
+            y = enter(window)
             for pixel in range(self.pixels):
                 total = b.load(acc, [place * self.pixels + pixel])
                 b.store(y, [pixel], finish(total))

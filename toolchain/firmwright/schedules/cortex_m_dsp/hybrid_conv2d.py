@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,10 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.hybrid_conv2d import QuantizedBatch, quantize_batch
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.schedules.constant_channels import ChannelOrder
-from firmwright.schedules.cortex_m_dsp.conv2d import (
+from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     CHANNELS_BY_PIXELS,
     Im2colSource,
     block_pixels,
@@ -95,15 +95,15 @@ class _DequantizeEpilogue:
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> Iterator[FinishElement]:
-        with ExitStack() as stack:
-            bias = stack.enter_context(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
+        with Nest() as enter:
+            bias = enter(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
             correction: ArithExpr | None = None
             if self.sums is not None and self.activations.offset is not None:
                 share = b.load(self.activations.offset, [0]) * b.load(self.sums, [index])
-                correction = stack.enter_context(b.let(f"zero_point_share{place}", share))
+                correction = enter(b.let(f"zero_point_share{place}", share))
             scale: ArithExpr | None = None
             if self.scales is not None:
-                scale = stack.enter_context(b.let(f"scale{place}", b.load(self.scales, [index])))
+                scale = enter(b.let(f"scale{place}", b.load(self.scales, [index])))
 
             def finish(total: ArithExpr) -> ArithExpr:
                 exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, logical_and
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 
 # A column is the kernel window of one output pixel, flattened and cut into groups of four int8
 # values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3). Word j of pixel p is
@@ -86,7 +86,7 @@ class Im2colPacker:
     x: tir.Buffer
     zero_point: int | ArithExpr
 
-    def block(self, position: tuple[ArithExpr, ArithExpr, ArithExpr]) -> None:
+    def block(self, position: Position) -> None:
         """Pack adjacent pixels of an output row; the first window begins at `position`.
 
         Window rows that are inside the input for every pixel are packed together.
@@ -116,7 +116,7 @@ class Im2colPacker:
                 with b.else_():
                     self._border((n, iy, x0), word, p)
 
-    def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
+    def pixel(self, position: Position, pixel: ArithExpr) -> None:
         b, window = self.b, self.layout.window
         n, top, left = position
         height, width = window.input_size
@@ -170,19 +170,19 @@ class Im2colPacker:
     ) -> None:
         b = self.b
         alignment = 4 if self.layout.channels % 4 == 0 else 1
-        with ExitStack() as stack:
+        with Nest() as enter:
             windows = [
                 b.view(_name("window", p), self.x, at, (groups,), dtype=UINT32, alignment=alignment)
                 for at, p in zip(offsets, pixels, strict=True)
             ]
-            runs = [stack.enter_context(window) for window in windows]
+            runs = [enter(window) for window in windows]
             preferred = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
             unroll = next(n for n in (*preferred, 1) if groups % n == 0)
-            i = stack.enter_context(b.for_("i", groups // unroll))
-            u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+            i = enter(b.for_("i", groups // unroll))
+            u = enter(b.for_("u", unroll, kind="unrolled"))
             group = i * unroll + u
             groups_of_bytes = [
-                stack.enter_context(b.let(_name("bytes", p), b.load(run, [group])))
+                enter(b.let(_name("bytes", p), b.load(run, [group])))
                 for run, p in zip(runs, pixels, strict=True)
             ]
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
@@ -211,9 +211,7 @@ class Im2colPacker:
             for pixel in pixels:
                 self.b.store(self.columns, [word + j, pixel], pair)
 
-    def _border(
-        self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
-    ) -> None:
+    def _border(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
         b, layout = self.b, self.layout
         n, iy, left = at
         height, width = layout.window.input_size
@@ -228,9 +226,7 @@ class Im2colPacker:
             with b.else_():
                 self._fill(first, layout.channels // 2, [pixel])
 
-    def _border_elements(
-        self, at: tuple[ArithExpr, ArithExpr, ArithExpr], word: ArithExpr, pixel: ArithExpr
-    ) -> None:
+    def _border_elements(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
         b, layout, pixels = self.b, self.layout, self.columns.shape[1]
         groups = layout.row_elements // 4
         window = b.view(
@@ -256,7 +252,7 @@ class Im2colPacker:
 
     def _element(
         self,
-        at: tuple[ArithExpr, ArithExpr, ArithExpr],
+        at: Position,
         halves: tir.Buffer,
         place: tuple[ArithExpr, ArithExpr],
         kx: ArithExpr,

@@ -5,13 +5,12 @@ A word holds four weights of a channel, which SXTB16 widens once for both pixels
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.schedules import int16_im2col
 from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_weight_words
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -41,16 +40,16 @@ class _DualMac:
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         (group, step), pixels, rows = at, columns.shape[0], weights.shape[2]
-        with ExitStack() as stack:
+        with Nest() as enter:
             pairs = [
                 [
-                    stack.enter_context(b.let("x", b.load(columns, [pixel, step, half])))
+                    enter(b.let("x", b.load(columns, [pixel, step, half])))
                     for half in range(len(HALVES))
                 ]
                 for pixel in range(pixels)
             ]
             for row in range(rows):
-                word = stack.enter_context(b.let("w", b.load(weights, [group, step, row])))
+                word = enter(b.let("w", b.load(weights, [group, step, row])))
                 for half, name in enumerate(HALVES):
                     with b.let("spread", call_intrinsic(name, [word], UINT32)) as spread:
                         for pixel in range(pixels):

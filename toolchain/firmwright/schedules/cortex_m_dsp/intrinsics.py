@@ -6,12 +6,12 @@ int16 lanes are uint32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT32
+from firmwright.base.dtypes import INT32, UINT32, DType
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 
@@ -49,56 +49,96 @@ def _smmla(x: Any, y: Any, acc: Any) -> Any:
 
 
 _A, _B = Operand("a", "in", UINT32), Operand("b", "in", UINT32)
+_X = Operand("x", "in", UINT32)
 _ACC = Operand("acc", "in", INT32)
 
-SMLAD = Intrinsic(
-    "smlad", (_A, _B, _ACC), INT32, _smlad,
-    portable="""\
-const int32_t low = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b & 0xffffu);
-const int32_t high = (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
-return (int32_t)((uint32_t)acc + (uint32_t)low + (uint32_t)high);""",
-    doc="acc + a.low * b.low + a.high * b.high, on int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
-int32_t sum;
-__asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
-return sum;"""},
-)  # fmt: skip
 
-_HALF = {"b": ("low", "{0} & 0xffffu"), "t": ("high", "{0} >> 16")}
-
-
-def _of_halves(first: str, second: str) -> Intrinsic:
-    """Build SMLA<x><y>: `b` selects the low half of an operand, `t` the high half."""
-    name = f"smla{first}{second}"
-    (a, low_a), (b, low_b) = _HALF[first], _HALF[second]
-
-    def meaning(x: Any, y: Any, acc: Any) -> Any:
-        product = _lanes(x)["bt".index(first)] * _lanes(y)["bt".index(second)]
-        return _wrap(np.asarray(acc, np.int64) + product)
-
+def _instruction(
+    name: str, operands: tuple[Operand, ...], result: DType, meaning: Callable[..., Any],
+    doc: str, portable: str, suffix: str = "",
+) -> Intrinsic:  # fmt: skip
+    """Build the intrinsic of one instruction; `suffix` follows its operands."""
+    variable = "sum" if result == INT32 else "halves"
+    places = ", ".join(f"%{place}" for place in range(len(operands) + 1))
+    inputs = ", ".join(f'"r"({operand.name})' for operand in operands)
+    assembly = f"""\
+{result.c_type} {variable};
+__asm__("{name.removesuffix("_ror8")} {places}{suffix}" : "=r"({variable}) : {inputs});
+return {variable};"""
     return Intrinsic(
-        name, (_A, _B, _ACC), INT32, meaning,
-        portable=f"""\
-const int32_t product = (int32_t)(int16_t)({low_a.format("a")}) * (int16_t)({low_b.format("b")});
+        name, operands, result, meaning, portable, doc, requires="dsp", text={"gnu": assembly}
+    )
+
+
+_HALVES = (("b", "low", "{0} & 0xffffu"), ("t", "high", "{0} >> 16"))
+
+
+def _multiply_halves(first: int, second: int) -> Intrinsic:
+    """Build SMLA<x><y>, which multiplies half `first` of a by half `second` of b."""
+    (x, half_a, text_a), (y, half_b, text_b) = _HALVES[first], _HALVES[second]
+    return _instruction(
+        f"smla{x}{y}", (_A, _B, _ACC), INT32,
+        lambda a, b, acc: _wrap(np.asarray(acc, np.int64) + _lanes(a)[first] * _lanes(b)[second]),
+        f"acc + a.{half_a} * b.{half_b}, on int16 halves.",
+        f"""\
+const int32_t product = (int32_t)(int16_t)({text_a.format("a")}) * (int16_t)({text_b.format("b")});
 return (int32_t)((uint32_t)acc + (uint32_t)product);""",
-        doc=f"acc + a.{a} * b.{b}, on int16 halves.",
-        requires="dsp",
-        text={"gnu": f"""\
-int32_t sum;
-__asm__("{name} %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
-return sum;"""},
     )  # fmt: skip
 
 
-SMLABB, SMLABT, SMLATT = _of_halves("b", "b"), _of_halves("b", "t"), _of_halves("t", "t")
+def _extend_bytes(place: int) -> tuple[Intrinsic, Intrinsic]:
+    """Build SXTB16 and SXTAB16 of bytes `place` and `place` + 2; the second two are rotated."""
+    low, high = (("x & 0xffu", "(x >> 16) & 0xffu"), ("(x >> 8) & 0xffu", "x >> 24"))[place]
+    name, suffix = ("_ror8", ", ror #8") if place else ("", "")
+    pair = f"{place} and {place + 2}"
+    return _instruction(
+        f"sxtb16{name}", (_X,), UINT32, lambda x: _join(_byte(x, place), _byte(x, place + 2)),
+        f"Bytes {pair}, sign-extended to int16 halves.",
+        f"""\
+const uint32_t low = (uint32_t)(int32_t)(int8_t)({low}) & 0xffffu;
+const uint32_t high = (uint32_t)(int32_t)(int8_t)({high});
+return low | (high << 16);""",
+        suffix,
+    ), _instruction(
+        f"sxtab16{name}", (_A, _X), UINT32,
+        lambda a, x: _join(_lanes(a)[0] + _byte(x, place), _lanes(a)[1] + _byte(x, place + 2)),
+        f"The int16 halves of a plus bytes {pair} of x, modulo 2^16.",
+        f"""\
+const int32_t first = (int8_t)({low});
+const int32_t second = (int8_t)({high});
+return ((a + (uint32_t)first) & 0xffffu) | (((a >> 16) + (uint32_t)second) << 16);""",
+        suffix,
+    )  # fmt: skip
 
-SMMLA = Intrinsic(
-    "smmla",
-    (Operand("x", "in", INT32), Operand("y", "in", INT32), _ACC),
-    INT32,
-    _smmla,
-    portable="""\
+
+def _combine_halves(name: str, sign: str, doc: str, combine: Callable[..., Any]) -> Intrinsic:
+    return _instruction(
+        name, (_A, _B), UINT32,
+        lambda a, b: _join(*(combine(x, y) for x, y in zip(_lanes(a), _lanes(b), strict=True))),
+        f"{doc} of the int16 halves, modulo 2^16.",
+        f"return ((a {sign} b) & 0xffffu) | ((a & 0xffff0000u) {sign} (b & 0xffff0000u));",
+    )  # fmt: skip
+
+
+def _smax8(a: Any, b: Any) -> Any:
+    greatest = [np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)]
+    return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
+
+
+INTRINSICS = (
+    _instruction(
+        "smlad", (_A, _B, _ACC), INT32, _smlad,
+        "acc + a.low * b.low + a.high * b.high, on int16 halves.",
+        """\
+const int32_t low = (int32_t)(int16_t)(a & 0xffffu) * (int16_t)(b & 0xffffu);
+const int32_t high = (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+return (int32_t)((uint32_t)acc + (uint32_t)low + (uint32_t)high);""",
+    ),
+    _multiply_halves(0, 0), _multiply_halves(0, 1), _multiply_halves(1, 1),
+    _instruction(
+        "smmla", (Operand("x", "in", INT32), Operand("y", "in", INT32), _ACC), INT32, _smmla,
+        "acc + the high 32 bits of x * y.",
+        """\
 #if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 /* no 64-bit product */
 const int32_t x_low = x & 0xffff;
 const int32_t y_low = y & 0xffff;
@@ -110,130 +150,19 @@ const int32_t high = (x >> 16) * (y >> 16) + (middle >> 16) + (other >> 16);
 const int32_t high = (int32_t)(((int64_t)x * y) >> 32);
 #endif
 return (int32_t)((uint32_t)acc + (uint32_t)high);""",
-    doc="acc + the high 32 bits of x * y.",
-    requires="dsp",
-    text={"gnu": """\
-int32_t sum;
-__asm__("smmla %0, %1, %2, %3" : "=r"(sum) : "r"(x), "r"(y), "r"(acc));
-return sum;"""},
-)  # fmt: skip
-
-SXTB16 = Intrinsic(
-    "sxtb16", (Operand("x", "in", UINT32),), UINT32,
-    lambda x: _join(_byte(x, 0), _byte(x, 2)),
-    portable="""\
-const uint32_t low = (uint32_t)(int32_t)(int8_t)(x & 0xffu) & 0xffffu;
-const uint32_t high = (uint32_t)(int32_t)(int8_t)((x >> 16) & 0xffu);
-return low | (high << 16);""",
-    doc="Bytes 0 and 2, sign-extended to int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("sxtb16 %0, %1" : "=r"(halves) : "r"(x));
-return halves;"""},
-)  # fmt: skip
-
-SXTB16_ROR8 = Intrinsic(
-    "sxtb16_ror8", (Operand("x", "in", UINT32),), UINT32,
-    lambda x: _join(_byte(x, 1), _byte(x, 3)),
-    portable="""\
-const uint32_t low = (uint32_t)(int32_t)(int8_t)((x >> 8) & 0xffu) & 0xffffu;
-const uint32_t high = (uint32_t)(int32_t)(int8_t)(x >> 24);
-return low | (high << 16);""",
-    doc="Bytes 1 and 3, sign-extended to int16 halves.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("sxtb16 %0, %1, ror #8" : "=r"(halves) : "r"(x));
-return halves;"""},
-)  # fmt: skip
-
-PKHBT = Intrinsic(
-    "pkhbt",
-    (Operand("low", "in", INT32), Operand("high", "in", INT32)),
-    UINT32,
-    _join,
-    portable="return ((uint32_t)low & 0xffffu) | ((uint32_t)high << 16);",
-    doc="The low halves of two registers side by side.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(halves) : "r"(low), "r"(high));
-return halves;"""},
-)  # fmt: skip
-
-
-def _sadd16(a: Any, b: Any) -> Any:
-    (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
-    return _join(a0 + b0, a1 + b1)
-
-
-def _ssub16(a: Any, b: Any) -> Any:
-    (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
-    return _join(a0 - b0, a1 - b1)
-
-
-SADD16 = Intrinsic(
-    "sadd16", (_A, _B), UINT32, _sadd16,
-    portable="return ((a + b) & 0xffffu) | ((a & 0xffff0000u) + (b & 0xffff0000u));",
-    doc="Sums of the int16 halves, modulo 2^16.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("sadd16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(b));
-return halves;"""},
-)  # fmt: skip
-
-SSUB16 = Intrinsic(
-    "ssub16", (_A, _B), UINT32, _ssub16,
-    portable="return ((a - b) & 0xffffu) | ((a & 0xffff0000u) - (b & 0xffff0000u));",
-    doc="Differences of the int16 halves, modulo 2^16.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("ssub16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(b));
-return halves;"""},
-)  # fmt: skip
-
-SXTAB16 = Intrinsic(
-    "sxtab16", (_A, Operand("x", "in", UINT32)), UINT32,
-    lambda a, x: _join(_lanes(a)[0] + _byte(x, 0), _lanes(a)[1] + _byte(x, 2)),
-    portable="""\
-const int32_t first = (int8_t)(x & 0xffu);
-const int32_t second = (int8_t)((x >> 16) & 0xffu);
-return ((a + (uint32_t)first) & 0xffffu) | (((a >> 16) + (uint32_t)second) << 16);""",
-    doc="The int16 halves of a plus bytes 0 and 2 of x, modulo 2^16.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("sxtab16 %0, %1, %2" : "=r"(halves) : "r"(a), "r"(x));
-return halves;"""},
-)  # fmt: skip
-
-SXTAB16_ROR8 = Intrinsic(
-    "sxtab16_ror8", (_A, Operand("x", "in", UINT32)), UINT32,
-    lambda a, x: _join(_lanes(a)[0] + _byte(x, 1), _lanes(a)[1] + _byte(x, 3)),
-    portable="""\
-const int32_t first = (int8_t)((x >> 8) & 0xffu);
-const int32_t second = (int8_t)(x >> 24);
-return ((a + (uint32_t)first) & 0xffffu) | (((a >> 16) + (uint32_t)second) << 16);""",
-    doc="The int16 halves of a plus bytes 1 and 3 of x, modulo 2^16.",
-    requires="dsp",
-    text={"gnu": """\
-uint32_t halves;
-__asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(halves) : "r"(a), "r"(x));
-return halves;"""},
-)  # fmt: skip
-
-
-def _smax8(a: Any, b: Any) -> Any:
-    greatest = [np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)]
-    return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
-
-
-SMAX8 = Intrinsic(
-    "smax8", (_A, _B), UINT32, _smax8,
-    portable="""\
+    ),
+    *_extend_bytes(0), *_extend_bytes(1),
+    _instruction(
+        "pkhbt", (Operand("low", "in", INT32), Operand("high", "in", INT32)), UINT32, _join,
+        "The low halves of two registers side by side.",
+        "return ((uint32_t)low & 0xffffu) | ((uint32_t)high << 16);",
+        ", lsl #16",
+    ),
+    _combine_halves("sadd16", "+", "Sums", np.add),
+    _combine_halves("ssub16", "-", "Differences", np.subtract),
+    Intrinsic(
+        "smax8", (_A, _B), UINT32, _smax8,
+        portable="""\
 uint32_t greatest = 0;
 for (int32_t shift = 0; shift < 32; shift += 8) {
     const uint32_t left = (a >> shift) & 0xffu;
@@ -241,30 +170,12 @@ for (int32_t shift = 0; shift < 32; shift += 8) {
     greatest |= ((int8_t)left > (int8_t)right ? left : right) << shift;
 }
 return greatest;""",
-    doc="The greater of each pair of int8.",
-    requires="dsp",
-    text={"gnu": """\
+        doc="The greater of each pair of int8.",
+        requires="dsp",
+        text={"gnu": """\
 uint32_t greatest;
 __asm__("ssub8 %0, %1, %2\\n\\tsel %0, %1, %2" : "=&r"(greatest) : "r"(a), "r"(b) : "cc");
 return greatest;"""},
-    instructions=2,
+        instructions=2,
+    ),
 )  # fmt: skip
-
-DSP_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        SMLAD,
-        SMLABB,
-        SMLABT,
-        SMLATT,
-        SMMLA,
-        SXTB16,
-        SXTB16_ROR8,
-        SXTAB16,
-        SXTAB16_ROR8,
-        SMAX8,
-        PKHBT,
-        SADD16,
-        SSUB16,
-    )
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -350,15 +350,12 @@ def alternative_unrolls(words: int) -> list[int]:
     return sorted(candidates - {default}, reverse=True)
 
 
-MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        EXTRACT_ODD_SUM,
-        *(
-            _intrinsic(shape, steps)
-            for shape in (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
-            for steps in range(1, MAX_UNROLL + 1)
-        ),
-        *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
-    )
-}
+INTRINSICS = (
+    EXTRACT_ODD_SUM,
+    *(
+        _intrinsic(shape, steps)
+        for shape in (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+        for steps in range(1, MAX_UNROLL + 1)
+    ),
+    *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),
+)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.pooling import narrow_to_output, pool_window, rounded_mean
 from firmwright.ops.requantize import quantized_activation_range
 
@@ -86,11 +86,11 @@ def _outputs(op: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
-    with ExitStack() as stack:
-        n = stack.enter_context(b.for_("n", batch))
-        oy = stack.enter_context(b.for_("oy", height))
-        ox = stack.enter_context(b.for_("ox", width))
-        group = stack.enter_context(b.for_("group", channels // _LANES))
+    with Nest() as enter:
+        n = enter(b.for_("n", batch))
+        oy = enter(b.for_("oy", height))
+        ox = enter(b.for_("ox", width))
+        group = enter(b.for_("group", channels // _LANES))
         first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
         at = ((n * height + oy) * width + ox) * channels
         yield first * channels + group * _LANES, at + group * _LANES

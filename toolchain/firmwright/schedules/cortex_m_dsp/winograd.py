@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import RequantizeEpilogue
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -114,18 +113,14 @@ def _transform_half(
     """Transform the two of every four channels that `name` selects after an optional shift."""
     b = work.b
     vertical: dict[int, list[ArithExpr]] = {}
-    with ExitStack() as stack:
+    with Nest() as enter:
         for column in range(work.patch.shape[1]):
             pixels = [b.load(work.patch, [r, column, c]) for r in range(4)]
             shifted = (
                 pixels if shift is None else [word_of_bytes >> shift for word_of_bytes in pixels]
             )
-            d = [
-                stack.enter_context(b.let("d", call_intrinsic(name, [x], UINT32))) for x in shifted
-            ]
-            vertical[column] = [
-                stack.enter_context(b.let("v", value)) for value in _input_transform(d)
-            ]
+            d = [enter(b.let("d", call_intrinsic(name, [x], UINT32))) for x in shifted]
+            vertical[column] = [enter(b.let("v", value)) for value in _input_transform(d)]
             if column >= 3 and column % 2:
                 _store_tile(work, vertical, column - 3, c * 2 + half)
 
@@ -164,15 +159,13 @@ def _multiply(work: _DspWinograd, pair: ArithExpr) -> None:
             b.store(work.m, [point, place], b.load(acc, [place]))
 
 
-def _finish(
-    work: _DspWinograd, at: tuple[ArithExpr, ArithExpr, ArithExpr], pair: ArithExpr
-) -> None:
+def _finish(work: _DspWinograd, at: Position, pair: ArithExpr) -> None:
     """Compute Y = A' M A of each tile of a channel pair; requantize and store it."""
     b = work.b
     places: Sequence[ArithExpr | int] = (0, 1)
-    with ExitStack() as loop:
+    with Nest() as enter:
         if work.looped:
-            places = (loop.enter_context(b.for_("parity", 2)),)
+            places = (enter(b.for_("parity", 2)),)
         for place in places:
             with (
                 b.let("channel", pair * 2 + place) as channel,

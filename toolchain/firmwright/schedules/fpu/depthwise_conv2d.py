@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -17,7 +17,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediat
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.microkernels import MultiplyAddStyle
 from firmwright.schedules.window_bounds import ValidTapRun, group_outputs
@@ -111,7 +111,7 @@ class _FloatOutputRow:
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
         """Emit a strip of `outputs`, moved by `shift`."""
         columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
-        with ExitStack() as stack:
+        with Nest() as enter:
             for output in outputs:
                 first = output * columns.stride - columns.before
                 valid = columns.valid(output)
@@ -120,7 +120,7 @@ class _FloatOutputRow:
                     if position not in inputs:
                         at = shift * columns.stride + (first + kx)
                         value = b.load(self.x, [ky - self.rows.start, at])
-                        inputs[position] = stack.enter_context(b.let("x", value))
+                        inputs[position] = enter(b.let("x", value))
                 taps = [(inputs[ky, first + kx], self.weights[ky][kx])
                         for ky, kx in product(self.rows, valid)]  # fmt: skip
                 total = self._sum(taps) + self.bias
@@ -142,18 +142,18 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
     packed = b.constant("weights", np.ascontiguousarray(kernel.reshape(-1, channels).T), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = _axes(op)
-    with ExitStack() as stack:
-        c = stack.enter_context(b.for_("c", channels))
+    with Nest() as enter:
+        c = enter(b.for_("c", channels))
         weights = [
             [
-                stack.enter_context(b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])))
+                enter(b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])))
                 for kx in range(width)
             ]
             for ky in range(height)
         ]
-        channel_bias = stack.enter_context(b.let("channel_bias", b.load(bias, [c])))
+        channel_bias = enter(b.let("channel_bias", b.load(bias, [c])))
         batch = op.output.shape[0]
-        n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
+        n = enter(b.for_("n", batch)) if batch > 1 else c * 0
         for outputs, taps in ((run.outputs, run.taps) for run in rows.runs()):
             with b.for_("oy", len(outputs), outputs.start) as oy:
                 top = oy * rows.stride - rows.before + taps.start

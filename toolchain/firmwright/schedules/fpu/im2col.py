@@ -5,14 +5,13 @@ Values outside the input are packed as 0.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 
 _UNROLL = 4
 
@@ -57,16 +56,16 @@ class FloatIm2colPacker:
                 k = i * unroll + u
                 b.store(self.columns, [k, pixel], b.load(source, [pixel, k]))
 
-    def pixel(self, position: tuple[ArithExpr, ArithExpr, ArithExpr], pixel: ArithExpr) -> None:
+    def pixel(self, position: Position, pixel: ArithExpr) -> None:
         """Pack the window with origin `position` (n, y, x) as column `pixel`."""
         b, window = self.b, self.window
         n, top, left = position
         rows, cols = window.input_size
         run = window.size[1] * self.x.shape[3]
         guarded = window.guarded(0) or window.guarded(1)
-        with ExitStack() as stack:
-            ky = stack.enter_context(b.for_("ky", window.size[0]))
-            iy = stack.enter_context(b.let("iy", top + ky * window.dilation[0]))
+        with Nest() as enter:
+            ky = enter(b.for_("ky", window.size[0]))
+            iy = enter(b.let("iy", top + ky * window.dilation[0]))
             whole = window.dilation[1] == 1
             if whole and not guarded:
                 self.copy((n, iy, left), ky * run, pixel, run)
@@ -76,15 +75,11 @@ class FloatIm2colPacker:
                 across = logical_and(left >= 0, left <= cols - window.size[1])
                 with b.if_(logical_and(inside, across)):
                     self.copy((n, iy, left), ky * run, pixel, run)
-                stack.enter_context(b.else_())
+                enter(b.else_())
             self._taps((n, iy, left), ky * run, pixel, inside)
 
     def _taps(
-        self,
-        origin: tuple[ArithExpr, ArithExpr, ArithExpr],
-        first: ArithExpr,
-        pixel: ArithExpr,
-        inside: ArithExpr,
+        self, origin: Position, first: ArithExpr, pixel: ArithExpr, inside: ArithExpr
     ) -> None:
         b, window, channels = self.b, self.window, self.x.shape[3]
         n, iy, left = origin
@@ -95,13 +90,7 @@ class FloatIm2colPacker:
             with b.else_():
                 self.zero(start, pixel, channels)
 
-    def copy(
-        self,
-        source: tuple[ArithExpr, ArithExpr, ArithExpr],
-        first: ArithExpr,
-        pixel: ArithExpr,
-        count: int,
-    ) -> None:
+    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         b = self.b
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -180,16 +180,13 @@ return total;"""
 )
 
 
-FPU_MICROKERNELS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        VMLA_F32,
-        *(
-            _block(style, tile, rest, deep=deep)
-            for style in MULTIPLY_ADD_STYLES
-            for tile in FPU_TILES
-            for rest in range(STEPS_PER_ITERATION)
-            for deep in (False, True)
-        ),
-    )
-}
+INTRINSICS = (
+    VMLA_F32,
+    *(
+        _block(style, tile, rest, deep=deep)
+        for style in MULTIPLY_ADD_STYLES
+        for tile in FPU_TILES
+        for rest in range(STEPS_PER_ITERATION)
+        for deep in (False, True)
+    ),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -133,9 +133,7 @@ def _sum(name: str, sign: int) -> Intrinsic:
     )
 
 
-ADD_SUB_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (_sum("add", 1), _sum("sub", -1))
-}
+INTRINSICS = (_sum("add", 1), _sum("sub", -1))
 
 
 def _configs(op: OpCall) -> Sequence[Config]:

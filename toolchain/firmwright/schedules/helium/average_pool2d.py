@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ ADD_PIXEL_ROW = Intrinsic(
     count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
 )
 
-POOL_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (WINDOW_SUM, ADD_PIXEL_ROW)}
+INTRINSICS = (WINDOW_SUM, ADD_PIXEL_ROW)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -14,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
@@ -169,9 +169,9 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
         row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
         return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 
-    with ExitStack() as stack:
-        pixels = stack.enter_context(_pair(b, batch * height * width))
-        columns = [stack.enter_context(b.let("column", column(pixel))) for pixel in pixels]
+    with Nest() as enter:
+        pixels = enter(_pair(b, batch * height * width))
+        columns = [enter(b.let("column", column(pixel))) for pixel in pixels]
         gemm.emit(b, source.x, columns, pixels)
 
 
@@ -181,19 +181,17 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
     count = batch * height
     rows_per_group = min(1 + width % 2, count)
     pixels_per_group = _PIXELS if width % 2 == 0 else rows_per_group * width
-    with ExitStack() as stack:
-        rows_of, packer = _source(b, stack, source, shape)
+    with Nest() as enter:
+        rows_of, packer = _source(b, enter, source, shape)
         gemm = gemm.with_taps(packer.taps)
-        columns = stack.enter_context(
-            b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8)
-        )
+        columns = enter(b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8))
         step = source.window.stride[1] * packer.channels
-        group = stack.enter_context(b.for_("group", -(-count // rows_per_group)))
+        group = enter(b.for_("group", -(-count // rows_per_group)))
         start = minimum(group * rows_per_group, count - rows_per_group)
-        row = stack.enter_context(b.let("row", start))
+        row = enter(b.let("row", start))
         if width % 2 == 0:
             origin = rows_of(row)
-            pair = stack.enter_context(b.for_("pair", width // _PIXELS))
+            pair = enter(b.for_("pair", width // _PIXELS))
             for p in range(_PIXELS):
                 ox = pair * _PIXELS + p
                 packer.pack(b, columns, group * 0 + p * gemm.taps, origin + ox * step)
@@ -205,12 +203,12 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
             with b.for_("ox", width) as ox:
                 place = (r * width + ox) * gemm.taps
                 packer.pack(b, columns, place, origin + ox * step)
-        pixels = stack.enter_context(_pair(b, pixels_per_group))
+        pixels = enter(_pair(b, pixels_per_group))
         gemm.emit(b, columns, [p * gemm.taps for p in pixels], [row * width + p for p in pixels])
 
 
 def _source(
-    b: Kernel, stack: ExitStack, source: ConvolutionInput, shape: Sequence[int]
+    b: Kernel, enter: Nest, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
     """Return a function from output row to the offset of its first window, and a packer."""
     batch, height, width, _ = shape
@@ -226,7 +224,7 @@ def _source(
 
         return inside, packer
     zero_point = source.zero_point
-    band = stack.enter_context(allocate_row_band(b, window, source.x, width, zero_point))
+    band = enter(allocate_row_band(b, window, source.x, width, zero_point))
 
     def filled(row: ArithExpr) -> ArithExpr:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)

@@ -14,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import Requantization, tensor_quant
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
@@ -200,7 +200,7 @@ def _pixels(
     layer: _ChannelGroupLayer,
     group: int,
     spans: tuple[ValidTapRun, ValidTapRun],
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    at: Position,
     pixels: int,
 ) -> None:  # fmt: skip
     window, count = layer.window, layer.channels

@@ -17,7 +17,8 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
-from firmwright.schedules.helium import depthwise_plane_microkernels, vector_copy, vector_requantize
+from firmwright.schedules.helium import depthwise_plane_microkernels, vector_requantize
+from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.schedule_factories import helium_schedule
 
 # The margins of a plane hold the zero point, so every window is inside and the zero point is folded

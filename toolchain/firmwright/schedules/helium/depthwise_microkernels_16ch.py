@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
@@ -221,12 +220,9 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
     )
 
 
-DEPTHWISE_16CH_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        _taps(VisibleTaps(rows, columns, width))
-        for rows in range(1, MAX_ROWS + 1)
-        for width in range(1, MAX_COLUMNS + 1)
-        for columns in range(1, width + 1)
-    )
-}
+INTRINSICS = tuple(
+    _taps(VisibleTaps(rows, columns, width))
+    for rows in range(1, MAX_ROWS + 1)
+    for width in range(1, MAX_COLUMNS + 1)
+    for columns in range(1, width + 1)
+)

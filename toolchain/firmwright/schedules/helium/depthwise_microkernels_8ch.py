@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
@@ -225,12 +225,9 @@ def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
     )
 
 
-DEPTHWISE_8CH_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        _channels(pixels, columns, dtype)
-        for dtype in (INT8, INT16)
-        for pixels in PIXEL_COUNTS
-        for columns in range(1, MAX_COLUMNS + 1)
-    )
-}
+INTRINSICS = tuple(
+    _channels(pixels, columns, dtype)
+    for dtype in (INT8, INT16)
+    for pixels in PIXEL_COUNTS
+    for columns in range(1, MAX_COLUMNS + 1)
+)

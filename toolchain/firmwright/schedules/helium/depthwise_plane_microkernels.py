@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from textwrap import indent
 from typing import Any
 
@@ -248,6 +247,4 @@ def _window(groups: int) -> Intrinsic:
     )
 
 
-DEPTHWISE_PLANE_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (COPY_PLANE, *map(_window, GROUP_COUNTS))
-}
+INTRINSICS = (COPY_PLANE, *map(_window, GROUP_COUNTS))

@@ -1,4 +1,4 @@
-"""fully_connected on Helium: eight outputs at a time, directly from the input.
+"""fully_connected on Helium: micro-kernels of one column times eight rows, and their schedule.
 
 If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
@@ -6,23 +6,134 @@ If the number of rows is not a multiple of eight, the last block overlaps the on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
-from firmwright.schedules.folded_requantize import fold_requantize
-from firmwright.schedules.helium import matvec_microkernels as blocks
-from firmwright.schedules.helium.dot_product_loop import pack_weight_rows, pad_tap_count
+from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
+from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.dot_product_loop import (
+    BYTES_PER_STEP,
+    DOT_PRODUCT_LOOPS,
+    REGISTERS,
+    DotProductLoop,
+    choose_loop,
+    pack_weight_rows,
+    pad_tap_count,
+    unpack_weights,
+)
 from firmwright.schedules.schedule_factories import helium_schedule
 
-_ROWS = blocks.ROWS
+# `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and
+# sixteen weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form
+# of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
+# all weights share one scale.
+
+ROWS = 8
+
+_PORTABLE = """\
+for (int32_t r = 0; r < lanes; ++r) {
+    int32_t sum = q[r];
+    for (int32_t k = 0; k < taps; ++k) {
+        sum += w[k / 16 * 128 + 16 * r + k % 16] * x[k];
+    }
+    const int32_t shifted = (int32_t)((uint32_t)sum << left);
+    const int32_t scaled = (int32_t)(((int64_t)shifted * multiplier) >> 32);
+    const int32_t moved = (scaled + addend + (sum < 0 ? sign : 0)) >> shift;
+    const int32_t raised = moved > low ? moved : low;
+    y[r] = (int8_t)(raised < high ? raised : high);
+}"""
+
+_SCALED = """\
+{v} = vaddq_s32({v}, vldrwq_s32({q}));
+int32x4_t offset{n} = vdupq_n_s32(addend);
+if (sign != 0) {{
+    const int32x4_t negative = vshrq_n_s32({v}, 31);
+    offset{n} = vaddq_s32(offset{n}, vandq_s32(negative, vdupq_n_s32(sign)));
+}}
+{v} = vmulhq_s32(vshlq_r_s32({v}, left), vdupq_n_s32(multiplier));
+{v} = vshlq_r_s32(vaddq_s32({v}, offset{n}), -shift);"""
+
+IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
+
+
+def _step(multiply: str, load: str, place: str) -> list[str]:
+    lines = [f"{load} q0, [%[x]{place}"]
+    for row in range(ROWS):
+        vector = 1 + row % 3
+        lines += [f"vldrb.8 q{vector}, [%[w]], #16", f"{multiply} {REGISTERS[row]}, q0, q{vector}"]
+    return lines
+
+
+def _ending(vector: str, number: int, target: str, lanes: str) -> str:
+    scaled = _SCALED.format(v=vector, n=number, q="q + 4" if number else "q")
+    return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
+
+
+def _text(loop: DotProductLoop) -> str:
+    second = _ending("second", 1, "y + 4", "lanes - 4")
+    return "\n".join([
+        loop.frame(_step, ("x",)),
+        _ending("first", 0, "y", "lanes"),
+        "if (lanes > 4) {",
+        *("    " + line for line in second.splitlines()),
+        "}",
+    ])  # fmt: skip
+
+
+def _meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+    multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
+    products = unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    total = products.sum(axis=1) + np.asarray(q, np.int64)
+    scaled = ((total << left) * multiplier) >> 32
+    moved = (scaled + addend + np.where(total < 0, sign, 0)) >> shift
+    return np.clip(moved, low, high).astype(INT8.np)[:lanes]
+
+
+def matvec_microkernel_name(taps: int) -> str:
+    return f"mve_matvec_int8_{choose_loop(taps).suffix}"
+
+
+def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
+    """Return the immediate operands, or None if rows differ in more than their bias."""
+    columns = (folded.multiplier, folded.left, folded.addend, folded.sign)
+    if any(len(set(column)) != 1 for column in columns):
+        return None
+    same = [column[0] for column in columns]
+    return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
+
+
+def _rows(loop: DotProductLoop) -> Intrinsic:
+    return Intrinsic(
+        name=f"mve_matvec_int8_{loop.suffix}",
+        operands=(
+            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * ROWS),
+            Operand("x", "ptr", INT8, "r", loop.least_taps),
+            Operand("q", "ptr", INT32, "r", ROWS),
+            Operand("y", "ptr", INT8, "w", 1),
+            *(Operand(name, "imm", INT32) for name in IMMEDIATES),
+        ),
+        result=None,
+        meaning=_meaning,
+        portable=_PORTABLE,
+        doc="Eight rows of weights: products with a column, requantised.",
+        requires="mve",
+        text={"gnu": _text(loop)},
+        clobbers=("memory",),
+        count=lambda args: loop.instructions(_step, args[-1]) + 30,
+    )
+
+
+INTRINSICS = tuple(map(_rows, DOT_PRODUCT_LOOPS))
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -38,7 +149,7 @@ def _settings(op: OpCall) -> list[int] | None:
     folded = fold_requantize(requantization_of(op), low, high)
     if folded is None:
         return None
-    return blocks.epilogue_settings(folded, min(matrix.shape[0], _ROWS), matrix.shape[1])
+    return epilogue_settings(folded, min(matrix.shape[0], ROWS), matrix.shape[1])
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
@@ -46,24 +157,24 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     outputs, depth = matrix.shape
     settings = _settings(op)
     assert settings is not None
-    lanes = min(outputs, _ROWS)
-    starts = [min(start, outputs - lanes) for start in range(0, outputs, _ROWS)]
-    packed = b.constant("weights", pack_weight_rows(matrix, starts, _ROWS), INT8)
+    lanes = min(outputs, ROWS)
+    starts = [min(start, outputs - lanes) for start in range(0, outputs, ROWS)]
+    packed = b.constant("weights", pack_weight_rows(matrix, starts, ROWS), INT8)
     folded_bias = fold_zero_point_into_bias(op, matrix)
-    bias = np.stack([np.resize(folded_bias[start:], _ROWS) for start in starts])
+    bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in starts])
     table = b.constant("bias", bias, INT32)
-    size = pad_tap_count(depth) * _ROWS
+    size = pad_tap_count(depth) * ROWS
     with (
         b.for_("n", op.output.elements // outputs) as n,
         b.for_("block", len(starts)) as block,
-        b.let("row", minimum(block * _ROWS, outputs - lanes)) as row,
+        b.let("row", minimum(block * ROWS, outputs - lanes)) as row,
     ):
         b.evaluate(
-            blocks.matvec_microkernel_name(depth),
+            matvec_microkernel_name(depth),
             [
                 b.pointer(packed, block * size, size),
                 b.pointer(b.input(0), n * depth, depth),
-                b.pointer(table, block * _ROWS, _ROWS),
+                b.pointer(table, block * ROWS, ROWS),
                 b.pointer(b.y, n * outputs + row, lanes, "w"),
                 *settings,
             ],

@@ -1,20 +1,242 @@
-"""im2col packing for Helium: windows as contiguous runs of int8, one column after the other."""
+"""im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, UINT16, Array
+from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.helium import vector_copy
+from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
+
+VECTOR_BYTES = 16
+MAX_UNROLLED_VECTORS = 8
+GATHER_LANES = 8
+
+
+def copy_bytes(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    count: int,
+) -> None:
+    for first, vectors, last in _pieces(count):
+        elements = VECTOR_BYTES * (vectors - 1) + last
+        y = b.pointer(target, at + first, elements, "w")
+        b.evaluate(f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last])
+
+
+def fill_bytes(
+    b: Kernel, target: tir.Buffer, at: ArithExpr | int, value: ArithExpr | int, count: int
+) -> None:
+    name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
+    for first, vectors, last in _pieces(count):
+        y = b.pointer(target, at + first, VECTOR_BYTES * (vectors - 1) + last, "w")
+        b.evaluate(f"{name}_{vectors}", [y, value, last])
+
+
+def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
+    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    whole = count // max_bytes
+    if whole:
+        with b.for_("i", whole) as i:
+            fill_bytes(b, target, i * max_bytes, value, max_bytes)
+    if count % max_bytes:
+        fill_bytes(b, target, whole * max_bytes, value, count % max_bytes)
+
+
+def gather_bytes(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    reach: int,
+    offsets: tir.Buffer,
+    count: int,
+) -> None:
+    """Gather `count` elements of `source`, at `offsets` from `start`, to `target` at `at`."""
+    for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
+        elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
+        vectors = -(-elements // GATHER_LANES)
+        b.evaluate(
+            f"mve_gather_{vectors}",
+            [
+                b.pointer(target, at + first, elements, "w"),
+                b.pointer(source, start, reach),
+                b.pointer(offsets, first, vectors * GATHER_LANES),
+                (elements - 1) % GATHER_LANES + 1,
+            ],
+        )
+
+
+def _pieces(count: int) -> list[tuple[int, int, int]]:
+    """Return (first element, vectors, elements of the last vector) of each intrinsic call."""
+    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
+    return [
+        (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
+        for first in range(0, count, max_bytes)
+        for size in (min(max_bytes, count - first),)
+    ]
+
+
+def _vectors(lines: list[str], count: int, moving: tuple[str, ...], inputs: str) -> list[str]:
+    """Return C that executes the assembly `lines` `count` times with advancing pointers.
+
+    The pointers are in r0-r7: narrowing stores encode no other base.
+    """
+    if count == 0:
+        return []
+    return [
+        "__asm__ volatile(",
+        *string_lines(lines * count),
+        "    : " + ", ".join(f'[{name}] "+l"({name})' for name in moving),
+        f"    : {inputs});",
+    ]
+
+
+def _last(full: int, whole: str, mask: str, cut: str) -> list[str]:
+    return [
+        f"if (last == {full}) {{",
+        f"    {whole};",
+        "} else {",
+        f"    const mve_pred16_t inside = {mask}((uint32_t)last);",
+        f"    {cut};",
+        "}",
+    ]
+
+
+def _copy(vectors: int) -> Intrinsic:
+    count = VECTOR_BYTES * (vectors - 1)
+    lines = [
+        "const int8_t *from = x;",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vldrb.8 q0, [%[from]], #16", "vstrb.8 q0, [%[to]], #16"],
+            vectors - 1, ("from", "to"), ': "q0", "memory"',
+        ),
+        *_last(
+            VECTOR_BYTES, "vstrbq_s8(to, vldrbq_s8(from))", "vctp8q",
+            "vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside)",
+        ),
+    ]  # fmt: skip
+    return Intrinsic(
+        name=f"mve_copy_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", count + 1),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=lambda y, x, last: np.asarray(x)[: count + last],
+        portable=f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[i];\n}}",
+        doc=f"Copies {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=2 * vectors + 2,
+    )
+
+
+def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
+    count = VECTOR_BYTES * (vectors - 1)
+
+    def meaning(y: Any, value: Any, last: Any) -> Any:
+        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
+
+    lines = [
+        "const int8x16_t filled = vdupq_n_s8((int8_t)value);",
+        "int8_t *to = y;",
+        *_vectors(
+            ["vstrb.8 %q[filled], [%[to]], #16"],
+            vectors - 1, ("to",), '[filled] "w"(filled) : "memory"',
+        ),
+        *_last(VECTOR_BYTES, "vstrbq_s8(to, filled)", "vctp8q", "vstrbq_p_s8(to, filled, inside)"),
+    ]  # fmt: skip
+    return Intrinsic(
+        name=f"mve_fill_{'' if kind == 'imm' else 'by_'}{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("value", kind, INT32),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = (int8_t)value;\n}}"
+        ),
+        doc=f"Fills {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=vectors + 3,
+    )
+
+
+def _gather(vectors: int) -> Intrinsic:
+    count = GATHER_LANES * (vectors - 1)
+
+    def meaning(y: Any, x: Any, offsets: Any, last: Any) -> Any:
+        index = np.asarray(offsets)[: count + last].astype(np.int64)
+        values = np.asarray(x)
+        return np.take_along_axis(
+            values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
+        )
+
+    value = "vldrbq_gather_offset_u16(from, vldrhq_u16(table))"
+    step = [
+        "vldrh.u16 q0, [%[table]], #16",
+        "vldrb.u16 q1, [%[from], q0]",
+        "vstrb.16 q1, [%[to]], #8",
+    ]
+    lines = [
+        "const uint8_t *const from = (const uint8_t *)x;",
+        "uint8_t *to = (uint8_t *)y;",
+        "const uint16_t *table = offsets;",
+        *_vectors(step, vectors - 1, ("to", "table"), '[from] "r"(from) : "q0", "q1", "memory"'),
+        *_last(
+            GATHER_LANES,
+            f"vstrbq_u16(to, {value})",
+            "vctp16q",
+            f"vstrbq_p_u16(to, {value}, inside)",
+        ),
+    ]
+    return Intrinsic(
+        name=f"mve_gather_{vectors}",
+        operands=(
+            Operand("y", "ptr", INT8, "w", count + 1),
+            Operand("x", "ptr", INT8, "r", 1),
+            Operand("offsets", "ptr", UINT16, "r", count + GATHER_LANES),
+            Operand("last", "imm", INT32),
+        ),
+        result=None,
+        meaning=meaning,
+        portable=(
+            f"for (int32_t i = 0; i < {count} + last; ++i) {{\n    y[i] = x[offsets[i]];\n}}"
+        ),
+        doc=f"Collects {count} + last bytes.",
+        requires="mve",
+        text={"gnu": "\n".join(lines)},
+        instructions=3 * vectors + 2,
+    )
+
+
+INTRINSICS = tuple(
+    make(vectors)
+    for make in (_copy, _fill, partial(_fill, kind="in"), _gather)
+    for vectors in range(1, MAX_UNROLLED_VECTORS + 1)
+)
+
 
 # Padded layers first copy a band: the input rows needed by one output row, with the zero point in
 # the margins and in rows outside the input, so that every window is inside. The margins are written
@@ -47,9 +269,7 @@ class VectorIm2colPacker:
         height, width = self.window.size
         if self.offsets is not None:
             reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
-            vector_copy.gather_bytes(
-                b, columns, place, self.source, start, reach, self.offsets, self.taps
-            )
+            gather_bytes(b, columns, place, self.source, start, reach, self.offsets, self.taps)
             return
         whole = self.window.dilation[1] == 1
         run = (width if whole else 1) * self.channels
@@ -57,7 +277,7 @@ class VectorIm2colPacker:
             for kx in range(1 if whole else width):
                 at = ky * self.row_step * self.pitch + kx * self.window.dilation[1] * self.channels
                 to = (ky * width + kx) * self.channels
-                vector_copy.copy_bytes(b, columns, place + to, self.source, start + at, run)
+                copy_bytes(b, columns, place + to, self.source, start + at, run)
 
 
 def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Array:
@@ -75,7 +295,7 @@ def make_im2col_packer(
     width = window.size[1] if window.dilation[1] == 1 else 1
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
-    if width * channels < vector_copy.VECTOR_BYTES and reach.max() <= _OFFSETS:
+    if width * channels < VECTOR_BYTES and reach.max() <= _OFFSETS:
         padded = np.concatenate([reach, np.zeros(-len(reach) % BYTES_PER_STEP, np.int64)])
         offsets = b.constant("offsets", padded, UINT16)
     return VectorIm2colPacker(window, channels, source, pitch, row_step, offsets)
@@ -108,9 +328,9 @@ class RowBand:
         ):
             with b.if_(logical_and(iy >= 0, iy < rows)):
                 start = (n * rows + iy) * (cols * self.channels)
-                vector_copy.copy_bytes(b, self.buffer, to, self.source, start, count)
+                copy_bytes(b, self.buffer, to, self.source, start, count)
             with b.else_():
-                vector_copy.fill_bytes(b, self.buffer, to, zero_point, count)
+                fill_bytes(b, self.buffer, to, zero_point, count)
 
 
 def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
@@ -129,5 +349,5 @@ def allocate_row_band(
     size = window.size[0] * sum(columns) * channels
     with b.allocate("band", INT8, (size,), 8) as buffer:
         if columns[0] or columns[2]:
-            vector_copy.fill_buffer(b, buffer, zero_point, size)
+            fill_buffer(b, buffer, zero_point, size)
         yield RowBand(window, source, buffer, channels, columns)

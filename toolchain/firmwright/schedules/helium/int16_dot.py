@@ -6,7 +6,7 @@ Columns are bytes in memory (`taps` counts bytes), so the int8 packers apply. A 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import indent
 from typing import Any
@@ -240,9 +240,7 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-INT16_DOT_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for make in (_product, _rows) for item in map(make, DOT_PRODUCT_LOOPS)
-}
+INTRINSICS = tuple(make(loop) for make in (_product, _rows) for loop in DOT_PRODUCT_LOOPS)
 
 
 def supports_requantize(params: Requantization) -> bool:

@@ -15,7 +15,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.helium_floats import microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import (
@@ -43,13 +43,7 @@ class FloatVectorIm2colPacker(FloatIm2colPacker):
         for pixel in range(self.pixels):
             self._spread((at + pixel) * depth, pixel, depth)
 
-    def copy(
-        self,
-        source: tuple[ArithExpr, ArithExpr, ArithExpr],
-        first: ArithExpr,
-        pixel: ArithExpr,
-        count: int,
-    ) -> None:
+    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         _, rows, cols, channels = self.x.shape
         offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
         self._spread(offset, first * self.pixels + pixel, count)

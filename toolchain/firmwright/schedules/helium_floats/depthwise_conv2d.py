@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Position
 from firmwright.schedules.helium_floats import depthwise_strip_microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
@@ -57,7 +57,7 @@ def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_Str
     runs: list[_StripRun] = []
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         strip = _strip(style, window, first, size)
-        if strip.name not in depthwise_strip_microkernels.STRIP_INTRINSICS:
+        if strip.name not in depthwise_strip_microkernels.STRIP_NAMES:
             return []
         if runs and runs[-1].strip == strip:
             runs[-1] = _StripRun(strip, runs[-1].first, runs[-1].times + 1)
@@ -99,13 +99,7 @@ class _FloatDepthwiseLayer:
     bias: tir.Buffer
     activation: int
 
-    def outputs(
-        self,
-        b: Kernel,
-        run: _StripRun,
-        rows: ValidTapRun,
-        at: tuple[ArithExpr, ArithExpr, ArithExpr],
-    ) -> None:
+    def outputs(self, b: Kernel, run: _StripRun, rows: ValidTapRun, at: Position) -> None:
         window, strip = self.window, run.strip
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
@@ -207,6 +207,5 @@ def _strip(strip: Strip) -> Intrinsic:
     )
 
 
-STRIP_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for style in ACCUMULATE_STYLES for item in map(_strip, _strips(style))
-}
+INTRINSICS = tuple(_strip(strip) for style in ACCUMULATE_STYLES for strip in _strips(style))
+STRIP_NAMES = frozenset(item.name for item in INTRINSICS)

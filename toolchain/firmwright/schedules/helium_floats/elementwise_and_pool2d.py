@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
@@ -253,9 +253,7 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         )
 
 
-VECTOR_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()))
-}
+INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()))
 
 _NEEDED = frozenset({"mvefp"})
 SCHEDULES = (

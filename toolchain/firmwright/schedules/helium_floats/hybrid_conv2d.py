@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
@@ -27,9 +27,10 @@ from firmwright.schedules.helium.dot_product_loop import (
     BYTES_PER_STEP,
     DOT_PRODUCT_LOOPS,
     DotProductLoop,
+    multiply_step,
     pack_weight_rows,
+    unpack_weights,
 )
-from firmwright.schedules.helium.gemm_microkernels import multiply_step, unpack_weights
 from firmwright.schedules.helium.vector_requantize import CHANNELS
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.quantize_activations import QUANTIZE_PASSES
@@ -120,9 +121,7 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
     )
 
 
-HYBRID_GEMM_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in map(_scaled, DOT_PRODUCT_LOOPS)
-}
+INTRINSICS = tuple(map(_scaled, DOT_PRODUCT_LOOPS))
 
 # ---- the schedule -------------------------------------------------------------------------------
 

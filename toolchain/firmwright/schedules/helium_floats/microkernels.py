@@ -248,14 +248,7 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
     )
 
 
-FLOAT_MICROKERNEL_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item
-    for item in (
-        *(_block(style, tile) for style in ACCUMULATE_STYLES for tile in tiles_for_style(style)),
-        *(
-            _column(pixels, zero=zero)
-            for pixels in range(1, MAX_PIXELS + 1)
-            for zero in (False, True)
-        ),
-    )
-}
+INTRINSICS = (
+    *(_block(style, tile) for style in ACCUMULATE_STYLES for tile in tiles_for_style(style)),
+    *(_column(pixels, zero=zero) for pixels in range(1, MAX_PIXELS + 1) for zero in (False, True)),
+)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -143,7 +142,7 @@ QUANTIZE = Intrinsic(
     count=lambda args: 12 + args[-1] // 4 * 10,
 )
 
-QUANTIZE_INTRINSICS: Mapping[str, Intrinsic] = {item.name: item for item in (MIN_MAX, QUANTIZE)}
+INTRINSICS = (MIN_MAX, QUANTIZE)
 
 
 def _ends(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
@@ -15,15 +15,16 @@ from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets, plan_scalar_gemm
-from firmwright.schedules.scalar.layer_plan import SUPPORTED_DTYPES, plan_scalar_layer
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 from firmwright.schedules.scalar.register_blocked_matmul import (
     DEFAULT_UNROLL,
+    SUPPORTED_DTYPES,
     multiply_columns,
     pack_matrix,
+    plan_scalar_layer,
 )
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
@@ -130,12 +131,12 @@ def _pack(
     left = (pixel % width) * window.stride[1] - window.padding[2]
     rows, cols = window.input_size
     run = window.size[1] * op.input(0).shape[3]
-    with ExitStack() as stack:
-        y0 = stack.enter_context(b.let("top", top))
-        x0 = stack.enter_context(b.let("left", left))
-        ky = stack.enter_context(b.for_("ky", window.size[0]))
-        iy = stack.enter_context(b.let("iy", y0 + ky * window.dilation[0]))
-        column = stack.enter_context(
+    with Nest() as enter:
+        y0 = enter(b.let("top", top))
+        x0 = enter(b.let("left", left))
+        ky = enter(b.for_("ky", window.size[0]))
+        iy = enter(b.let("iy", y0 + ky * window.dilation[0]))
+        column = enter(
             b.view(
                 "column", columns, p * columns.shape[1] + ky * run, (run,), access="w",
                 alignment=_alignment(columns, run),
@@ -150,7 +151,7 @@ def _pack(
             cols_inside = logical_and(x0 >= 0, x0 <= cols - window.size[1])
             with b.if_(logical_and(inside, cols_inside)):
                 _copy(b, column, 0, (n, iy, x0), run)
-            stack.enter_context(b.else_())
+            enter(b.else_())
         _pack_taps(b, zero_point, window, column, (n, iy, x0), inside)
 
 
@@ -165,7 +166,7 @@ def _pack_taps(
     zero_point: int,
     window: ConvWindow,
     column: tir.Buffer,
-    origin: tuple[ArithExpr, ArithExpr, ArithExpr],
+    origin: Position,
     inside: ArithExpr,
 ) -> None:
     """Pack one window row tap by tap, with the zero point outside the input."""
@@ -179,13 +180,7 @@ def _pack_taps(
             b.store(column, [at_tap + c], zero_point)
 
 
-def _copy(
-    b: Kernel,
-    column: tir.Buffer,
-    at: ArithExpr | int,
-    source: tuple[ArithExpr, ArithExpr, ArithExpr],
-    count: int,
-) -> None:
+def _copy(b: Kernel, column: tir.Buffer, at: ArithExpr | int, source: Position, count: int) -> None:
     """Copy `count` elements from `source` (n, y, x), by words if everything is aligned."""
     x = b.input(0)
     _, rows, cols, channels = x.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.constant_channels import (
     ConstantChannels,
     find_constant_channels,
@@ -27,7 +26,7 @@ from firmwright.schedules.epilogue import (
     accumulator_bounds,
     fold_zero_point_into_bias,
 )
-from firmwright.schedules.scalar.layer_plan import (
+from firmwright.schedules.scalar.register_blocked_matmul import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,
     plan_scalar_layer,
@@ -83,23 +82,21 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
     constant_channels.emit_stores(b, 0, batch * height * width)
-    with ExitStack() as stack:
-        index = stack.enter_context(b.for_("c", len(chosen)))
+    with Nest() as enter:
+        index = enter(b.for_("c", len(chosen)))
         c = index
         if order.table is not None:
-            c = stack.enter_context(b.let("channel", order.channel(b, index)))
-        finish = stack.enter_context(layer.epilogue.bind_channel(b, index))
+            c = enter(b.let("channel", order.channel(b, index)))
+        finish = enter(layer.epilogue.bind_channel(b, index))
         weights = [
             [
-                stack.enter_context(
-                    b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype))
-                )
+                enter(b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype)))
                 for kx, tap in enumerate(range(ky * window.size[1], (ky + 1) * window.size[1]))
             ]
             for ky in range(window.size[0])
         ]
-        start = stack.enter_context(b.let("base", layer.start(b, index)))
-        n = stack.enter_context(b.for_("n", batch)) if batch > 1 else c * 0
+        start = enter(b.let("base", layer.start(b, index)))
+        n = enter(b.for_("n", batch)) if batch > 1 else c * 0
         channel = _ScalarChannel(window, layer, weights, start, finish)
         for run in split_by_valid_taps(window, 0, height):
             with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
@@ -129,13 +126,7 @@ class _ScalarOutputRow:
         b.store(self.y, [ox], self.channel.finish(total))
 
 
-def _row(
-    b: Kernel,
-    op: OpCall,
-    channel: _ScalarChannel,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
-    rows: range,
-) -> None:
+def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: range) -> None:
     """Compute one output row of one channel; `rows` are the valid tap rows."""
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
@@ -214,12 +205,8 @@ def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
 def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
     """Accumulate input column `ix`; leave the completed sum in the last element of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
-    with ExitStack() as stack:
-        values = {
-            ky: stack.enter_context(b.let("x", row.load(b, ky, ix)))
-            for ky in row.rows
-            if ix is not None
-        }
+    with Nest() as enter:
+        values = {ky: enter(b.let("x", row.load(b, ky, ix))) for ky in row.rows if ix is not None}
         sums = []
         for j in range(reach):
             kx = reach - 1 - j
@@ -228,7 +215,7 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
                 total = channel.plus_outside(total, ((ky, kx) for ky in row.rows))
             for ky, value in values.items():
                 total = total + channel.weights[ky][kx] * value
-            sums.append(stack.enter_context(b.let("sum", total)))
+            sums.append(enter(b.let("sum", total)))
         b.store(acc, [reach - 1], sums[0])
         for j in range(reach - 1):
             b.store(acc, [j], sums[j + 1])

@@ -13,12 +13,13 @@ from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.scalar.gemm_kernel import plan_scalar_gemm
-from firmwright.schedules.scalar.layer_plan import SUPPORTED_DTYPES, plan_scalar_layer
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 from firmwright.schedules.scalar.register_blocked_matmul import (
     DEFAULT_UNROLL,
+    SUPPORTED_DTYPES,
     multiply_columns,
     pack_matrix,
+    plan_scalar_layer,
 )
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY

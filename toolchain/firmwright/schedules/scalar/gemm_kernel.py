@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import (
     ChannelOrder,
@@ -63,14 +62,14 @@ class ScalarGemmKernel:
 
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr, row: int) -> None:
         """Requantize and store row `row` of the block, which is row `index` of the tables."""
-        with ExitStack() as stack:
-            channel = stack.enter_context(b.let("channel", self.order.channel(b, index)))
-            finish = stack.enter_context(self.epilogue.bind_channel(b, index))
+        with Nest() as enter:
+            channel = enter(b.let("channel", self.order.channel(b, index)))
+            finish = enter(self.epilogue.bind_channel(b, index))
             window = b.view(
                 "out", b.y, at * self.outputs + channel, (self.shape.pixels,),
                 strides=(self.outputs,), access="w",
             )  # fmt: skip
-            y = stack.enter_context(window)
+            y = enter(window)
             for pixel in range(self.shape.pixels):
                 b.store(y, [pixel], finish(b.load(acc, [self.shape.place(row, pixel)])))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ from firmwright.base.dtypes import INT8, INT16, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Schedule
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.schedules import int16_im2col
 
 
@@ -37,10 +36,9 @@ class _SingleMac:
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         (group, step), pixels, rows = at, columns.shape[0], weights.shape[2]
-        with ExitStack() as stack:
+        with Nest() as enter:
             values = [
-                stack.enter_context(b.let("x", b.load_i32(columns, [pixel, step, 0])))
-                for pixel in range(pixels)
+                enter(b.let("x", b.load_i32(columns, [pixel, step, 0]))) for pixel in range(pixels)
             ]
             for row in range(rows):
                 with b.let("w", b.load_i32(weights, [group, step, row])) as w:

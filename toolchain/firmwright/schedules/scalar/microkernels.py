@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -165,10 +165,9 @@ def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -
     return trips * each + shape.sums + family.loop_instructions
 
 
-def make_microkernels(family: MicrokernelFamily) -> Mapping[str, Intrinsic]:
-    intrinsics = (
+def make_microkernels(family: MicrokernelFamily) -> tuple[Intrinsic, ...]:
+    return tuple(
         make_microkernel(family, ScalarMicrokernel(layout, rows, pixels, unroll))
         for layout, rows, pixels in family.shapes
         for unroll in range(1, family.most_unrolled + 1)
     )
-    return {item.name: item for item in intrinsics}

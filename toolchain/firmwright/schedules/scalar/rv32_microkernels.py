@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
@@ -113,4 +110,4 @@ RV32M_FAMILY = MicrokernelFamily(
     loop_instructions=3,
 )
 
-RV32M_MICROKERNELS: Mapping[str, Intrinsic] = make_microkernels(RV32M_FAMILY)
+INTRINSICS = make_microkernels(RV32M_FAMILY)

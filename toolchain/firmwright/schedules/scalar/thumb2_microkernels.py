@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,
@@ -166,4 +163,4 @@ MLA_FAMILY = MicrokernelFamily(
     loop_instructions=2,
 )
 
-MLA_MICROKERNELS: Mapping[str, Intrinsic] = make_microkernels(MLA_FAMILY)
+INTRINSICS = make_microkernels(MLA_FAMILY)

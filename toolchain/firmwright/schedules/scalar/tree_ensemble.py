@@ -7,13 +7,12 @@ of TIR, not bound variables, so that passes need not derive ranges from 10,000 c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 from firmwright.base.dtypes import INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.tree_ensemble import (
     Forest,
     build_leaf_table,
@@ -64,8 +63,7 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         else grid_thresholds(forest, feature_grids)
     )
     x = b.input(0)
-    with ExitStack() as stack:
-        enter = stack.enter_context
+    with Nest() as enter:
         bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
         row = enter(b.for_("row", x.shape[0]))
         keys = b.reg("key", INT32, len(forest.features))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +14,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.epilogue import RequantizeEpilogue
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
@@ -103,15 +102,11 @@ def _transform_inputs(b: Kernel, work: _ScalarWinograd) -> None:
     """Compute u[4 i + j, channel, tile] = (B' d B)[i, j]."""
     columns = COLUMNS + 2
     window = b.view("bytes", work.patch, 0, (4, columns, work.channels), dtype=INT8)
-    with window as d, b.for_("c", work.channels) as c, ExitStack() as stack:
+    with window as d, b.for_("c", work.channels) as c, Nest() as enter:
         vertical: dict[int, list[ArithExpr]] = {}
         for column in range(columns):
-            values = [
-                stack.enter_context(b.let("d", b.load_i32(d, [row, column, c]))) for row in range(4)
-            ]
-            vertical[column] = [
-                stack.enter_context(b.let("v", value)) for value in _input_transform(values)
-            ]
+            values = [enter(b.let("d", b.load_i32(d, [row, column, c]))) for row in range(4)]
+            vertical[column] = [enter(b.let("v", value)) for value in _input_transform(values)]
             if column >= 3 and column % 2:
                 _store_tile(b, work, vertical, column - 3, c)
 
@@ -151,15 +146,15 @@ def _multiply(b: Kernel, work: _ScalarWinograd, block: ArithExpr) -> None:
 def _finish(
     b: Kernel,
     work: _ScalarWinograd,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr],
+    at: Position,
     channel: ArithExpr,
     row: int,
     shared: Mapping[str, ArithExpr] | None,
 ) -> None:
     """Compute Y = A' M A of each tile of one output channel, and requantize it."""
-    with ExitStack() as stack:
-        finish = stack.enter_context(work.epilogue.bind_channel(b, channel, 0, shared))
-        bias = stack.enter_context(b.let("start", b.load(work.bias, [channel])))
+    with Nest() as enter:
+        finish = enter(work.epilogue.bind_channel(b, channel, 0, shared))
+        bias = enter(b.let("start", b.load(work.bias, [channel])))
         store_output_tiles(b, work.m, bias, at, channel, row * TILES, finish)
 
 

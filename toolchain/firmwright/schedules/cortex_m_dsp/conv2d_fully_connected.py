@@ -1,0 +1,183 @@
+"""conv2d and fully_connected on the DSP extension: im2col and register-blocked GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT8, UINT32
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.schedule import Config
+from firmwright.ops import conv2d, fully_connected
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
+from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
+from firmwright.schedules.schedule_factories import dsp_schedule
+
+# A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
+# channel block by all of them with SMLAD. The input's zero point is folded into the bias, which is
+# exact because padding holds the zero point. The last block overlaps its predecessor if the pixels
+# do not divide evenly. Backward order computes blocks from the end, for an output placed above the
+# input that it overwrites.
+#
+# fully_connected widens the input vector once to int16 pairs in the order of SXTB16, and each block
+# of eight weight rows multiplies it. With `input=bytes` the vector stays int8: it needs no scratch
+# memory, and each block widens it again.
+
+CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
+"""Pixels per block -> output channels per block; always eight accumulators."""
+_WORD = 4
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or op.ints_attr("dilation")[1] != 1:
+        return ()
+    pixels = op.output.elements // op.output.shape[3]
+    configs: list[Config] = []
+    for count in CHANNELS_BY_PIXELS:
+        if count <= pixels:
+            configs.append({"pixels": count})
+        if 1 < count < pixels:
+            configs.append({"pixels": count, "order": "backward"})
+    return configs
+
+
+def _space(op: OpCall) -> Sequence[Config]:
+    kernel = op.input(1).shape
+    unrolls = alternative_unrolls(Im2colLayout(window_of(op, kernel[1:3]), kernel[3]).words)
+    return [{**config, "steps": steps} for config in _configs(op) for steps in unrolls]
+
+
+def _build(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = conv2d.weights_of(op)
+    layout = Im2colLayout(window_of(op, kernel.shape[1:3]), kernel.shape[3])
+    bias = fold_zero_point_into_bias(op, kernel)
+    block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
+    channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
+    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block)
+    if "steps" in config:
+        gemm = replace(gemm, steps=int(config["steps"]))
+    source = Im2colSource(b.input(0), layout, tensor_quant(op.input(0)).zero_point)
+    backward = config.get("order") == "backward"
+    convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
+
+
+def block_pixels(requested: int, pixels: int) -> int:
+    return next(count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels))
+
+
+@dataclass(frozen=True, slots=True)
+class Im2colSource:
+    """An int8 input, its column layout, and its zero point."""
+
+    x: tir.Buffer
+    layout: Im2colLayout
+    zero_point: int | ArithExpr
+
+
+def convolve_in_blocks(
+    b: Kernel, source: Im2colSource, gemm: GemmKernel, shape: Sequence[int],
+    first: ArithExpr | int = 0, *, backward: bool = False,
+) -> None:  # fmt: skip
+    """Convolve block by block; the output of `shape` begins at output pixel `first`."""
+    layout, window, block = source.layout, source.layout.window, gemm.pixels
+    _, out_height, out_width, _ = shape
+    rows = shape[0] * out_height
+    pixels = rows * out_width
+    in_rows = out_width % block == 0 and not window.pointwise
+    with Nest() as enter:
+        if in_rows:
+            row = _counted(b, enter, "row", rows, backward=backward)
+            groups = out_width // block
+            first_column = _counted(b, enter, "group", groups, backward=backward) * block
+            at = enter(b.let("at", row * out_width + first_column))
+        else:
+            index = enter(b.for_("pixel_block", -(-pixels // block)))
+            start = (pixels - block) - index * block if backward else index * block
+            if pixels % block:  # the last block is moved so that it is whole
+                start = maximum(start, 0) if backward else minimum(start, pixels - block)
+            at = enter(b.let("at", start))
+        columns = enter(b.allocate("columns", UINT32, (layout.words, block), 8))
+        packer = Im2colPacker(b, layout, columns, source.x, source.zero_point)
+        if window.pointwise:
+            packer.points([(at + p) * layout.channels for p in range(block)])
+        elif in_rows:
+            with Nest() as inside:
+                packer.block(_position(b, inside, window, row, first_column, shape))
+        else:
+            with b.for_("p", block) as p, b.let("pixel", at + p) as pixel, Nest() as inside:
+                row, column = pixel // out_width, pixel % out_width
+                packer.pixel(_position(b, inside, window, row, column, shape), p)
+        gemm.emit(b, columns, at + first)
+
+
+def _position(
+    b: Kernel, enter: Nest, window: ConvWindow, row: ArithExpr, column: ArithExpr,
+    shape: Sequence[int],
+) -> Position:  # fmt: skip
+    """Return the origin (n, y, x) of an output's window; `row` counts through the batch."""
+    batch, height, _, _ = shape
+    n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
+    top = oy * window.stride[0] - window.padding[0]
+    left = column * window.stride[1] - window.padding[2]
+    return n, enter(b.let("top", top)), enter(b.let("left", left))
+
+
+def _counted(b: Kernel, enter: Nest, name: str, count: int, *, backward: bool) -> ArithExpr:
+    index = enter(b.for_(name, count))
+    return enter(b.let(f"{name}_down", (count - 1) - index)) if backward else index
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
+        return ()
+    outputs, depth = op.input(1).shape
+    rows = next((count for count in (8, 4, 2) if count <= outputs + 1), 0)
+    if not rows or not fully_connected.has_int32_multiplier(op):
+        return ()
+    whole_words = depth % _WORD == 0
+    return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
+
+
+def _matrix_space(op: OpCall) -> Sequence[Config]:
+    unrolls = alternative_unrolls(_matrix_layout(op.input(1).shape[-1]).words)
+    return [{**config, "steps": steps} for config in _matrix_configs(op)[:1] for steps in unrolls]
+
+
+def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+    matrix = conv2d.weights_of(op)
+    outputs, depth = matrix.shape
+    layout, bias = _matrix_layout(depth), fold_zero_point_into_bias(op, matrix)
+    kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
+    gemm = plan_gemm(b, layout, kernel, bias, params, int(config["rows"]), 1)
+    if "steps" in config:
+        gemm = replace(gemm, steps=int(config["steps"]))
+    with b.for_("n", op.output.elements // outputs) as n:
+        if config.get("input") == "bytes":
+            words = (depth // _WORD,)
+            with b.view("words", b.input(0), n * depth, words, dtype=UINT32, alignment=4) as x:
+                gemm.emit_from_bytes(b, x, n)
+            return
+        with b.allocate("wide", UINT32, (layout.words, 1)) as wide:
+            zero_point = tensor_quant(op.input(0)).zero_point
+            Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
+            gemm.emit(b, wide, n)
+
+
+def _matrix_layout(depth: int) -> Im2colLayout:
+    return Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), depth)
+
+
+SCHEDULES = (
+    dsp_schedule("dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space),
+    dsp_schedule(
+        "dsp.fully_connected.rows", "fully_connected",
+        configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
+    ),
+)  # fmt: skip
