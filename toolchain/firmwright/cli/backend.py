@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
+from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
-from firmwright.cli.session_options import add_session_options, make_session_opener
-from firmwright.cli.shared_options import add_board_options
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.backend_conformance import BackendTestResult, PatternResult, run_backend_test
 from firmwright.pipeline import NUMERICS
 
@@ -23,18 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "action", choices=["test"], help="run every pattern on its conformance cases"
     )
     parser.add_argument("target", metavar="NAME", help="the backend, e.g. 'npu1 -columns=64'")
-    parser.add_argument(
-        "--samples",
-        metavar="N",
-        type=positive_int,
-        default=4,
-        help="samples for each case (default: 4)",
+    add_options(
+        parser,
+        """
+        --samples N  samples for each case (default: 4)
+        --numerics  rounding profile (default: litert)
+        """,
+        samples={"type": positive_int, "default": 4},
+        numerics={"choices": NUMERICS, "default": "litert"},
     )
-    parser.add_argument(
-        "--numerics", choices=NUMERICS, default="litert", help="rounding profile (default: litert)"
-    )
-    add_board_options(parser)
-    add_session_options(parser)
+    arguments.add_board_options(parser)
+    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> Outcome:
         args.target,
         board,
         sample_count=args.samples,
-        open_with=make_session_opener(args),
+        open_with=arguments.make_session_opener(args),
         numerics=args.numerics,
     )
     wrong = [case for entry in result.entries for case, _ in entry.differing]

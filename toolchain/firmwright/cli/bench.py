@@ -28,7 +28,7 @@ from firmwright.bench.prediction_accuracy import (
     worst_error,
 )
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.model import write_file
 
 NAME = "bench"
@@ -39,37 +39,22 @@ MODELS_VARIABLE = "FIRMWRIGHT_MODELS"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="*", help="model files (see --models)")
-    parser.add_argument(
-        "--models",
-        metavar="DIR",
-        default=os.environ.get(MODELS_VARIABLE, ""),
-        help=f"use all .tflite and .onnx files in DIR (default: ${MODELS_VARIABLE}, else the "
-        "bundled "
-        "example)",
-    )
-    parser.add_argument(
-        "--boards",
-        metavar="B,...",
-        default=DEFAULT_BOARD,
-        help=f"boards to measure on (default: {DEFAULT_BOARD})",
-    )
-    parser.add_argument(
-        "--modes",
-        metavar="M,...",
-        default=BALANCED,
-        help=f"--optimize goals; with {STREAM_INPUT_SUFFIX} the input rows are streamed (default: "
-        f"{BALANCED})",
-    )
-    parser.add_argument(
-        "--peers", metavar="CSV", help="figures to compare with (default: the project's)"
-    )
-    parser.add_argument(
-        "--predict",
-        action="store_true",
-        help="compare the cost model's prediction of each layer with its exact count (QEMU only)",
-    )
-    parser.add_argument(
-        "--write", metavar="CSV", help="write the table to this file, without times"
+    add_options(
+        parser,
+        f"""
+        --models DIR  use all .tflite and .onnx files in DIR (default: ${MODELS_VARIABLE}, else the
+            bundled example)
+        --boards B,...  boards to measure on (default: {DEFAULT_BOARD})
+        --modes M,...  --optimize goals; with {STREAM_INPUT_SUFFIX} the input rows are streamed
+            (default: {BALANCED})
+        --peers CSV  figures to compare with (default: the project's)
+        --predict  compare the cost model's prediction of each layer with its exact count (QEMU
+            only)
+        --write CSV  write the table to this file, without times
+        """,
+        models={"default": os.environ.get(MODELS_VARIABLE, "")},
+        boards={"default": DEFAULT_BOARD},
+        modes={"default": BALANCED},
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.scaffold import BOARD_FILE, create_board
-from firmwright.cli.shared_options import add_boards_dir_option
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 
 NAME = "boards"
 HELP = "list the boards, create one from another, or check a board file"
@@ -26,14 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name_or_file", nargs="?", metavar="NAME|FILE", help="new: the name; check: the file"
     )
     parser.add_argument("--from", dest="like", metavar="B", help="the board to copy for a new one")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        default="boards",
-        help="folder of the new board (default: ./boards)",
+    add_options(
+        parser,
+        "-o --output DIR  folder of the new board (default: ./boards)",
+        output={"default": "boards"},
     )
-    add_boards_dir_option(parser)
+    arguments.add_boards_dir_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

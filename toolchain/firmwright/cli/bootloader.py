@@ -10,9 +10,9 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.bootloader import BOOTLOADER_BYTES
-from firmwright.cli.shared_options import add_required_board_option
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.bootloader_client import NO_SLOT, BootloaderInfo, SlotInfo, SlotState
 from firmwright.flows.bootloader_flashing import build_bootloader, open_bootloader_port, read_slots
 
@@ -27,12 +27,14 @@ _STATES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_required_board_option(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", help="write the project to DIR, for firmwright flash DIR"
-    )
-    parser.add_argument(
-        "--port", metavar="URL", default="", help="list the slots of the bootloader at this port"
+    arguments.add_required_board_option(parser)
+    add_options(
+        parser,
+        """
+        -o --output DIR  write the project to DIR, for firmwright flash DIR
+        --port URL  list the slots of the bootloader at this port
+        """,
+        port={"default": ""},
     )
 
 

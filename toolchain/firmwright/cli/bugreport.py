@@ -16,14 +16,10 @@ from typing import Any, Final
 
 from firmwright.base.errors import FirmwrightError
 from firmwright.base.version import VERSION
+from firmwright.cli import arguments
 from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    prepare_compilation,
-)
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, write_file
 from firmwright.ir.module import IRModule
@@ -35,25 +31,21 @@ HELP = "pack versions, options and module texts for a bug report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        default="bugreport.zip",
-        help="output file (default: bugreport.zip)",
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        -o --output FILE  output file (default: bugreport.zip)
+        --with-weights  include the model file and all constants instead of their shapes and hashes
+        """,
+        output={"default": "bugreport.zip"},
     )
-    parser.add_argument(
-        "--with-weights",
-        action="store_true",
-        help="include the model file and all constants instead of their shapes and hashes",
-    )
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     def read() -> tuple[Model, Mapping[str, Any]]:
-        return prepare_compilation(args)
+        return arguments.prepare_compilation(args)
 
     request = BugReportRequest(
         read, sys.argv[1:], check_tools(), args.with_weights, str(Path.home())

@@ -9,18 +9,9 @@ from typing import Any
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.build import build_project
-from firmwright.cli.session_options import add_variant_option
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_firmware_option,
-    add_model_options,
-    add_toolchain_option,
-    compile_from_args,
-    compile_options,
-    with_firmware,
-)
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.firmware_images import build_image
 
 NAME = "build"
@@ -28,14 +19,14 @@ HELP = "build firmware for a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(
+    arguments.add_model_options(
         parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="build a model in this folder")
-    add_variant_option(parser)
-    add_toolchain_option(parser)
-    add_firmware_option(parser)
-    add_compile_options(parser)
+    add_options(parser, "-o --output DIR  build a model in this folder")
+    arguments.add_variant_option(parser)
+    arguments.add_toolchain_option(parser)
+    arguments.add_firmware_option(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -49,13 +40,13 @@ def run(args: argparse.Namespace) -> Outcome:
                 where=args.model,
                 hint="use --variant release, or omit --firmware.",
             )
-        compiled = with_firmware(args, compile_from_args(args))
+        compiled = arguments.apply_firmware_option(args, arguments.compile_from_args(args))
         image = build_image(compiled, args.variant, args.output, compiler=args.compiler)
     return Outcome(image_to_json(image), format_summary(image))
 
 
 def _build_folder(args: argparse.Namespace) -> Image:
-    extra = sorted(compile_options(args).keys() - {"board", "board_dirs"})
+    extra = sorted(arguments.compile_options(args).keys() - {"board", "board_dirs"})
     extra += ["firmware"] if args.firmware != "serial" else []
     if extra or args.output:
         option = "output" if args.output else extra[0].replace("_", "-")

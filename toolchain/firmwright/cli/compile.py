@@ -12,15 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_firmware_option,
-    add_reference_model_options,
-    prepare_compilation,
-    with_firmware,
-)
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import REPEATABLE, Outcome, add_options
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
@@ -42,41 +36,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help=".tflite, .onnx or .fwir file; several models share one firmware and its memory",
     )
-    add_reference_model_options(parser)
-    parser.add_argument(
-        "--concurrent",
-        action="store_true",
-        help="give each of several models separate memory, so that they can run concurrently",
+    arguments.add_reference_model_options(parser)
+    add_options(
+        parser,
+        """
+        --concurrent  give each of several models separate memory, so that they can run concurrently
+        -o --output DIR  write the project to this folder
+        --main FILE  use this C file, with main() and the pools, instead of the generated main
+            program
+        """,
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the project to this folder")
-    parser.add_argument(
-        "--main",
-        metavar="FILE",
-        help="use this C file, with main() and the pools, instead of the generated main program",
-    )
-    add_firmware_option(parser)
-    add_compile_options(parser)
+    arguments.add_firmware_option(parser)
+    arguments.add_compile_options(parser)
     group = parser.add_argument_group("inspection")
-    group.add_argument(
-        "--pareto",
-        action="store_true",
-        help="print the programs with less RAM and their cost; --ram BYTES compiles one of them",
-    )
-    group.add_argument(
-        "--print-pipeline", action="store_true", help="print the passes, their times and targets"
-    )
-    group.add_argument(
-        "--print-after",
-        metavar="PASS",
-        action="append",
-        default=[],
-        help="print the module after this pass",
-    )
-    group.add_argument(
-        "--dump-dir", metavar="DIR", help="write the module to this folder after every pass"
-    )
-    group.add_argument(
-        "--verify-passes", action="store_true", help="check the module after every pass"
+    add_options(
+        group,
+        """
+        --pareto  print the programs with less RAM and their cost; --ram BYTES compiles one of them
+        --print-pipeline  print the passes, their times and targets
+        --print-after PASS  print the module after this pass
+        --dump-dir DIR  write the module to this folder after every pass
+        --verify-passes  check the module after every pass
+        """,
+        print_after=REPEATABLE,
     )
 
 
@@ -92,12 +74,12 @@ def run(args: argparse.Namespace) -> Outcome:
     (args.model,) = args.models
     watch = PassWatcher(args)
     start = time.perf_counter()
-    model, options_by_name = prepare_compilation(args)
+    model, options_by_name = arguments.prepare_compilation(args)
     stopwatch = PassTimer()
     compiled = compile_for(model, watch=watch, stopwatch=stopwatch, **options_by_name)
     seconds = time.perf_counter() - start
     watch.finish()
-    _save(args, with_firmware(args, compiled))
+    _save(args, arguments.apply_firmware_option(args, compiled))
     options = options_for(model.module, options_by_name)
     passes = pass_names(model.module, options) if args.print_pipeline else ()
     timings = stopwatch.rows if args.print_pipeline else []
@@ -155,7 +137,9 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     watch = PassWatcher(args)
     parts = []
     for path in args.models:
-        model, options = prepare_compilation(argparse.Namespace(**{**vars(args), "model": path}))
+        model, options = arguments.prepare_compilation(
+            argparse.Namespace(**{**vars(args), "model": path})
+        )
         parts.append(compile_for(model, watch=watch, **options))
     firmware = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start

@@ -7,9 +7,9 @@ import shlex
 import subprocess
 
 from firmwright.base.errors import UsageError
+from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int
-from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.debugger import (
     Command,
     check_operator,
@@ -25,22 +25,18 @@ HELP = "debug a board's firmware with GDB, stopped at the start of an operator"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--operator",
-        metavar="N",
-        type=non_negative_int,
-        default=None,
-        help="stop at the start of operator N",
+    arguments.add_model_options(parser)
+    add_options(
+        parser, "--operator N  stop at the start of operator N", operator={"type": non_negative_int}
     )
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
     """Start GDB on an emulator, or print the commands for a physical board."""
     if not args.board:
         raise UsageError("no board was given.", where="debug", hint="add --board B.")
-    compiled = compile_from_args(args)
+    compiled = arguments.compile_from_args(args)
     check_operator(compiled, args.operator)
     if compiled.board.run.kind == "qemu":
         return _debug_emulator(compiled, args.operator)

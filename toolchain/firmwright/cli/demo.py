@@ -12,7 +12,7 @@ from firmwright.cli import build as build_verb
 from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
 from firmwright.cli.text_table import format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.demo import EMULATED_BOARD, DemoResult, run_demo
 from firmwright.flows.sample_batches import Array
 
@@ -23,8 +23,8 @@ SHADES = " ░▒▓█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--board", metavar="B", default="", help=f"board (default: {EMULATED_BOARD}, in QEMU)"
+    add_options(
+        parser, f"--board B  board (default: {EMULATED_BOARD}, in QEMU)", board={"default": ""}
     )
 
 

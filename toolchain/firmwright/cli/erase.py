@@ -6,8 +6,8 @@ import argparse
 import shlex
 
 from firmwright.boards import load_board
-from firmwright.cli.shared_options import add_required_board_option, add_runner_option
-from firmwright.cli.verb import Outcome
+from firmwright.cli import arguments
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.flashing import erase, plan_erase
 
 NAME = "erase"
@@ -15,11 +15,9 @@ HELP = "erase a board's flash"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_required_board_option(parser)
-    add_runner_option(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the commands without running them"
-    )
+    arguments.add_required_board_option(parser)
+    arguments.add_runner_option(parser)
+    add_options(parser, "--dry-run  print the commands without running them")
 
 
 def run(args: argparse.Namespace) -> Outcome:

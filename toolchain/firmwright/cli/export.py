@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from firmwright.base.version import VERSION
-from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
+from firmwright.cli import arguments
 from firmwright.cli.text_table import format_pairs
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.package_export import export_model
 from firmwright.package.export_formats import ARCHIVES, FORMATS
 
@@ -16,21 +16,21 @@ HELP = "export a model as a package for another build system"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument("--format", choices=FORMATS, required=True, help="the build system")
-    parser.add_argument(
-        "-o", "--output", metavar="PATH", help="output folder; for mlf and cmsis-pack a file"
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        --format  the build system
+        -o --output PATH  output folder; for mlf and cmsis-pack a file
+        --with-tests  include the model file, known answers and tests for pytest --fw-board B
+        """,
+        format={"choices": FORMATS, "required": True},
     )
-    parser.add_argument(
-        "--with-tests",
-        action="store_true",
-        help="include the model file, known answers and tests for pytest --fw-board B",
-    )
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    compiled = compile_from_args(args)
+    compiled = arguments.compile_from_args(args)
     usual = ARCHIVES.get(args.format, "{name}")
     output = args.output or usual.format(name=compiled.module.name, version=VERSION)
     tree = export_model(compiled, args.format, output, with_tests=args.with_tests)

@@ -12,13 +12,8 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
 from firmwright.build import build_project, read_project_board
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    add_runner_option,
-    compile_from_args,
-)
-from firmwright.cli.verb import Outcome
+from firmwright.cli import arguments
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.serial_port_discovery import PortChooser, SerialPortInfo
 from firmwright.flows.bootloader_flashing import (
     BootloaderFlashResult,
@@ -37,30 +32,30 @@ HELP = "flash firmware to a board and start it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(
+    arguments.add_model_options(
         parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
     )
     add_runner_options(parser)
-    parser.add_argument("--verify", action="store_true", help="read the flash back and compare")
-    parser.add_argument(
-        "--model-only",
-        action="store_true",
-        help="through the bootloader: send the model only, for the installed application",
+    add_options(
+        parser,
+        """
+        --verify  read the flash back and compare
+        --model-only  through the bootloader: send the model only, for the installed application
+        --dry-run  print the commands without running them
+        """,
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the commands without running them"
-    )
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def add_runner_options(parser: argparse.ArgumentParser) -> None:
-    add_runner_option(parser)
-    parser.add_argument(
-        "--address",
-        "--port",
-        metavar="WHERE",
-        default="",
-        help="for gdb: HOST:PORT or unix:PATH; for serial: the port; for uf2: the volume's folder",
+    arguments.add_runner_option(parser)
+    add_options(
+        parser,
+        """
+        --address --port WHERE  for gdb: HOST:PORT or unix:PATH; for serial: the port; for uf2: the
+            volume's folder
+        """,
+        address={"default": ""},
     )
 
 
@@ -88,7 +83,7 @@ def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
         image = build_project(folder)
         board = _board(image.board, args)
     else:
-        compiled = compile_from_args(args)
+        compiled = arguments.compile_from_args(args)
         image, board = build_image(compiled), compiled.board
     return plan_flashing(board, image, args.runner, args.address)
 
@@ -146,7 +141,7 @@ def _slot_firmware(args: argparse.Namespace) -> SlotFirmware:
     return (
         slot_firmware_from_folder(folder)
         if folder.is_dir()
-        else slot_firmware(compile_from_args(args))
+        else slot_firmware(arguments.compile_from_args(args))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from firmwright.cli.shared_options import add_onnx_input_options, model_overrides
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
@@ -16,11 +16,11 @@ HELP = "show a model's tensors, operators, cost and unsupported features"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx or .fwir file")
-    add_onnx_input_options(parser)
+    arguments.add_onnx_input_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    inspection = inspect_model(args.model, model_overrides(args))
+    inspection = inspect_model(args.model, arguments.model_overrides(args))
     return Outcome(inspection_to_json(inspection), format_summary(inspection))
 
 

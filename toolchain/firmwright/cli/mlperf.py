@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from firmwright.base.errors import UsageError
+from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int, positive_int, positive_seconds
-from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.mlperf import (
     BenchmarkScore,
     read_dataset,
@@ -26,47 +26,27 @@ HELP = "run the MLPerf Tiny benchmark on a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument("--dataset", metavar="DIR", help="folder with the samples and y_labels.csv")
-    parser.add_argument(
-        "--samples", metavar="N", type=positive_int, help="use the first N samples (default: all)"
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        --dataset DIR  folder with the samples and y_labels.csv
+        --samples N  use the first N samples (default: all)
+        --iterations N  timed inferences (default: 10)
+        --warmups N  untimed inferences before them (default: 10)
+        --task  the model's task (default: the task with its tensor sizes)
+        --serve  run the firmware on a pseudo terminal for the benchmark's own runner
+        --port URL  serial port of a board with the firmware
+        --timeout S  seconds for one command (default: 300)
+        """,
+        samples={"type": positive_int},
+        iterations={"type": positive_int, "default": 10},
+        warmups={"type": non_negative_int, "default": 10},
+        task={"choices": [task.name for task in TASKS], "default": ""},
+        port={"default": ""},
+        timeout={"type": positive_seconds, "default": 300.0},
     )
-    parser.add_argument(
-        "--iterations",
-        metavar="N",
-        type=positive_int,
-        default=10,
-        help="timed inferences (default: 10)",
-    )
-    parser.add_argument(
-        "--warmups",
-        metavar="N",
-        type=non_negative_int,
-        default=10,
-        help="untimed inferences before them (default: 10)",
-    )
-    parser.add_argument(
-        "--task",
-        choices=[task.name for task in TASKS],
-        default="",
-        help="the model's task (default: the task with its tensor sizes)",
-    )
-    parser.add_argument(
-        "--serve",
-        action="store_true",
-        help="run the firmware on a pseudo terminal for the benchmark's own runner",
-    )
-    parser.add_argument(
-        "--port", metavar="URL", default="", help="serial port of a board with the firmware"
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=positive_seconds,
-        default=300.0,
-        help="seconds for one command (default: 300)",
-    )
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -75,7 +55,7 @@ def run(args: argparse.Namespace) -> Outcome:
             "exactly one of --dataset and --serve is needed.",
             hint="--dataset DIR runs the benchmark, --serve waits for its runner.",
         )
-    compiled = with_benchmark_firmware(compile_from_args(args), args.task)
+    compiled = with_benchmark_firmware(arguments.compile_from_args(args), args.task)
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)

@@ -7,9 +7,9 @@ import sys
 import time
 
 from firmwright.boards import load_board
+from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_seconds
-from firmwright.cli.shared_options import add_boards_dir_option
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.serial_port_discovery import find_serial_port, usb_ports
 from firmwright.device.serial_transport import DEFAULT_BAUD, SerialTransport
 
@@ -19,14 +19,18 @@ POLL_S = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--board", metavar="B", help="find the port by this board's USB ids")
-    add_boards_dir_option(parser)
-    parser.add_argument("--port", metavar="URL", default="", help="serial port or pyserial URL")
-    parser.add_argument(
-        "--baud", type=int, default=DEFAULT_BAUD, help=f"baud rate (default: {DEFAULT_BAUD})"
-    )
-    parser.add_argument(
-        "--seconds", metavar="S", type=positive_seconds, default=None, help="stop after S seconds"
+    add_options(parser, "--board B  find the port by this board's USB ids")
+    arguments.add_boards_dir_option(parser)
+    add_options(
+        parser,
+        f"""
+        --port URL  serial port or pyserial URL
+        --baud BAUD  baud rate (default: {DEFAULT_BAUD})
+        --seconds S  stop after S seconds
+        """,
+        port={"default": ""},
+        baud={"type": int, "default": DEFAULT_BAUD},
+        seconds={"type": positive_seconds},
     )
 
 

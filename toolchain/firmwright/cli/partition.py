@@ -7,18 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.shared_options import (
-    add_board_options,
-    add_measurement_options,
-    add_model_options,
-    add_numerics_option,
-    add_partition_options,
-    compile_options,
-    load_model_argument,
-    partition_request,
-)
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.model import Model, partition, save_module, write_file
 from firmwright.flows.partition_summary import target_shares
 from firmwright.partitioning.partition_result import PartitionResult
@@ -36,29 +27,32 @@ HELP = "assign a model's operators to targets and write the module"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--target",
-        metavar="T",
-        required=True,
-        help="targets in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'",
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        --target T  targets in order of preference, e.g. 'npu1 -lanes=8, cortex-m -mcpu=cortex-m4'
+        -o --output FILE  write the module to this .fwir file
+        """,
+        target={"required": True},
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the module to this .fwir file"
-    )
-    add_numerics_option(parser)
-    add_partition_options(parser)
+    arguments.add_numerics_option(parser)
+    arguments.add_partition_options(parser)
     search = parser.add_argument_group("collage")
-    search.add_argument(
-        "--save-partition",
-        metavar="FILE",
-        help="write the partition as JSON, to edit and apply with --partition FILE",
+    add_options(
+        search,
+        """
+        --save-partition FILE  write the partition as JSON, to edit and apply with --partition
+            FILE
+        """,
     )
-    add_board_options(search)
-    search.add_argument(
-        "--optimize", choices=OPTIMIZE_GOALS, help="objective; ram minimizes memory first"
+    arguments.add_board_options(search)
+    add_options(
+        search,
+        "--optimize  objective; ram minimizes memory first",
+        optimize={"choices": OPTIMIZE_GOALS},
     )
-    add_measurement_options(search)
+    arguments.add_measurement_options(search)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -69,7 +63,9 @@ def run(args: argparse.Namespace) -> Outcome:
     search_result: PartitionResult | None = None
     if args.partition == COLLAGE:
         result = search_partition(
-            load_model_argument(args), compile_options(args), partition_request(args)
+            arguments.load_model_argument(args),
+            arguments.compile_options(args),
+            arguments.partition_request(args),
         )
         search_result, model = result.partition, result.model
     else:
@@ -97,9 +93,11 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _partitioned_model(args: argparse.Namespace) -> Model:
     if args.partition == EAGER:
-        return partition(load_model_argument(args), args.target, args.numerics or "")
+        return partition(arguments.load_model_argument(args), args.target, args.numerics or "")
     model, options = partition_model(
-        load_model_argument(args), compile_options(args), partition_request(args)
+        arguments.load_model_argument(args),
+        arguments.compile_options(args),
+        arguments.partition_request(args),
     )
     if args.partition == NONE and options["target"]:
         return partition(model, options["target"], args.numerics or "")

@@ -9,15 +9,10 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
+from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
-from firmwright.cli.session_options import (
-    add_count_instructions_option,
-    add_session_options,
-    make_session_opener,
-)
-from firmwright.cli.shared_options import add_compile_options, add_model_options, compile_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.profiling import RUNS, Profile, profile
@@ -29,21 +24,19 @@ CONDITIONS = ("model", "board", "clock_hz", "flags")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--baseline", metavar="JSON", help="compare with the output of an earlier profile --json"
+    arguments.add_model_options(parser)
+    add_options(parser, "--baseline JSON  compare with the output of an earlier profile --json")
+    arguments.add_count_instructions_option(parser)
+    add_options(
+        parser,
+        f"""
+        --runs N  measure N runs and report median and minimum (default: 1 in QEMU, where counts
+            repeat, else {RUNS})
+        """,
+        runs={"type": positive_int},
     )
-    add_count_instructions_option(parser)
-    parser.add_argument(
-        "--runs",
-        metavar="N",
-        type=positive_int,
-        help="measure N runs and report median and minimum (default: 1 in QEMU, where counts "
-        "repeat, else "
-        f"{RUNS})",
-    )
-    add_compile_options(parser)
-    add_session_options(parser)
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -51,8 +44,8 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
     measured = profile(
-        compile_from_args(args),
-        open_with=make_session_opener(args),
+        arguments.compile_from_args(args),
+        open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         runs=args.runs,

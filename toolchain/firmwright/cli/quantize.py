@@ -6,10 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
-from firmwright.cli.shared_options import add_onnx_input_options, model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import REPEATABLE, Outcome, add_options
 from firmwright.flows.calibration_data import read_calibration_samples
 from firmwright.flows.model import load_model, write_file
 from firmwright.flows.onnx_quantization import (
@@ -29,50 +29,31 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="float .onnx file")
-    add_onnx_input_options(parser)
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        required=True,
-        help="representative samples, one per file: .npy with the input, or .npz with all inputs",
-    )
-    parser.add_argument("-o", "--out", metavar="OUT", required=True, help="the .onnx file to write")
-    parser.add_argument(
-        "--method",
-        choices=tuple(METHODS),
-        default="minmax",
-        help="range calibration: minmax uses the full range, the others clip outliers "
-        "(default: minmax)",
-    )
-    parser.add_argument(
-        "--activations",
-        choices=tuple(ACTIVATIONS),
-        default="int8",
-        help="element type of activations; weights are int8 (default: int8)",
-    )
-    parser.add_argument(
-        "--per-tensor",
-        action="store_true",
-        help="use one scale for all weights of a layer instead of one for each channel",
-    )
-    parser.add_argument(
-        "--exclude",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="keep the operator with this name or result in float",
-    )
-    parser.add_argument(
-        "--compare",
-        metavar="N",
-        type=positive_int,
-        default=DEFAULT_COMPARED,
-        help=f"maximum number of samples for the layer errors (default: {DEFAULT_COMPARED})",
+    arguments.add_onnx_input_options(parser)
+    add_options(
+        parser,
+        f"""
+        --data DIR  representative samples, one per file: .npy with the input, or .npz with all
+            inputs
+        -o --out OUT  the .onnx file to write
+        --method  range calibration: minmax uses the full range, the others clip outliers (default:
+            minmax)
+        --activations  element type of activations; weights are int8 (default: int8)
+        --per-tensor  use one scale for all weights of a layer instead of one for each channel
+        --exclude NAME  keep the operator with this name or result in float
+        --compare N  maximum number of samples for the layer errors (default: {DEFAULT_COMPARED})
+        """,
+        data={"required": True},
+        out={"required": True},
+        method={"choices": tuple(METHODS), "default": "minmax"},
+        activations={"choices": tuple(ACTIVATIONS), "default": "int8"},
+        exclude=REPEATABLE,
+        compare={"type": positive_int, "default": DEFAULT_COMPARED},
     )
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model(args.model, overrides=model_overrides(args))
+    model = load_model(args.model, overrides=arguments.model_overrides(args))
     samples = read_calibration_samples(args.data, model_inputs(model))
     how = QuantizeOptions(
         METHODS[args.method],

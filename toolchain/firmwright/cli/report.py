@@ -6,21 +6,9 @@ import argparse
 from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.session_options import (
-    add_count_instructions_option,
-    add_session_options,
-    make_session_opener,
-)
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    compile_from_args,
-    compile_options,
-    load_model_argument,
-    partition_request,
-)
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.build_report import build_report, read_report
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import write_file
@@ -35,20 +23,22 @@ HELP = "build and measure a model, and write an HTML report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="HTML", help="write the page to this file")
-    parser.add_argument(
-        "--baseline", metavar="REPORT", help="compare with an earlier page or report --json"
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        -o --output HTML  write the page to this file
+        --baseline REPORT  compare with an earlier page or report --json
+        """,
     )
-    add_count_instructions_option(parser)
-    parser.add_argument(
-        "--no-tradeoffs",
-        dest="tradeoffs",
-        action="store_false",
-        help="do not search for programs with less RAM, which takes as long as compiling",
+    arguments.add_count_instructions_option(parser)
+    add_options(
+        parser,
+        "--no-tradeoffs  do not search for programs with less RAM, which takes as long as compiling",
+        no_tradeoffs={"dest": "tradeoffs", "action": "store_false"},
     )
-    add_compile_options(parser)
-    add_session_options(parser)
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -58,7 +48,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled, partition = _compiled(args)
     report = build_report(
         compiled,
-        open_with=make_session_opener(args),
+        open_with=arguments.make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=args.tradeoffs,
@@ -73,9 +63,11 @@ def run(args: argparse.Namespace) -> Outcome:
 def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
     """Compile the model; return also its partition if `collage` chose it."""
     if args.partition != COLLAGE:
-        return compile_from_args(args), None
-    options = compile_options(args)
-    result = search_partition(load_model_argument(args), options, partition_request(args))
+        return arguments.compile_from_args(args), None
+    options = arguments.compile_options(args)
+    result = search_partition(
+        arguments.load_model_argument(args), options, arguments.partition_request(args)
+    )
     return compile_for(result.model, **options), result.partition
 
 

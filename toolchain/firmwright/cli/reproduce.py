@@ -11,8 +11,8 @@ from typing import Any
 from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.version import VERSION
-from firmwright.cli.shared_options import add_boards_dir_option
-from firmwright.cli.verb import Outcome
+from firmwright.cli import arguments
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", metavar="MODEL", nargs="+", help="the model files, in the order given to compile"
     )
-    parser.add_argument("--tuning", metavar="LOG", help="the tuning log given to compile")
-    add_boards_dir_option(parser)
+    add_options(parser, "--tuning LOG  the tuning log given to compile")
+    arguments.add_boards_dir_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -5,19 +5,9 @@ from __future__ import annotations
 import argparse
 
 from firmwright.base.errors import UsageError
-from firmwright.cli.session_options import (
-    add_session_options,
-    add_variant_option,
-    make_session_opener,
-)
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    add_sample_options,
-    compile_from_args,
-)
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_shape, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.sample_batches import (
     SampleBatch,
     generate_samples,
@@ -33,23 +23,24 @@ HELP = "run a model on a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--input", metavar="NPZ", help="input arrays by tensor name, or as input_1, input_2, ..."
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        """
+        --input NPZ  input arrays by tensor name, or as input_1, input_2, ...
+        --output NPZ  write the outputs to this file, by tensor name
+        """,
     )
-    parser.add_argument(
-        "--output", metavar="NPZ", help="write the outputs to this file, by tensor name"
-    )
-    add_sample_options(parser, None)
-    add_compile_options(parser)
-    add_session_options(parser)
-    add_variant_option(parser)
+    arguments.add_sample_options(parser, None)
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
+    arguments.add_variant_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    compiled = compile_from_args(args)
+    compiled = arguments.compile_from_args(args)
     batch = batch_from_args(args, compiled)
-    with make_session_opener(args)(compiled) as session:
+    with arguments.make_session_opener(args)(compiled) as session:
         outputs = stack_outputs(session.run_all(batch.samples), stacked=batch.stacked)
     if args.output:
         write_npz(args.output, outputs)

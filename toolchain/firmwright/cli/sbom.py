@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmwright.base.errors import ModelError, UsageError
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.model import write_file
 from firmwright.package.sbom import SbomInput, build_sbom
 
@@ -22,9 +22,7 @@ HELP = "write a project's SBOM (CycloneDX)"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a project folder written by compile")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="output file (default: standard output)"
-    )
+    add_options(parser, "-o --output FILE  output file (default: standard output)")
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -6,10 +6,9 @@ import argparse
 from dataclasses import asdict
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli.session_options import add_session_options, make_session_opener
-from firmwright.cli.shared_options import add_compile_options, compile_options
+from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import REPEATABLE, Outcome, add_options
 from firmwright.flows.conformance_matrix import DTYPES, build_matrix
 from firmwright.flows.conformance_matrix import ConformanceCell as Measured
 from firmwright.flows.selftest import SelfTestResult, selftest
@@ -19,31 +18,30 @@ HELP = "run the operators' conformance cases on a board"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--op", metavar="OP", action="append", default=[], help="only this operator (repeatable)"
+    add_options(
+        parser,
+        """
+        --op OP  only this operator (repeatable)
+        --samples N  samples for each case (default: 4)
+        --one-each  run one case of each operator, chosen by the board
+        --matrix  print a table of operators by element types
+        """,
+        op=REPEATABLE,
+        samples={"type": int, "default": 4},
     )
-    parser.add_argument(
-        "--samples", metavar="N", type=int, default=4, help="samples for each case (default: 4)"
-    )
-    parser.add_argument(
-        "--one-each", action="store_true", help="run one case of each operator, chosen by the board"
-    )
-    parser.add_argument(
-        "--matrix", action="store_true", help="print a table of operators by element types"
-    )
-    add_compile_options(parser)
-    add_session_options(parser)
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    options = compile_options(args)
+    options = arguments.compile_options(args)
     board = options.pop("board", "host")
     result = selftest(
         board,
         ops=args.op,
         sample_count=args.samples,
         one_each=args.one_each,
-        open_with=make_session_opener(args),
+        open_with=arguments.make_session_opener(args),
         **options,
     )
     data = {

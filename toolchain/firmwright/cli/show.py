@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    prepare_compilation,
-)
-from firmwright.cli.verb import Outcome
+from firmwright.cli import arguments
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import IMPORT_STAGE, module_after, options_for
 from firmwright.flows.model import write_file
 from firmwright.ir.printer import print_module
@@ -19,22 +15,21 @@ HELP = "print a model's module after a pass"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--after",
-        metavar="PASS",
-        default=IMPORT_STAGE,
-        help=f"one of the passes of compile --print-pipeline, or {IMPORT_STAGE} (default)",
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        f"""
+        --after PASS  one of the passes of compile --print-pipeline, or {IMPORT_STAGE} (default)
+        --elide-constants  omit the bytes of constants
+        -o --output FILE  write the module to this file
+        """,
+        after={"default": IMPORT_STAGE},
     )
-    parser.add_argument(
-        "--elide-constants", action="store_true", help="omit the bytes of constants"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the module to this file")
-    add_compile_options(parser)
+    arguments.add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model, options = prepare_compilation(args)
+    model, options = arguments.prepare_compilation(args)
     module = module_after(model, args.after, options_for(model.module, options))
     text = print_module(module, elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}

@@ -8,18 +8,10 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
+from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int, positive_int
-from firmwright.cli.shared_options import (
-    add_board_options,
-    add_measurement_options,
-    add_model_options,
-    add_numerics_option,
-    add_target_option,
-    compile_options,
-    load_model_argument,
-)
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import options_for
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.tune.executors import open_executor
@@ -34,59 +26,46 @@ _DEFAULTS = SearchOptions()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    parser.add_argument(
-        "--out",
-        metavar="LOG",
-        required=True,
-        help="log to append to (JSON lines); measurements in it are not repeated",
+    arguments.add_model_options(parser)
+    add_options(
+        parser,
+        "--out LOG  log to append to (JSON lines); measurements in it are not repeated",
+        out={"required": True},
     )
-    add_board_options(parser)
-    add_target_option(parser)
-    add_numerics_option(parser)
+    arguments.add_board_options(parser)
+    arguments.add_target_option(parser)
+    arguments.add_numerics_option(parser)
     search = parser.add_argument_group("search")
-    search.add_argument(
-        "--trials",
-        metavar="N",
-        type=positive_int,
-        default=_DEFAULTS.trials,
-        help=f"maximum number of kernels for a layer (default: {_DEFAULTS.trials})",
-    )
-    search.add_argument(
-        "--strategy",
-        choices=tuple(STRATEGIES),
-        default=_DEFAULTS.strategy,
-        help="search strategy for larger spaces: random, evolutionary, or guided by the cost "
-        f"model (default: {_DEFAULTS.strategy})",
-    )
-    search.add_argument(
-        "--seed", metavar="S", type=non_negative_int, default=0, help="random seed (default: 0)"
+    add_options(
+        search,
+        f"""
+        --trials N  maximum number of kernels for a layer (default: {_DEFAULTS.trials})
+        --strategy  search strategy for larger spaces: random, evolutionary, or guided by the cost
+            model (default: {_DEFAULTS.strategy})
+        --seed S  random seed (default: 0)
+        """,
+        trials={"type": positive_int, "default": _DEFAULTS.trials},
+        strategy={"choices": tuple(STRATEGIES), "default": _DEFAULTS.strategy},
+        seed={"type": non_negative_int, "default": 0},
     )
     work = parser.add_argument_group("work")
-    work.add_argument(
-        "--jobs",
-        metavar="N",
-        type=positive_int,
-        help="parallel processes (default: one for each core; one with --port)",
+    add_options(
+        work,
+        f"""
+        --jobs N  parallel processes (default: one for each core; one with --port)
+        --per-image N  maximum number of kernels in a firmware (default:
+            {_DEFAULTS.kernels_per_image})
+        --scheduler ADDRESS  use a Dask scheduler instead of processes
+        """,
+        jobs={"type": positive_int},
+        per_image={"type": positive_int, "default": _DEFAULTS.kernels_per_image},
+        scheduler={"default": ""},
     )
-    work.add_argument(
-        "--per-image",
-        metavar="N",
-        type=positive_int,
-        default=_DEFAULTS.kernels_per_image,
-        help=f"maximum number of kernels in a firmware (default: {_DEFAULTS.kernels_per_image})",
-    )
-    work.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        default="",
-        help="use a Dask scheduler instead of processes",
-    )
-    add_measurement_options(work)
+    arguments.add_measurement_options(work)
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model_argument(args)
+    model = arguments.load_model_argument(args)
     if "stage" in model.module.attrs:
         raise UsageError(
             "the module is partly compiled already.",
@@ -95,7 +74,7 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     if args.port and (args.jobs or 1) > 1:
         raise UsageError("a single board cannot run several jobs.", hint="omit --jobs with --port.")
-    options = options_for(model.module, compile_options(args))
+    options = options_for(model.module, arguments.compile_options(args))
     board = load_board(options.board, options.board_dirs)
     rig = make_measurement_setup(board, args.port, args.flash, args.timeout)
     plan = SearchOptions(args.trials, args.strategy, args.seed, args.per_image)

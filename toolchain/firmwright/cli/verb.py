@@ -6,6 +6,8 @@ A verb is a module of this package with NAME, HELP, `add_arguments(parser)` and 
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
@@ -45,3 +47,26 @@ class CliParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         verb = self.prog.partition(" ")[2]
         raise UsageError(f"{message}.", where=verb, hint=f"run {self.prog} --help.")
+
+
+ParserOrGroup = argparse.ArgumentParser | argparse._ArgumentGroup
+REPEATABLE: Mapping[str, Any] = {"action": "append", "default": []}
+
+
+def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any]) -> None:
+    """Declare the options of `text`, which has the format of --help.
+
+    Two spaces precede each description; an option without value or choices is a flag. `settings`
+    are further arguments of `add_argument` by option.
+    """
+    for block in re.split(r"\n(?=-)", inspect.cleandoc(text)):
+        declaration, description = re.split(r"\s{2,}", block, maxsplit=1)
+        words = declaration.split()
+        flags = [word for word in words if word.startswith("-")]
+        name = next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")
+        more = dict(settings.get(name, {}))
+        if words[-1] not in flags:
+            more["metavar"] = words[-1]
+        elif "choices" not in more:
+            more.setdefault("action", "store_true")
+        parser.add_argument(*flags, help=" ".join(description.split()), **more)

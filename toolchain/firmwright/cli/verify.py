@@ -6,18 +6,8 @@ import argparse
 from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
-from firmwright.cli.session_options import (
-    add_session_options,
-    add_variant_option,
-    make_session_opener,
-)
-from firmwright.cli.shared_options import (
-    add_compile_options,
-    add_model_options,
-    add_sample_options,
-    compile_from_args,
-)
-from firmwright.cli.verb import Outcome
+from firmwright.cli import arguments
+from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.first_divergence import FirstDivergence
 from firmwright.flows.sample_batches import Tensors, generate_samples, make_batch, read_npz
@@ -30,23 +20,20 @@ DEFAULT_SAMPLES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_options(parser)
-    add_sample_options(parser, None)
-    parser.add_argument("--input", metavar="NPZ", help="input arrays, as for run")
-    parser.add_argument(
-        "--expect", metavar="NPZ", help="compare with these recorded outputs instead"
+    arguments.add_model_options(parser)
+    arguments.add_sample_options(parser, None)
+    add_options(
+        parser,
+        """
+        --input NPZ  input arrays, as for run
+        --expect NPZ  compare with these recorded outputs instead
+        --find-first-divergence  find the first operator that differs
+        --check-plan  on the host: check every memory access of the C against the memory plan
+        """,
     )
-    parser.add_argument(
-        "--find-first-divergence", action="store_true", help="find the first operator that differs"
-    )
-    parser.add_argument(
-        "--check-plan",
-        action="store_true",
-        help="on the host: check every memory access of the C against the memory plan",
-    )
-    add_compile_options(parser)
-    add_session_options(parser)
-    add_variant_option(parser)
+    arguments.add_compile_options(parser)
+    arguments.add_session_options(parser)
+    arguments.add_variant_option(parser)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -57,7 +44,7 @@ def run(args: argparse.Namespace) -> Outcome:
             "--check-plan excludes --find-first-divergence, --port and --in-process.",
             hint="use it alone.",
         )
-    compiled = compile_from_args(args)
+    compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = _expected(args, compiled) if args.expect else None
     if args.input:
@@ -65,7 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed)
-    open_with = open_checked_session if args.check_plan else make_session_opener(args)
+    open_with = open_checked_session if args.check_plan else arguments.make_session_opener(args)
     result = verify(
         compiled,
         batch=batch,

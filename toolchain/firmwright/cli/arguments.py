@@ -1,0 +1,419 @@
+"""Arguments that several verbs share, and the values built from them.
+
+An option that sets a field of `pipeline.Options` is stored under the field's name. Options that the
+user omits are stored as None, so that `Options` alone defines the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from firmwright.artifacts import Compiler, Variant
+from firmwright.base.errors import UsageError
+from firmwright.boards.flash_tools import FLASH_RUNNERS
+from firmwright.cli.option_values import (
+    byte_count,
+    const_pool,
+    device_assignment,
+    device_names,
+    input_shape,
+    input_values,
+    linker_section,
+    non_negative_int,
+    pool,
+    pool_assignment,
+    positive_int,
+    positive_seconds,
+)
+from firmwright.cli.verb import REPEATABLE, ParserOrGroup, add_options
+from firmwright.codegen.code_style import C_STANDARDS, DEFAULT_LICENSE
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.mlperf import with_benchmark_firmware
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.model_session import ModelSession, open_session
+from firmwright.flows.tuning_log import read_tuning
+from firmwright.frontends.onnx import ModelOverrides
+from firmwright.partitioning.custom_ops import load_custom_ops
+from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS, Compilation, Options
+from firmwright.targets.cmsis_nn import PATH_VARIABLE
+from firmwright.tune.partition_methods import EAGER, PartitionRequest, partition_model
+from firmwright.usmp.planner_registry import DEFAULT_PLANNER
+
+# ---- models ------------------------------------------------------------------------------------
+
+
+def add_model_options(
+    parser: argparse.ArgumentParser, description: str = ".tflite, .onnx or .fwir file"
+) -> None:
+    parser.add_argument("model", metavar="MODEL", help=description)
+    add_reference_model_options(parser)
+
+
+def add_reference_model_options(parser: argparse.ArgumentParser) -> None:
+    add_options(
+        parser,
+        """
+        --reference-model FILE  the model file from which a .fwir was made, for the reference
+            runtime
+        --custom-op FILE.py  custom operators: their C functions, types and numpy semantics
+        """,
+        reference_model={"default": ""},
+        custom_op=REPEATABLE,
+    )
+    add_onnx_input_options(parser)
+
+
+def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for inputs whose shapes or values an ONNX model leaves open."""
+    add_options(
+        parser,
+        """
+        --input-shape NAME=1,3,32,32  the shape of an ONNX input with open dimensions
+        --fix-input NAME=VALUES  turn an ONNX input into a constant: comma-separated numbers, or a
+            .npy file
+        """,
+        input_shape={"type": input_shape, **REPEATABLE},
+        fix_input={"type": input_values, **REPEATABLE},
+    )
+
+
+def load_model_argument(args: argparse.Namespace) -> Model:
+    name = getattr(args, "name", None) or ""
+    for file in args.custom_op:
+        load_custom_ops(Path(file))
+    return load_model(
+        args.model, name=name, reference_model=args.reference_model, overrides=model_overrides(args)
+    )
+
+
+def model_overrides(args: argparse.Namespace) -> ModelOverrides:
+    return ModelOverrides(dict(args.input_shape), dict(args.fix_input))
+
+
+# ---- boards and firmware -----------------------------------------------------------------------
+
+
+def add_board_options(parser: ParserOrGroup) -> None:
+    add_options(parser, "--board B  see firmwright boards (default: host)")
+    add_boards_dir_option(parser)
+
+
+def add_required_board_option(parser: ParserOrGroup) -> None:
+    add_options(parser, "--board B  see firmwright boards", board={"required": True})
+    add_boards_dir_option(parser)
+
+
+def add_boards_dir_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        "--boards-dir DIR  folder of additional boards, which take precedence over built-in ones",
+        boards_dir={"dest": "board_dirs", "type": Path, **REPEATABLE},
+    )
+
+
+def add_runner_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        "--runner  flash tool (default: the first in the board's file)",
+        runner={"choices": tuple(FLASH_RUNNERS), "default": ""},
+    )
+
+
+def add_firmware_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        """
+        --firmware  protocol of the firmware: Firmwright's serial link, or MLPerf Tiny's performance
+            or energy mode (default: serial)
+        """,
+        firmware={"choices": ("serial", "mlperf", "mlperf-energy"), "default": "serial"},
+    )
+
+
+def apply_firmware_option(args: argparse.Namespace, compiled: Compilation) -> Compilation:
+    if args.firmware == "serial":
+        return compiled
+    return with_benchmark_firmware(compiled, energy=args.firmware == "mlperf-energy")
+
+
+def add_toolchain_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        """
+        --toolchain --compiler  C compiler of the model: gcc, clang (linked by the board's gcc), or
+            zig, which needs only its Python package (default: FIRMWRIGHT_TOOLCHAIN, else gcc)
+        """,
+        toolchain={"dest": "compiler", "choices": get_args(Compiler)},
+    )
+
+
+def add_measurement_options(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        """
+        --port URL  serial port or pyserial URL of a board to measure on
+        --flash COMMAND  command that flashes this board; {elf}, {bin} and {hex} are replaced by
+            file names
+        --timeout S  seconds for one run (default: 300)
+        """,
+        port={"default": ""},
+        flash={"default": ""},
+        timeout={"type": positive_seconds},
+    )
+
+
+def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> None:
+    shown = f" (default: {default})" if default is not None else ""
+    add_options(
+        parser,
+        f"""
+        --samples N  number of generated samples{shown}
+        --seed S  random seed for generated samples (default: 0)
+        """,
+        samples={"type": positive_int, "default": default},
+        seed={"type": non_negative_int, "default": 0},
+    )
+
+
+# ---- compilation -------------------------------------------------------------------------------
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    add_board_options(parser)
+    group = parser.add_argument_group("compilation")
+    add_target_option(group)
+    add_partition_options(group)
+    _add_device_options(group)
+    add_numerics_option(group)
+    _add_goal_options(group)
+    _add_memory_options(group)
+    _add_codegen_options(group)
+
+
+def add_target_option(parser: ParserOrGroup) -> None:
+    add_options(parser, "--target T  target, e.g. 'cortex-m -mcpu=cortex-m4'")
+
+
+def add_numerics_option(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        "--numerics  rounding profile to match bit for bit (default: litert)",
+        numerics={"choices": NUMERICS},
+    )
+
+
+def add_partition_options(parser: ParserOrGroup) -> None:
+    add_options(
+        parser,
+        """
+        --cmsis-nn PATH  copy of CMSIS-NN for --target 'cmsis-nn, ...' (default: CMSIS_NN_PATH)
+        --partition HOW  assignment of operators to backends: eager (the first backend that
+            matches), collage (the cheapest, measured), none, or a FILE of partition
+            --save-partition (default: eager)
+        --partition-log LOG  log of collage measurements, read and appended to
+        """,
+        cmsis_nn={"action": _CmsisNnPath},
+        partition={"default": EAGER},
+        partition_log={"default": ""},
+    )
+
+
+class _CmsisNnPath(argparse.Action):
+    """An action that stores a path in the environment, since it is not a compile option."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        os.environ[PATH_VARIABLE] = str(values)
+
+
+def _add_device_options(group: argparse._ArgumentGroup) -> None:
+    add_options(
+        group,
+        """
+        --devices cpu0,cpu1  cores that share the work; the first one runs the model
+        --assign-device TENSOR=DEVICE[:POOL]  compute this tensor on that device; weights are copied
+            to POOL once, before the first run
+        --fallback  fall back to the main core if a device rejects or aborts a call
+        """,
+        devices={"type": device_names},
+        assign_device={"dest": "device_assignments", "type": device_assignment, **REPEATABLE},
+        fallback={"default": None},
+    )
+
+
+def _add_goal_options(group: argparse._ArgumentGroup) -> None:
+    add_options(
+        group,
+        f"""
+        --optimize  optimization goal (default: balanced)
+        --planner P  memory planner (default: {DEFAULT_PLANNER})
+        --ram BYTES  find the fastest program with a workspace of at most BYTES
+        --flash BYTES  find the fastest program with code and constants of at most BYTES, as
+            predicted
+        """,
+        optimize={"choices": OPTIMIZE_GOALS},
+        ram={"dest": "ram_bytes", "type": byte_count},
+        flash={"dest": "flash_bytes", "type": byte_count},
+    )
+
+
+def _add_memory_options(group: argparse._ArgumentGroup) -> None:
+    add_options(
+        group,
+        """
+        --pool NAME[=BYTES][,SPEED=N...]  plan into this pool of at most BYTES (repeatable, in order
+            of preference); SPEED is bandwidth (bytes per cycle) or latency (cycles), optionally
+            with the prefix read_ or write_: if all bandwidths are known, frequently accessed
+            buffers get the fastest pool
+        --assign-pool TENSOR=POOL  place this tensor in that pool
+        --const-pool NAME[=BYTES][:HOW]  place constants in this memory of at most BYTES
+            (repeatable, in order of preference); HOW is linked (default), external (addressable,
+            not in the image), port or async (read by a function, before or during the computation)
+        --io-buffers  location of inputs and outputs: in the planned pools, or in buffers of the
+            caller (default: arena)
+        --preserve-input  do not overwrite the input during a run
+        --stream-input-rows  feed the input row by row (NAME_feed_row, NAME_finish), without a
+            buffer for all of it
+        --recompute  rematerialize the input of squeeze-and-excite blocks row by row where that
+            saves memory (with --optimize ram or --ram)
+        """,
+        pool={"dest": "pools", "type": pool, **REPEATABLE},
+        assign_pool={"dest": "pool_assignments", "type": pool_assignment, **REPEATABLE},
+        const_pool={"dest": "const_pools", "type": const_pool, **REPEATABLE},
+        io_buffers={"choices": ("arena", "caller")},
+        preserve_input={"default": None},
+        stream_input_rows={"default": None},
+        recompute={"default": None},
+    )
+
+
+def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
+    add_options(
+        group,
+        f"""
+        --no-link-params  pass the constants to the model's run function instead of linking them
+        --no-inline-asm  generate portable C instead of inline assembly
+        --c-standard  language of sources and project; from c11 on the plan is checked by
+            _Static_assert (default: c99)
+        --section KIND=SECTION  linker section of the model's functions (code=SECTION) or constants
+            (const=SECTION)
+        --header-only-constants  put every constant into NAME_weights.h, including initial states
+            and constants that several models could share
+        --license SPDX  SPDX license expression in the generated files (default: {DEFAULT_LICENSE})
+        --emit-step-api  also generate NAME_step, which executes one operator for each call
+        --c-api  tvm: also generate microTVM's tvmgen_NAME.h in the folder tvm (default: own)
+        --tuning LOG  select kernels by this log of `tune`
+        --name --prefix NAME  name of the model and prefix of its C
+        """,
+        no_link_params={"dest": "link_params", "action": "store_false", "default": None},
+        no_inline_asm={"dest": "inline_asm", "action": "store_false", "default": None},
+        c_standard={"choices": C_STANDARDS},
+        section={"dest": "sections", "type": linker_section, **REPEATABLE},
+        header_only_constants={"dest": "constants_in_header", "default": None},
+        emit_step_api={"default": None},
+        c_api={"choices": C_APIS},
+    )
+
+
+def compile_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the compile options that the user gave, as fields of `Options`."""
+    values: dict[str, Any] = {
+        field.name: getattr(args, field.name, None) for field in fields(Options)
+    }
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value not in (None, [])
+    }
+    if "tuning" in options:
+        options["tuning"] = read_tuning(options["tuning"])
+    return options
+
+
+def prepare_compilation(
+    args: argparse.Namespace, model: Model | None = None
+) -> tuple[Model, dict[str, Any]]:
+    """Return the model, partitioned according to --partition, and the compile options."""
+    return partition_model(
+        model or load_model_argument(args), compile_options(args), partition_request(args)
+    )
+
+
+def partition_request(args: argparse.Namespace) -> PartitionRequest:
+    port, flash = (getattr(args, name, "") or "" for name in ("port", "flash"))
+    return PartitionRequest(
+        args.partition, args.partition_log, port, flash, getattr(args, "timeout", None)
+    )
+
+
+def compile_from_args(args: argparse.Namespace) -> Compilation:
+    model, options = prepare_compilation(args)
+    return compile_for(model, **options)
+
+
+# ---- sessions ----------------------------------------------------------------------------------
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("device")
+    add_options(
+        group,
+        """
+        --port URL  serial port or pyserial URL of a flashed board
+        --baud RATE  raise the serial line to this rate after connecting
+        --in-process  on the host: load the model as a library instead of starting a process
+        --timeout S  seconds for one run (default: 300)
+        """,
+        port={"default": ""},
+        baud={"type": positive_int, "default": 0},
+        timeout={"type": positive_seconds},
+    )
+    add_toolchain_option(group)
+
+
+def add_variant_option(parser: argparse.ArgumentParser) -> None:
+    add_options(
+        parser,
+        """
+        --variant  profile adds a probe around every operator, debug also guard bytes around the
+            pools (default: release)
+        """,
+        variant={"choices": get_args(Variant), "default": "release"},
+    )
+
+
+def add_count_instructions_option(parser: argparse.ArgumentParser) -> None:
+    add_options(
+        parser,
+        "--count-instructions  count every instruction (QEMU only) and report modeled cycles",
+    )
+
+
+def make_session_opener(args: argparse.Namespace) -> Any:
+    variant = getattr(args, "variant", "release")
+    if args.in_process and variant != "release":
+        raise UsageError(
+            f"a library in this process has no {variant} image.", hint="no --in-process."
+        )
+
+    def open_it(compiled: Compilation, **more: Any) -> ModelSession:
+        in_process = args.in_process and more.get("variant", "release") == "release"
+        settings = {
+            "port": args.port,
+            "timeout_s": args.timeout,
+            "compiler": args.compiler,
+            "variant": variant,
+            "baud": args.baud,
+        }
+        return open_session(compiled, in_process=in_process, **{**settings, **more})
+
+    return open_it
