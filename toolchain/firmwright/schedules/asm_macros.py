@@ -3,8 +3,6 @@
 Micro-kernels that differ only in their number of steps share one macro per step and statement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 

@@ -1,7 +1,5 @@
 """Channels proven constant at compile time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

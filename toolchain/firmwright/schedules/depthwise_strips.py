@@ -1,7 +1,5 @@
 """Depthwise convolution in strips of a few outputs of a row times a few channels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Requantize epilogue: converts accumulators to output elements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

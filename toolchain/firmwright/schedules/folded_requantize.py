@@ -16,8 +16,6 @@ acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero poi
 term affects only clamped values and is dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

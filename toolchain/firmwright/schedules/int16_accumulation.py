@@ -1,7 +1,5 @@
 """Accumulation of int16 layers in 32-bit chunks, and their epilogue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """GEMM over im2col columns for int16 conv2d and fully_connected."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ They are the `SCHEDULES` and `INTRINSICS` of the modules in the packages of this
 of one operator are tried in the order of packages and modules.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Mapping
 from importlib import import_module

@@ -3,8 +3,6 @@
 All disable gcc's first scheduling pass, since the kernels order loads for register pressure.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from firmwright.ir.tir.schedule import Schedule

@@ -3,8 +3,6 @@
 Kernels emit one loop per run of outputs with equal valid taps and need no bounds checks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

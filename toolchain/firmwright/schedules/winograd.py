@@ -1,7 +1,5 @@
 """Integer Winograd F(2x2, 3x3): transformed weights, proof and input patches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

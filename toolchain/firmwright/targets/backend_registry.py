@@ -6,8 +6,6 @@ has no effect. `BACKENDS` is the only table that grows during a process; it hold
 compilation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType

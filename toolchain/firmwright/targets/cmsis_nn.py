@@ -10,8 +10,6 @@ define the called functions are copied to the project. Source of signatures, buf
 semantics: the public header arm_nnfunctions.h.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence

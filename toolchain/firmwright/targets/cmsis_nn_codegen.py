@@ -3,8 +3,6 @@
 Source of names, members and their order: the public header arm_nn_types.h.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

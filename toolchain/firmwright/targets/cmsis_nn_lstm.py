@@ -4,8 +4,6 @@ Zero points are folded into the biases; the library updates the state in place. 
 signatures, members and their order: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import frexp
 

@@ -4,8 +4,6 @@ Weights, bias, multipliers and shifts are constants. The bias of int16 layers ha
 call declares 32. Source of signatures and layouts: the public header arm_nnfunctions.h.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64

@@ -3,8 +3,6 @@
 Source of signatures and layouts: the public header arm_nnfunctions.h.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16

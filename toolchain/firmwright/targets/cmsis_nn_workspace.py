@@ -4,8 +4,6 @@ Each function returns the result of the library's `arm_*_get_buffer_size` as com
 upstream clang. Source: the contract of those functions in arm_nnfunctions.h.
 """
 
-from __future__ import annotations
-
 from firmwright.base.dtypes import INT16
 from firmwright.ir.graph.opdef import OpCall
 

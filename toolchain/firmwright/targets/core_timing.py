@@ -1,7 +1,5 @@
 """Cycle timing of cores from published tables, for memory without wait states."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

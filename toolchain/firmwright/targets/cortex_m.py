@@ -7,8 +7,6 @@ extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few regist
 architecture reference manuals.
 """
 
-from __future__ import annotations
-
 from firmwright.ir.core import Target
 from firmwright.targets.target_kind import TargetAttribute, TargetKind
 

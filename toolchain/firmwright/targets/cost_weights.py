@@ -1,7 +1,5 @@
 """Cost model weights: instructions, cycles and code bytes per kind of work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Portable C99 for an unspecified core."""
 
-from __future__ import annotations
-
 from firmwright.targets.target_kind import TargetKind
 
 KIND = TargetKind("c", "portable C99 for any core")

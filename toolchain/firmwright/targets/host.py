@@ -1,7 +1,5 @@
 """The machine that runs the compiler, with portable C99."""
 
-from __future__ import annotations
-
 from firmwright.targets.target_kind import TargetKind
 
 KIND = TargetKind("host", "portable C99 for the machine that compiles")

@@ -1,7 +1,5 @@
 """Decoded machine instructions, reduced to the properties that determine their timing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 

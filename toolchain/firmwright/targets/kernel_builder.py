@@ -9,8 +9,6 @@ of the region are looked up by name:
         kernel.run("npu_conv", [kernel.inputs[0], packed, kernel.outputs[0], conv.int_attr("...")])
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias

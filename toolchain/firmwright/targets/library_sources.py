@@ -3,8 +3,6 @@
 Definitions are found by text: lines that look like a function or table definition.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

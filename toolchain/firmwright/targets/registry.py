@@ -4,8 +4,6 @@ A target is written `kind -name=value -flag`. Core kinds are defined here; other
 in backend_registry.py.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Scalar 32-bit RISC-V; the feature `rvm` is its integer multiply."""
 
-from __future__ import annotations
-
 from firmwright.targets.target_kind import TargetAttribute, TargetKind
 
 KIND = TargetKind(

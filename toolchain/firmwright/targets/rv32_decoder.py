@@ -3,8 +3,6 @@
 Source: the encodings in the RISC-V unprivileged specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from firmwright.targets.instruction import Instruction, InstructionKind

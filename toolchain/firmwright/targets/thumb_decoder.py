@@ -4,8 +4,6 @@ Only instructions with different timing are distinguished. Source: the encodings
 Armv8-M architecture reference manuals.
 """
 
-from __future__ import annotations
-
 from firmwright.targets.instruction import Instruction, InstructionKind
 
 _FLOAT_COPROCESSORS = (0x9, 0xA, 0xB)

@@ -6,8 +6,6 @@ a board with a spare core, that core executes the calls and inter-core events si
 elsewhere a C model executes each call when it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """add and sub on the DSP extension: a lookup table and one multiply-high."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

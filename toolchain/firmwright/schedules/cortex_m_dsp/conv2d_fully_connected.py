@@ -1,7 +1,5 @@
 """conv2d and fully_connected on the DSP extension: im2col and register-blocked GEMM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

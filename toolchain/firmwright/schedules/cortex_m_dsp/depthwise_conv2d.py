@@ -1,7 +1,5 @@
 """depthwise_conv2d on the DSP extension: one channel at a time, directly on NHWC data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """depthwise_conv2d on the DSP extension: a window that slides over rows or columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

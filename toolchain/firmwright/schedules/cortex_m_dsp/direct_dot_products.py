@@ -1,7 +1,5 @@
 """int16 layers and transposed convolutions on the DSP extension, without im2col."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

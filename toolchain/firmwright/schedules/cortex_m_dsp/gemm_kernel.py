@@ -4,8 +4,6 @@ A tile of 2x4, 4x2 or 8x1 (channels x pixels) always has eight accumulators (mic
 caller folds the input's zero point into the bias.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

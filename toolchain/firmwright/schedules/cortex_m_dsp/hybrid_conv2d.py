@@ -1,7 +1,5 @@
 """hybrid_conv2d on the DSP extension: quantize activations once, then run the int8 GEMM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """im2col packing for the DSP extension: words of two int16 values, adjacent pixels interleaved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Two adjacent channels share a word; SMLABB and SMLATT multiply one tap of both. 
 number of channels and a depth multiplier of 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

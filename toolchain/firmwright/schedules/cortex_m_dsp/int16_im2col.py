@@ -3,8 +3,6 @@
 A word holds four weights of a channel, which SXTB16 widens once for both pixels.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from firmwright.base.dtypes import INT32, UINT32, Array, DType

@@ -4,8 +4,6 @@ Semantics: instruction descriptions of the Armv7-M architecture reference manual
 int16 lanes are uint32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

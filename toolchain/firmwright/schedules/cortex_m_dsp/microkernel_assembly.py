@@ -1,7 +1,5 @@
 """Assembly of the GEMM micro-kernels of the DSP extension."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

@@ -1,7 +1,5 @@
 """GEMM micro-kernels of the DSP extension, in inline assembly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

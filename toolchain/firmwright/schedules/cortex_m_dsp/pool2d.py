@@ -1,7 +1,5 @@
 """average_pool2d and max_pool2d on the DSP extension: four channels per word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output instead of 9."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

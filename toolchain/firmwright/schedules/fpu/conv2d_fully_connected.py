@@ -1,7 +1,5 @@
 """float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

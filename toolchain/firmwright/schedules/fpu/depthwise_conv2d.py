@@ -1,7 +1,5 @@
 """float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

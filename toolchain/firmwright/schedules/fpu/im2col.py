@@ -3,8 +3,6 @@
 Values outside the input are packed as 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from firmwright.ir import tir

@@ -1,7 +1,5 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

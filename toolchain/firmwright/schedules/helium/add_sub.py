@@ -1,7 +1,5 @@
 """add and sub of int8 tensors of equal shape on Helium, four elements at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """average_pool2d on Helium: sums of eight channels in int16 lanes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """depthwise_conv2d on Helium: adjacent channels in lanes, directly on NHWC data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

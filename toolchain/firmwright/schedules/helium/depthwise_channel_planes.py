@@ -1,7 +1,5 @@
 """depthwise_conv2d on Helium: one channel at a time, on a padded copy (plane) of the channel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

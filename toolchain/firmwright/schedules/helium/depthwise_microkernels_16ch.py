@@ -1,7 +1,5 @@
 """Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any

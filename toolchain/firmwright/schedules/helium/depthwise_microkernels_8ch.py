@@ -1,7 +1,5 @@
 """Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from textwrap import indent
 from typing import Any

@@ -1,7 +1,5 @@
 """Depthwise micro-kernels on the plane of one channel: gather per window, VMLADAV per output."""
 
-from __future__ import annotations
-
 from textwrap import indent
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dot products of int8 columns on Helium: loop structure, assembly and GEMM micro-kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import indent

@@ -3,8 +3,6 @@
 If the number of rows is not a multiple of eight, the last block overlaps the one before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

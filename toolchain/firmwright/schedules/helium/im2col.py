@@ -1,7 +1,5 @@
 """im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Columns are bytes in memory (`taps` counts bytes), so the int8 packers apply. A 
 (dot_product_loop.py) reads sixteen bytes of a column and eight weights per channel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import indent

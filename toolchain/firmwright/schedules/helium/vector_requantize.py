@@ -1,7 +1,5 @@
 """Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Float multiply-accumulate in two styles, and activations: numpy, portable C and assembly."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

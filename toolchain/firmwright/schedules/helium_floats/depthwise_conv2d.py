@@ -1,7 +1,5 @@
 """float32 depthwise_conv2d on Helium: strips of an output row, four channels at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

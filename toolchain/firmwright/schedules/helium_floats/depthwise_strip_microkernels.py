@@ -1,7 +1,5 @@
 """float32 depthwise micro-kernels on Helium: four channels of a few adjacent outputs of a row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

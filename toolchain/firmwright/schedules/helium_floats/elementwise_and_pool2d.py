@@ -1,7 +1,5 @@
 """float32 add, sub, mul and pools on Helium, four elements at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """hybrid_conv2d on Helium: quantize activations once, then run the int8 GEMM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from textwrap import indent
 from typing import Any

@@ -1,7 +1,5 @@
 """float32 GEMM micro-kernels in vector registers: a few channel vectors times a few pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

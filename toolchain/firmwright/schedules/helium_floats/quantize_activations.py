@@ -4,8 +4,6 @@
 `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Its only DSP instruction, SMMLA, is a multiply-high and an addition elsewhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.schedules.cortex_m_dsp import add_sub

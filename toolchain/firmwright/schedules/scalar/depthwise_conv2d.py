@@ -1,7 +1,5 @@
 """depthwise_conv2d on cores without SIMD: one channel at a time, weights in registers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ One channel at a time, one product per tap. The zero point is subtracted when in
 loaded. Used for int16 and for windows with more taps than registers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

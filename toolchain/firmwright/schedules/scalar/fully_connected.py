@@ -1,7 +1,5 @@
 """fully_connected on cores without SIMD instructions: an input row times groups of outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """GEMM kernel of int8 conv2d and fully_connected on cores without SIMD instructions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

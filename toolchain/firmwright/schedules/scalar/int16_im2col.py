@@ -1,7 +1,5 @@
 """int16 GEMM (schedules/int16_im2col.py) on any core, by single multiplications."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

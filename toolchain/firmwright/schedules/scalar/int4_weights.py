@@ -1,7 +1,5 @@
 """int8 conv2d and fully_connected with int4 weights, for --optimize size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

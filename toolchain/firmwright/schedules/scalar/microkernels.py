@@ -1,7 +1,5 @@
 """GEMM micro-kernels with single multiplications: rows of weights times columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Matrix multiplication of int8 or float32 layers, a few columns times a few rows at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

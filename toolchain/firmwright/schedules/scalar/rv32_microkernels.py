@@ -1,7 +1,5 @@
 """GEMM micro-kernels of RV32IM: LB, MUL and ADD."""
 
-from __future__ import annotations
-
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.microkernels import (
     MicrokernelFamily,

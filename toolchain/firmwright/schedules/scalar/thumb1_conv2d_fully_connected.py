@@ -1,7 +1,5 @@
 """conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one pixel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

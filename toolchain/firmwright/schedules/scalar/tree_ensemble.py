@@ -4,8 +4,6 @@ The code takes several times the flash of tables and a third of the time. Featur
 of TIR, not bound variables, so that passes need not derive ranges from 10,000 comparisons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import INT32, Array

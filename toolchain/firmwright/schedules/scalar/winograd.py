@@ -1,7 +1,5 @@
 """conv2d 3x3, stride 1, by integer Winograd on cores without SIMD instructions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
