@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.device.serial_transport import SerialTransport
+from firmwright.device.serial_port import SerialTransport
 from firmwright.device.transport import Transport
 from firmwright.flows.mlperf import (
     read_dataset,

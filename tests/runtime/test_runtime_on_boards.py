@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
-from firmwright.boards.scaffold import create_board
+from firmwright.boards.load import create_board
 from firmwright.build import build_project, write_project
 from firmwright.device import (
     FaultError,

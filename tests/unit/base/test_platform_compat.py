@@ -78,7 +78,7 @@ def test_posix_modules_are_not_imported_with_the_package() -> None:
     """Import the command line and all device modules without POSIX modules, as on Windows."""
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
     others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
-    modules = "firmwright.cli.main, firmwright.flows.mlperf, firmwright.device.serial_transport"
+    modules = "firmwright.cli.main, firmwright.flows.mlperf, firmwright.device.serial_port"
     code = f"{others}{hidden}import {modules}\nfirmwright.cli.main.verbs()\n"
     environment = {"PYTHONPATH": str(PACKAGE.parent)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from firmwright.boards import Clock, list_boards, load_board
-from firmwright.boards.clock_trees import CLOCK_TREES, stm32f100_settings
+from firmwright.boards.clock import CLOCK_TREES, stm32f100_settings
 
 MHZ = 1_000_000
 CRYSTALS = (3 * MHZ, 4 * MHZ, 8 * MHZ, 12 * MHZ, 16 * MHZ, 24 * MHZ, 25 * MHZ, 26 * MHZ, 32 * MHZ)

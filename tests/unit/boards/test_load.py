@@ -8,7 +8,7 @@ import pytest
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.boards import list_boards, load, load_board
-from firmwright.boards.scaffold import create_board
+from firmwright.boards.load import create_board
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (

@@ -133,7 +133,7 @@ def test_output_of_a_run_on_a_consumed_input_is_refused(tiny_firmware: Build) ->
 def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
         session.run(ramp())
-        session._write_input(0, bytes(SIZE - 1))
+        session._write(Command.WRITE_INPUT, bytes(SIZE - 1), 0)
         session.execute()
         with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()

@@ -12,7 +12,7 @@ import pytest
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device.flash_image import FlashImage
-from firmwright.device.serial_transport import SerialTransport
+from firmwright.device.serial_port import SerialTransport
 from firmwright.device.stm32_boot_rom import Stm32BootRom
 
 ACK, NACK = b"\x79", b"\x1f"

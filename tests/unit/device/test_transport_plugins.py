@@ -11,7 +11,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board, load_board
-from firmwright.boards.scaffold import create_board
+from firmwright.boards.load import create_board
 from firmwright.build import build_project, write_project
 from firmwright.device import Session, open_transport, transport_plugins
 from firmwright.device.transport_plugins import TransportRequest

@@ -53,10 +53,9 @@ def test_command_lines_of_flash_tools(image: Image, golden: Callable[..., None])
         for verify in (False, True):
             lines.append(f"{runner} on {board}{', verified' if verify else ''}:")
             lines += ["  " + shlex.join(command) for command in plan.commands(verify=verify)]
-            script = TOOLS[runner].script
-            if script is not None:
-                lines += ["  | " + line for line in script(plan.job, verify).splitlines()]
-        lines += ["  erase: " + shlex.join(c) for c in TOOLS[runner].erase(plan.job)]
+            script = TOOLS[runner].script_text(plan.job, verify)
+            lines += ["  | " + line for line in script.splitlines()]
+        lines += ["  erase: " + shlex.join(c) for c in TOOLS[runner].erase_commands(plan.job)]
     golden("\n".join(lines).replace(str(image.directory), "DIR"))
 
 

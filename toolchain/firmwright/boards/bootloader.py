@@ -59,26 +59,17 @@ def read_bootloader(table: TomlTable, port: str, memory: Sequence[MemoryRegion])
     first_free = flash.start + max(BOOTLOADER_BYTES, page)
     start = table.integer("start", first_free)
     size = table.integer("size", max(flash.end - start, 0))
-    bootloader = Bootloader(
-        driver=table.choice("driver", FLASH_DRIVERS.get(port, ())),
-        start=start,
-        slot_bytes=size // count // page * page,
-        page_bytes=page,
-        count=count,
-    )
+    driver = table.choice("driver", FLASH_DRIVERS.get(port, ()))
+    bootloader = Bootloader(driver, start, size // count // page * page, page, count)
     if page & (page - 1) or start % page:
-        raise BoardError(
-            f"{page} bytes are not a power of two, or do not divide the start {start:#x}.",
-            where=table.where("page"),
+        raise table.error(
+            "page", f"{page} bytes are not a power of two, or do not divide the start {start:#x}."
         )
     if bootloader.slot_bytes < 2 * page and table.has("size"):
-        raise BoardError(
-            f"{size} bytes are too few for {count} slots of two pages.", where=table.where("size")
-        )
+        raise table.error("size", f"{size} bytes are too few for {count} slots of two pages.")
     if start < first_free and flash.start < bootloader.end:
-        raise BoardError(
-            f"the slots overlap the bootloader at {flash.start:#x} to {first_free:#x}.",
-            where=table.where("start"),
+        raise table.error(
+            "start", f"the slots overlap the bootloader at {flash.start:#x} to {first_free:#x}."
         )
     return bootloader
 

@@ -1,14 +1,22 @@
-"""The clock that start-up raises a board to: source, frequency and PLL settings."""
+"""The clock that start-up raises a board to, and the settings of the chip's clock tree for it.
+
+Settings are exact and within the limits of the manual and data sheet named at each function; a
+ValueError names a violated limit. Of several solutions, the one with the highest comparison
+frequency is chosen, then the one with the lowest PLL output.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
-from firmwright.base.errors import BoardError
-from firmwright.boards.clock_trees import CLOCK_TREES, Settings
 from firmwright.boards.toml_table import TomlTable
 
-BUS_DIVIDER = "_DIVIDER"
+Settings = tuple[tuple[str, int], ...]
+_MHZ: Final = 1_000_000
+BUS_DIVIDER: Final = "_DIVIDER"
 """Suffix of the settings that divide the processor's clock for a bus."""
 
 
@@ -29,6 +37,254 @@ class Clock:
         return dict(self.settings).get(bus + BUS_DIVIDER)
 
 
+@dataclass(frozen=True, slots=True)
+class ClockTree:
+    """A clock driver, the computation of its settings, and the frequency of an internal source."""
+
+    driver: str
+    settings: Callable[[int, int], Settings]
+    internal_hz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pll:
+    """A PLL: source / m * n / p, with the allowed factors and frequency limits in MHz."""
+
+    m: range
+    n: range
+    p: Iterable[int]
+    compared_mhz: tuple[float, float]
+    output_mhz: tuple[float, float]
+
+    def solve(self, source_hz: int, hz: int) -> tuple[int, int, int]:
+        for m in self.m:
+            compared_hz, rest = divmod(source_hz, m)
+            if rest or not _within(compared_hz, self.compared_mhz):
+                continue
+            for p in self.p:
+                n, rest = divmod(hz * p, compared_hz)
+                if rest == 0 and n in self.n and _within(hz * p, self.output_mhz):
+                    return m, n, p
+        raise ValueError("no setting of the PLL gives it within its limits")
+
+
+def _within(hz: int, mhz: tuple[float, float]) -> bool:
+    return mhz[0] * _MHZ <= hz <= mhz[1] * _MHZ
+
+
+def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32F100 (RM0041, 6.3.2): multiplier 2 to 16.
+
+    Data sheet: 4 to 24 MHz in, 16 to 24 MHz out.
+    """
+    _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
+    _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
+    return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
+
+
+def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32F103 (RM0008, 7.3.2): multiplier 2 to 16.
+
+    Data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 36 MHz. The flash has one wait state above
+    24 MHz and two above 48 MHz (3.3.3).
+    """
+    _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
+    _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
+    return (
+        ("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),
+        ("FLASH_WAITS", _waits(hz, 24 * _MHZ)),
+        ("APB1_DIVIDER", _divider(hz, 36 * _MHZ)),
+        ("APB2_DIVIDER", 1),
+    )
+
+
+def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32F405 at 2.7 to 3.6 V (RM0090, 6.3.2 and 3.5.1).
+
+    Data sheet: at most 168 MHz, APB1 42 MHz, APB2 84 MHz.
+    """
+    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
+    _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
+    return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
+
+
+def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32F746 at 2.7 to 3.6 V (RM0385, 5.3.2 and 3.3.2).
+
+    Data sheet: at most 216 MHz, above 180 MHz with over-drive.
+    """
+    _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
+    _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
+    return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
+
+
+_STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432))
+
+
+def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache: bool) -> Settings:
+    m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
+        ("APB1_DIVIDER", _divider(hz, apb1_hz)),
+        ("APB2_DIVIDER", _divider(hz, apb2_hz)),
+        ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
+        ("OVERDRIVE", int(hz > 180 * _MHZ)),
+        ("DATA_CACHE", int(data_cache)),
+    )
+
+
+def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32L4R5 in voltage range 1 (RM0432, 6.2.5 and 3.3.3).
+
+    Above 80 MHz the range is boosted. Data sheet: at most 120 MHz.
+    """
+    _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
+    pll = Pll(range(1, 17), range(8, 128), (2, 4, 6, 8), (2.66, 16), (64, 344))
+    m, n, r = pll.solve(source_hz, hz)
+    boost = hz > 80 * _MHZ
+    waits = _waits(hz, 20 * _MHZ if boost else 16 * _MHZ)
+    return (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("BOOST", int(boost)), ("FLASH_WAITS", waits))
+
+
+def stm32u575_settings(source_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32U575 in voltage range 1 (RM0456, 11.4.5 and 7.3.3).
+
+    Data sheet: at most 160 MHz, booster input 4 to 16 MHz.
+    """
+    _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
+    pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
+    m, n, r = pll.solve(source_hz, hz)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_R", r),
+        ("PLL_RANGE", 3 if source_hz // m >= 8 * _MHZ else 0),
+        ("FLASH_WAITS", _waits(hz, 32 * _MHZ)),
+    )
+
+
+def stm32h743_settings(source_hz: int, hz: int) -> Settings:
+    """Return the settings for an STM32H743 in voltage scale 1 (RM0433, 8.5.5 and 4.3.8).
+
+    Revision Y: at most 400 MHz, buses half, APBs a quarter. The flash's wait states and programming
+    delay follow the clock of its bus.
+    """
+    _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
+    pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (8, 16), (192, 836))
+    m, n, p = pll.solve(source_hz, hz)
+    ahb_divider = _divider(hz, 200 * _MHZ)
+    bus_hz = hz // ahb_divider
+    delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
+        ("AHB_DIVIDER", ahb_divider),
+        ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
+        ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
+        ("FLASH_DELAY", delay),
+    )
+
+
+def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an nRF52840, which always runs at 64 MHz (PS, 5.4).
+
+    The crystal makes the frequency exact.
+    """
+    _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
+    _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
+    return ()
+
+
+def rp2040_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an RP2040 (data sheet, section 2.18; at most 133 MHz)."""
+    return _rp2(crystal_hz, hz, 133 * _MHZ)
+
+
+def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an RP2350 (data sheet, section 8.6; at most 150 MHz)."""
+    return _rp2(crystal_hz, hz, 150 * _MHZ)
+
+
+def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
+    """Solve crystal * feedback / (first * second); the highest VCO has the least jitter."""
+    _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
+    _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
+    ways = []
+    for first in range(1, 8):
+        for second in range(1, first + 1):
+            feedback, rest = divmod(hz * first * second, crystal_hz)
+            vco_hz = feedback * crystal_hz
+            if not rest and 16 <= feedback <= 320 and 750 * _MHZ <= vco_hz <= 1600 * _MHZ:
+                ways.append((vco_hz, first, second, feedback))
+    _require(bool(ways), "no setting of the PLL gives it within its limits")
+    _, first, second, feedback = max(ways)
+    return (
+        ("PLL_FEEDBACK", feedback),
+        ("PLL_FIRST", first),
+        ("PLL_SECOND", second),
+        ("CRYSTAL_DELAY", (crystal_hz // 1000 + 128) // 256),
+    )
+
+
+def fe310_settings(crystal_hz: int, hz: int) -> Settings:
+    """Return the settings for an FE310-G002 (manual, 6.6).
+
+    Limits: reference 6 to 12 MHz, VCO 384 to 768 MHz, at most 320 MHz. The program's flash supports
+    reads at up to 50 MHz (command 03h); its clock is the processor's over twice the divider.
+    """
+    _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
+    _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")
+    pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
+    r, f, q = pll.solve(crystal_hz, hz)
+    flash_half_divider = -(-hz // (2 * 50 * _MHZ))
+    return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
+
+
+def _multiplier(crystal_hz: int, hz: int) -> int:
+    multiplier, rest = divmod(hz, crystal_hz)
+    _require(rest == 0 and 2 <= multiplier <= 16, "the PLL multiplies the crystal by 2 to 16")
+    return multiplier
+
+
+def _divider(hz: int, most_hz: int) -> int:
+    """Return the least power of two that divides `hz` to at most `most_hz`."""
+    return next(d for d in (1, 2, 4, 8, 16) if hz <= most_hz * d)
+
+
+def _waits(hz: int, step_hz: int) -> int:
+    """Return the wait states of a flash that needs one more for every `step_hz`."""
+    return -(-hz // step_hz) - 1
+
+
+def _require(holds: bool, limit: str) -> None:
+    if not holds:
+        raise ValueError(limit)
+
+
+CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = MappingProxyType(
+    {
+        "host": {},
+        "cortex_m": {
+            "stm32f100": ClockTree("stm32f1", stm32f100_settings),
+            "stm32f103": ClockTree("stm32f1", stm32f103_settings),
+            "stm32f405": ClockTree("stm32f4", stm32f405_settings),
+            "stm32f746": ClockTree("stm32f4", stm32f746_settings),
+            "stm32h743": ClockTree("stm32h7", stm32h743_settings, internal_hz=64 * _MHZ),
+            "stm32l4r5": ClockTree("stm32l4", stm32l4r5_settings, internal_hz=16 * _MHZ),
+            "stm32u575": ClockTree("stm32u5", stm32u575_settings, internal_hz=16 * _MHZ),
+            "nrf52": ClockTree("nrf52", nrf52_settings),
+            "rp2040": ClockTree("rp2", rp2040_settings),
+            "rp2350": ClockTree("rp2", rp2350_settings),
+        },
+        "riscv32": {"fe310": ClockTree("fe310", fe310_settings)},
+    }
+)
+"""Clock trees by port and by the driver name in `[clock]`."""
+
+
 def read_clock(table: TomlTable, port: str) -> Clock:
     """Read `[clock]`; BoardError if the frequency is beyond a limit of the chip."""
     trees = CLOCK_TREES[port]
@@ -41,7 +297,7 @@ def read_clock(table: TomlTable, port: str) -> Clock:
         settings = tree.settings(source_hz, hz)
     except ValueError as limit:
         source = "the internal oscillator" if is_internal else "a crystal"
-        raise BoardError(
-            f"{source} of {source_hz} Hz cannot give {hz} Hz: {limit}.", where=table.where("hz")
+        raise table.error(
+            "hz", f"{source} of {source_hz} Hz cannot give {hz} Hz: {limit}."
         ) from limit
     return Clock(tree.driver, source_hz, hz, settings)

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from firmwright.base.errors import BoardError
 from firmwright.boards.toml_table import TomlTable
 
 FLASH_RUNNERS: Final = {
@@ -52,8 +51,5 @@ def read_flash_tools(table: TomlTable) -> FlashTools:
     usb = table.strings("usb", ())
     for ids in usb:
         if not _USB.fullmatch(ids):
-            raise BoardError(
-                f"{ids!r} is not a pair of vendor and product as '0483:374b'.",
-                where=table.where("usb"),
-            )
+            raise table.error("usb", f"{ids!r} is not a pair of vendor and product as '0483:374b'.")
     return FlashTools(tuple(tools), usb, table.integer("uf2_family", 0))

@@ -1,4 +1,4 @@
-"""Search for board files and reading of them.
+"""Search for board files, reading of them, and creation of new ones.
 
 Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (entry points of the
 group `firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
@@ -8,40 +8,46 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from firmwright.base.errors import BoardError
+from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.boards.schema import Board, read_board
 from firmwright.boards.toml_table import TomlTable
 
 ENTRY_POINT_GROUP = "firmwright.boards"
 """The entry point group of packages with boards."""
+BOARD_FILE = "board.toml"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """Return the board called `name`; BoardError with similar names if there is none."""
-    return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
+    file, directories = board_file(name, extra_dirs), search_path(extra_dirs)
+    values = _parse_toml(file)
+    shown = f"{file.parent.name}/{file.name}"
+    table = TomlTable(values, shown)
+    if table.has("soc"):
+        table = TomlTable(values, shown, below=_read_soc(table, directories))
+    return read_board(table, file.parent.name)
 
 
 def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
     """Return the file of the board called `name`, the first on the search path."""
     directories = search_path(extra_dirs)
     for directory in directories:
-        file = directory / name / "board.toml"
+        file = directory / name / BOARD_FILE
         if name and Path(name).name == name and file.is_file():
             return file
-    names = _board_names(directories)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
-    raise BoardError(
-        f"there is no board called {name!r}.",
-        where=":".join(str(d) for d in directories),
-        hint=f"{' or '.join(near)}." if near else "a directory of boards with --boards-dir.",
-    )
+    near = _similar(name, _board_names(directories))
+    hint = f"{near}." if near else "a directory of boards with --boards-dir."
+    where = ":".join(str(d) for d in directories)
+    raise BoardError(f"there is no board called {name!r}.", where=where, hint=hint)
 
 
 def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
@@ -64,24 +70,13 @@ def _installed_dirs() -> tuple[Path, ...]:
         elif isinstance(value, str | Path):
             found.append(Path(value))
         else:
-            raise BoardError(
-                "this entry point is neither a module nor a path.",
-                where=f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}",
-            )
+            where = f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}"
+            raise BoardError("this entry point is neither a module nor a path.", where=where)
     return tuple(found)
 
 
 def _board_names(directories: Sequence[Path]) -> list[str]:
     return sorted({file.parent.name for d in directories for file in d.glob("*/board.toml")})
-
-
-def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:
-    values = _parse_toml(file)
-    shown = f"{file.parent.name}/{file.name}"
-    table = TomlTable(values, shown)
-    if table.has("soc"):
-        table = TomlTable(values, shown, below=_read_soc(table, directories))
-    return read_board(table, file.parent.name)
 
 
 def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
@@ -91,9 +86,12 @@ def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
         if Path(name).name == name and file.is_file():
             return TomlTable(_parse_toml(file), f"soc/{file.name}")
     names = sorted({file.stem for d in directories for file in (d / "soc").glob("*.toml")})
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
-    what = f"there is no file soc/{name}.toml."
-    raise BoardError(what, where=table.where("soc"), hint=f"{' or '.join(near)}.")
+    raise table.error("soc", f"there is no file soc/{name}.toml.", f"{_similar(name, names)}.")
+
+
+def _similar(name: str, names: list[str]) -> str:
+    """Return the most similar of `names`, or all if none is similar."""
+    return " or ".join(difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names)
 
 
 def _parse_toml(file: Path) -> dict[str, object]:
@@ -102,3 +100,30 @@ def _parse_toml(file: Path) -> dict[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         where = f"{file.parent.name}/{file.name}"
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem
+
+
+def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
+    """Write `place/name/board.toml`, a copy of the board `like` with a new name and description.
+
+    Raises UsageError if the name is invalid or the file exists.
+    """
+    if not _NAME.fullmatch(name) or name == "soc":
+        raise UsageError(
+            f"{name!r} is not a valid board name.",
+            hint="small letters, digits, '-', '_' and '.', a letter or digit first.",
+        )
+    board = load_board(like, extra_dirs)
+    file = place / name / BOARD_FILE
+    if file.exists():
+        raise UsageError("a board of that name exists.", where=str(file), hint="another name.")
+    text = board_file(like, extra_dirs).read_text(encoding="utf-8")
+    for key, value in (
+        ("name", name),
+        ("description", f"{name}, from {like} ({board.description})"),
+        ("validation", "built"),
+    ):
+        text = re.sub(rf"(?m)^{key} = .*$", f'{key} = "{value}"', text, count=1)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8", newline="\n")
+    load_board(name, (place, *extra_dirs))
+    return file

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from firmwright.base.errors import BoardError
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
 MemoryKind = Literal["flash", "ram"]
@@ -15,7 +14,7 @@ ADDRESSES: Final = 1 << 32
 def _read_identifier(table: TomlTable, key: str) -> str:
     value = table.text(key)
     if not value.isidentifier() or not value.isascii():
-        raise BoardError(f"{value!r} is not a C identifier.", where=table.where(key))
+        raise table.error(key, f"{value!r} is not a C identifier.")
     return value
 
 
@@ -47,11 +46,10 @@ class MemoryRegion:
         return self.start + self.size_bytes
 
 
-def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
-    """Read `[[memory]]`.
+def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
+    """Read `[[memory]]`; every board except the host needs flash and RAM.
 
-    Raises BoardError if regions overlap or share a name or pool, or if a board other than the host
-    lacks flash or RAM.
+    Regions must not overlap or share a name or pool.
     """
     regions: list[MemoryRegion] = []
     for row in table.subtables("memory"):
@@ -60,25 +58,23 @@ def read_memory(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
         regions.append(region)
     for kind in () if port == "host" else ("flash", "ram"):
         if not any(r.kind == kind for r in regions):
-            raise BoardError(f"there is no region of kind {kind}.", where=table.where("memory"))
+            raise table.error("memory", f"there is no region of kind {kind}.")
     return tuple(regions)
 
 
 def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
     if region.end > ADDRESSES:
-        raise BoardError(f"it ends at {region.end:#x}, above 32 bits.", where=table.where("size"))
+        raise table.error("size", f"it ends at {region.end:#x}, above 32 bits.")
     if region.pool and region.kind != "ram":
-        raise BoardError("only a region of kind ram can hold a pool.", where=table.where("pool"))
+        raise table.error("pool", "only a region of kind ram can hold a pool.")
     for other in earlier:
         if region.name == other.name:
-            raise BoardError(f"two regions are called {other.name}.", where=table.where("name"))
+            raise table.error("name", f"two regions are called {other.name}.")
         for key in ("pool", "const_pool"):
             if getattr(region, key) and getattr(region, key) == getattr(other, key):
-                raise BoardError(
-                    f"{other.name} already defines a pool of this name.", where=table.where(key)
-                )
+                raise table.error(key, f"{other.name} already defines a pool of this name.")
         if region.start < other.end and other.start < region.end:
-            raise BoardError(
+            raise table.error(
+                "start",
                 f"{region.name} overlaps {other.name} at {max(region.start, other.start):#x}.",
-                where=table.where("start"),
             )

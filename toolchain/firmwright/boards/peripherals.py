@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
-from firmwright.base.errors import BoardError
 from firmwright.boards.clock import Clock
 from firmwright.boards.memory import ADDRESSES
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
@@ -48,9 +47,8 @@ def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
     pairs = table.pairs(key)
     for address, word in pairs:
         if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
-            raise BoardError(
-                f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a word.",
-                where=table.where(key),
+            raise table.error(
+                key, f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a word."
             )
     return pairs
 
@@ -62,19 +60,16 @@ def _read_pin(table: TomlTable, key: str) -> int:
     text = table.text(key)
     match = _PIN.fullmatch(text)
     if match is None:
-        raise BoardError(
-            f"{text!r} is not a pin: write a number, or a port and a number from 0 to 15 as 'PC7'.",
-            where=table.where(key),
-        )
+        form = "a number, or a port and a number from 0 to 15 as 'PC7'"
+        raise table.error(key, f"{text!r} is not a pin: write {form}.")
     return 16 * (ord(match[1]) - ord("A")) + int(match[2])
 
 
 def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
     scale = table.integers(key)
     if len(scale) != 2 or min(scale) < 1:
-        raise BoardError(
-            f"expected [numerator, denominator], both at least 1, found {list(scale)}.",
-            where=table.where(key),
+        raise table.error(
+            key, f"expected [numerator, denominator], both at least 1, found {list(scale)}."
         )
     return scale[0], scale[1]
 
@@ -150,10 +145,7 @@ def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
     """Read `[console]`; BoardError if `clock` has no divider for the console's bus."""
     console = read_table(table, Console, port)
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
-        raise BoardError(
-            f"no clock of this board defines the divider of {console.bus!r}.",
-            where=table.where("bus"),
-        )
+        raise table.error("bus", f"no clock of this board defines the divider of {console.bus!r}.")
     return console
 
 
@@ -162,10 +154,10 @@ def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None
     watchdog = read_table(table, Watchdog, port)
     watchdog = replace(watchdog, clock_hz=watchdog.clock_hz or clock_hz)
     if watchdog.ticks > _WATCHDOG_TICKS_MAX:
-        raise BoardError(
+        raise table.error(
+            "timeout_ms",
             f"{watchdog.timeout_ms} ms are {watchdog.ticks} ticks of the watchdog, "
             f"which counts to {_WATCHDOG_TICKS_MAX}.",
-            where=table.where("timeout_ms"),
         )
     return watchdog if watchdog.timeout_ms else None
 

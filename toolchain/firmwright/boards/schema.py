@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from firmwright.base.errors import BoardError
+from firmwright.boards import peripherals
 from firmwright.boards.bootloader import Bootloader, read_bootloader
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
-from firmwright.boards.memory import MemoryKind, MemoryRegion, read_memory
-from firmwright.boards.peripherals import (
-    BOOTS,
-    CONSOLES,
-    Console,
-    Cores,
-    DmaController,
-    PerformanceCounter,
-    RegisterWrites,
-    Watchdog,
-    read_console,
-    read_register_writes,
-    read_watchdog,
-)
-from firmwright.boards.toml_table import (
-    NOT_IN_TOML,
-    TomlKey,
-    TomlTable,
-    check_field_keys,
-    read_table,
-)
+from firmwright.boards.memory import MemoryKind, MemoryRegion, read_memory_regions
+from firmwright.boards.toml_table import NOT_IN_TOML, TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
 
 RunKind = Literal["host", "qemu", "serial", "plugin"]
@@ -89,31 +71,33 @@ class Board:
     description: str
     validation: Validation
     core: Annotated[str, TomlKey(choices=CORES)]
-    port: Annotated[str, TomlKey(choices=tuple(CONSOLES))]
+    port: Annotated[str, TomlKey(choices=tuple(peripherals.CONSOLES))]
     toolchain: str
     cpu_flags: tuple[str, ...]
     clock_hz: int = 0
     memory: tuple[MemoryRegion, ...]
     clock: Clock | None
-    console: Console
-    counter: PerformanceCounter
+    console: peripherals.Console
+    counter: peripherals.PerformanceCounter
     run: RunConfig
     limits: Limits
-    reset: Annotated[RegisterWrites, TomlKey(read=read_register_writes)] = ()
+    reset: Annotated[
+        peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
+    ] = ()
     """Register writes that restart the chip, in order; empty if the core can restart itself."""
     caches: bool = False
     """Whether start-up enables the caches of the core."""
     boot: str = ""
     """The boot ROM that requires a header before the program; "" for none."""
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
-    watchdog: Watchdog | None = None
+    watchdog: peripherals.Watchdog | None = None
     bootloader: Bootloader | None = None
     handoff: Annotated[int, NOT_IN_TOML] = 0
     """Address of the RAM shared by bootloader and application; 0 if none is linked for."""
     is_model_update: Annotated[bool, NOT_IN_TOML] = False
     """Whether only a model is linked, for an application in another slot."""
-    cores: Cores | None = None
-    dma: DmaController | None = None
+    cores: peripherals.Cores | None = None
+    dma: peripherals.DmaController | None = None
 
     @property
     def is_host(self) -> bool:
@@ -210,20 +194,18 @@ class Board:
 
 def read_board(table: TomlTable, name: str) -> Board:
     """Read the board of the folder `name`; BoardError if the file violates the schema."""
-    check_field_keys(table, Board, ("soc",))
+    check_keys(table, Board, ("soc",))
     if table.text("name") != name:
-        raise BoardError(
-            f"the name is {table.text('name')!r}, but the folder is called {name!r}.",
-            where=table.where("name"),
-            hint="give both the same name.",
-        )
-    port = table.choice("port", tuple(CONSOLES))
-    memory = read_memory(table, port)
-    clock = read_clock(table.subtable("clock"), port) if table.has("clock") else None
+        what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
+        raise table.error("name", what, "give both the same name.")
+    port = table.choice("port", tuple(peripherals.CONSOLES))
+    memory = read_memory_regions(table, port)
+    clock_hz = table.integer("clock_hz", 0)
 
-    def optional(key: str, cls: type) -> Any:
-        return read_table(table.subtable(key), cls, port) if table.has(key) else None
+    def optional(key: str, read: Callable[..., Any], *context: object) -> Any:
+        return read(table.subtable(key), *context) if table.has(key) else None
 
+    clock = optional("clock", read_clock, port)
     return read_table(
         table,
         Board,
@@ -231,20 +213,16 @@ def read_board(table: TomlTable, name: str) -> Board:
         more_keys=("soc",),
         memory=memory,
         clock=clock,
-        console=read_console(table.subtable("console"), port, clock),
-        counter=read_table(table.subtable("counter"), PerformanceCounter, port),
+        console=peripherals.read_console(table.subtable("console"), port, clock),
+        counter=read_table(table.subtable("counter"), peripherals.PerformanceCounter, port),
         run=_read_run(table.subtable("run")),
         limits=_read_limits(table.subtable("limits"), memory),
-        boot=table.choice("boot", BOOTS[port]) if table.has("boot") else "",
+        boot=table.choice("boot", peripherals.BOOTS[port]) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
-        watchdog=read_watchdog(table.subtable("watchdog"), port, table.integer("clock_hz", 0))
-        if table.has("watchdog")
-        else None,
-        bootloader=read_bootloader(table.subtable("bootloader"), port, memory)
-        if table.has("bootloader")
-        else None,
-        cores=optional("cores", Cores),
-        dma=optional("dma", DmaController),
+        watchdog=optional("watchdog", peripherals.read_watchdog, port, clock_hz),
+        bootloader=optional("bootloader", read_bootloader, port, memory),
+        cores=optional("cores", read_table, peripherals.Cores, port),
+        dma=optional("dma", read_table, peripherals.DmaController, port),
     )
 
 
@@ -261,8 +239,8 @@ def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
     ram_bytes = next((r.size_bytes for r in memory if r.kind == "ram"), None)
     reserved = limits.stack_bytes + limits.runtime_bytes
     if ram_bytes is not None and reserved >= ram_bytes:
-        raise BoardError(
+        raise table.error(
+            "stack",
             f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} bytes.",
-            where=table.where("stack"),
         )
     return limits

@@ -19,7 +19,7 @@ Choices = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """The keys of one table of one file; `below` is the table that it overrides in another file."""
+    """The keys of one table of a file; `below` is the table of another file that it overrides."""
 
     values: Mapping[str, object]
     file: str
@@ -41,30 +41,29 @@ class TomlTable:
         if self.below is not None:
             self.below.expect_keys(known)
 
+    def error(self, key: str, what: str, hint: str = "") -> BoardError:
+        """Return the error of a bad value of `key`."""
+        return BoardError(what, where=self.where(key), hint=hint)
+
     def text(self, key: str, default: str | None = None) -> str:
-        value = self._get(key, default)
-        if not isinstance(value, str):
-            raise self._wrong_type(key, "a string", value)
-        return value
+        return self._typed(key, default, str, "a string")
 
     def choice(self, key: str, known: Sequence[str], default: str | None = None) -> str:
         value = self.text(key, default)
         if value not in known:
             near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
             hint = f"write {near[0]!r}." if near else f"one of {', '.join(known)}."
-            raise BoardError(f"unknown value {value!r}.", where=self.where(key), hint=hint)
+            raise self.error(key, f"unknown value {value!r}.", hint)
         return value
 
     def integer(
         self, key: str, default: int | None = None, *, minimum: int = 0, maximum: int | None = None
     ) -> int:
-        value = self._get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong_type(key, "an integer", value)
+        value = self._typed(key, default, int, "an integer")
         if value < minimum:
-            raise BoardError(f"{value} is below {minimum}.", where=self.where(key))
+            raise self.error(key, f"{value} is below {minimum}.")
         if maximum is not None and value > maximum:
-            raise BoardError(f"{value} is above {maximum}.", where=self.where(key))
+            raise self.error(key, f"{value} is above {maximum}.")
         return value
 
     def number(self, key: str) -> float:
@@ -73,26 +72,17 @@ class TomlTable:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._wrong_type(key, "a number", value)
         if not 0 < value < float("inf"):
-            raise BoardError(f"{value} is not above zero.", where=self.where(key))
+            raise self.error(key, f"{value} is not above zero.")
         return float(value)
 
     def boolean(self, key: str, *, default: bool | None = None) -> bool:
-        value = self._get(key, default)
-        if not isinstance(value, bool):
-            raise self._wrong_type(key, "true or false", value)
-        return value
+        return self._typed(key, default, bool, "true or false")
 
     def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
-        value = self._get(key, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise self._wrong_type(key, "a list of strings", value)
-        return tuple(str(v) for v in value)
+        return self._tuple(key, default, str, "a list of strings")
 
     def integers(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        value = self._get(key, default)
-        if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
-            raise self._wrong_type(key, "a list of integers", value)
-        return tuple(int(v) for v in value)
+        return self._tuple(key, default, int, "a list of integers")
 
     def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
         """Read a list of pairs of integers; the default is an empty list."""
@@ -111,7 +101,7 @@ class TomlTable:
         return self._holder(key) is not None
 
     def subtable(self, key: str) -> TomlTable:
-        """Return the table under `key`, layered over the tables it overrides; empty if absent."""
+        """Return the table under `key` and the tables that it overrides; empty if absent."""
         below = self.below.subtable(key) if self.below is not None else None
         value = self.values.get(key, {})
         if not isinstance(value, dict):
@@ -140,11 +130,23 @@ class TomlTable:
         if holder is not None:
             return holder.values[key]
         if default is None:
-            raise BoardError("this key is missing.", where=self.where(key))
+            raise self.error(key, "this key is missing.")
         return default
 
+    def _typed(self, key: str, default: object, kind: type[T], expected: str) -> T:
+        value = self._get(key, default)
+        if not isinstance(value, kind) or type(value) is not kind:  # a bool is not an integer
+            raise self._wrong_type(key, expected, value)
+        return value
+
+    def _tuple(self, key: str, default: object, kind: type[T], expected: str) -> tuple[T, ...]:
+        value = self._get(key, default)
+        if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
+            raise self._wrong_type(key, expected, value)
+        return tuple(value)
+
     def _wrong_type(self, key: str, expected: str, value: object) -> BoardError:
-        return BoardError(f"expected {expected}, found {value!r}.", where=self.where(key))
+        return self.error(key, f"expected {expected}, found {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def read_table(
     for unknown or malformed keys.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
-    check_field_keys(table, cls, more_keys)
+    check_keys(table, cls, more_keys)
     for item in fields(cls):  # type: ignore[arg-type]
         spec = specs[item.name]
         if item.name not in values and spec is not NOT_IN_TOML:
@@ -184,7 +186,7 @@ def read_table(
     return cls(**values)
 
 
-def check_field_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
+def check_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
     """Reject keys that are neither fields of the dataclass `cls` nor `more_keys`."""
     specs = _toml_keys(cls).items()
     keys = [spec.key or name for name, spec in specs if spec is not NOT_IN_TOML]

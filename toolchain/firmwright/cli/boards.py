@@ -8,7 +8,7 @@ from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.boards.scaffold import BOARD_FILE, create_board
+from firmwright.boards.load import BOARD_FILE, create_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, add_options

@@ -14,7 +14,7 @@ from firmwright.boards import Board, load_board
 from firmwright.build import build_project, read_project_board
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.device.serial_port_discovery import PortChooser, SerialPortInfo
+from firmwright.device.serial_port import PortChooser, SerialPortInfo
 from firmwright.flows.bootloader_flashing import (
     BootloaderFlashResult,
     SlotFirmware,

@@ -10,8 +10,8 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_seconds
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.device.serial_port_discovery import find_serial_port, usb_ports
-from firmwright.device.serial_transport import DEFAULT_BAUD, SerialTransport
+from firmwright.device.serial_port import find_serial_port, usb_ports
+from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
 
 NAME = "monitor"
 HELP = "show a board's serial output"

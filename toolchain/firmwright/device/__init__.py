@@ -1,5 +1,6 @@
 """Connections to running firmware: transports, the link protocol, and sessions."""
 
+from firmwright.device.errors import FaultError, Timeouts
 from firmwright.device.fault_report import Fault
 from firmwright.device.instruction_counter import (
     FunctionEntry,
@@ -11,16 +12,8 @@ from firmwright.device.instruction_counter import (
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.qemu_process import QemuCommand, start_qemu
 from firmwright.device.reconnecting_transport import ReconnectingTransport
-from firmwright.device.serial_transport import SerialTransport
-from firmwright.device.session import (
-    DeviceInfo,
-    FaultError,
-    OperatorCount,
-    RunResult,
-    Session,
-    TensorInfo,
-    Timeouts,
-)
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.session import DeviceInfo, OperatorCount, RunResult, Session, TensorInfo
 from firmwright.device.transport import FaultRates, FaultyTransport, Transport
 from firmwright.device.transport_selection import open_transport
 

@@ -16,13 +16,7 @@ from enum import IntEnum
 from typing import Final
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
-from firmwright.device.errors import (
-    FaultError,
-    RefusedError,
-    RequestLostError,
-    SessionLostError,
-    Timeouts,
-)
+from firmwright.device import errors
 from firmwright.device.flash_image import check_read_back
 from firmwright.device.link_protocol import Command, Status, unpack_payload
 from firmwright.device.request_channel import Clock, RequestChannel
@@ -35,10 +29,10 @@ IMAGE_MAGIC: Final = 0x49525746
 IMAGE_BYTES: Final = 28
 KNOCK_S: Final = 20.0
 """How long to greet; the board may have to be restarted by hand."""
-_KNOCKING: Final = Timeouts(
+_KNOCKING: Final = errors.Timeouts(
     hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1, started_grace_s=0.0
 )
-_WORKING: Final = Timeouts(hello_s=5.0, answer_s=20.0)
+_WORKING: Final = errors.Timeouts(hello_s=5.0, answer_s=20.0)
 _RESTARTS_MAX: Final = 5
 _WRITE_HEADER_BYTES: Final = 5
 _PIECE_MIN_BYTES: Final = 32
@@ -139,8 +133,8 @@ class BootloaderClient:
         data = b""
         while len(data) < size_bytes:
             piece = min(self.info.payload_bytes, size_bytes - len(data))
-            request = struct.pack("<BII", slot, offset + len(data), piece)
-            data += self._line.request(Command.BOOTLOADER_READ, request)
+            place = offset + len(data)
+            data += self._line.request(Command.BOOTLOADER_READ, slot, place, piece)
         return data
 
     def verify(self, image: bytes) -> None:
@@ -151,18 +145,19 @@ class BootloaderClient:
 
     def commit(self, image: bytes, identity: bytes) -> None:
         """Mark the written image as complete and pending, so that the next start runs it."""
-        place = struct.pack("<BII", self.info.free, len(image), zlib.crc32(image))
+        fields = (self.info.free, len(image), zlib.crc32(image))
+        padded = identity[:RECORD_ID_BYTES].ljust(RECORD_ID_BYTES, b"\0")
         try:
-            self._line.request(Command.BOOTLOADER_COMMIT, place + _padded_id(identity))
-        except RefusedError as refused:
+            self._line.request(Command.BOOTLOADER_COMMIT, *fields, data=padded)
+        except errors.RefusedError as refused:
             raise self._not_taken(refused) from refused
 
     def confirm(self, slot: int) -> None:
-        self._line.request(Command.BOOTLOADER_CONFIRM, bytes((slot,)))
+        self._line.request(Command.BOOTLOADER_CONFIRM, slot)
 
     def boot(self) -> None:
         """Start the application; if the answer is lost, it may already be running."""
-        with contextlib.suppress(SessionLostError):
+        with contextlib.suppress(errors.SessionLostError):
             self._line.request(Command.BOOTLOADER_BOOT)
 
     # ---- Pieces -----------------------------------------------------------------------------
@@ -179,27 +174,27 @@ class BootloaderClient:
         return BootloaderInfo(answer[_HELLO_BYTES:].decode("ascii", "replace"), *numbers)
 
     def _slot(self, number: int) -> SlotInfo:
-        answer = self._line.request(Command.BOOTLOADER_SLOT, bytes((number,)))
+        answer = self._line.request(Command.BOOTLOADER_SLOT, number)
         state, sequence, size, crc, base = unpack_payload("<BIIII", answer[:17], "loader's slot")
         return SlotInfo(number, SlotState(state), sequence, size, crc, base, answer[17:])
 
     def _check(self, offset: int, size_bytes: int) -> int:
-        request = struct.pack("<BII", self.info.free, offset, size_bytes)
-        answer = self._line.request(Command.BOOTLOADER_CHECK, request)
+        fields = (self.info.free, offset, size_bytes)
+        answer = self._line.request(Command.BOOTLOADER_CHECK, *fields)
         return unpack_payload("<I", answer, "loader's checksum")[0]
 
     def _write(self, offset: int, page: bytes) -> None:
         at = 0
         while at < len(page):
             data = page[at : at + self._piece_bytes]
-            request = struct.pack("<BI", self.info.free, offset + at) + data
-            smallest = self._piece_bytes <= _PIECE_MIN_BYTES
+            place = (self.info.free, offset + at)
+            may_split = self._piece_bytes > _PIECE_MIN_BYTES
             try:
-                self._line.request(Command.BOOTLOADER_WRITE, request, may_split=not smallest)
-            except RequestLostError:
+                self._line.request(Command.BOOTLOADER_WRITE, *place, data=data, may_split=may_split)
+            except errors.RequestLostError:
                 self._piece_bytes = max(_PIECE_MIN_BYTES, self._piece_bytes // 8 * 4)
                 continue
-            except RefusedError as refused:
+            except errors.RefusedError as refused:
                 raise self._not_taken(refused) from refused
             at += len(data)
 
@@ -213,7 +208,7 @@ class BootloaderClient:
                 hint="use a bootloader with fewer slots, a smaller model or --optimize size.",
             )
 
-    def _not_taken(self, refused: RefusedError) -> DeviceError:
+    def _not_taken(self, refused: errors.RefusedError) -> DeviceError:
         match refused.status:
             case Status.IO:
                 what = "the flash does not retain written data"
@@ -227,10 +222,6 @@ class BootloaderClient:
             case _:
                 return refused
         return DeviceError(f"{what}.", where=self._transport.name, hint=hint)
-
-
-def _padded_id(identity: bytes) -> bytes:
-    return identity[:RECORD_ID_BYTES].ljust(RECORD_ID_BYTES, b"\0")
 
 
 # ---- Finding it ---------------------------------------------------------------------------------
@@ -251,10 +242,10 @@ def enter_bootloader(
         try:
             line.request(Command.BOOTLOADER_HELLO)
             return BootloaderClient(transport, clock=clock)
-        except (SessionLostError, FaultError):
+        except (errors.SessionLostError, errors.FaultError):
             restarts += 1
             _restart(line)
-        except RefusedError:
+        except errors.RefusedError:
             break
         except DeviceTimeoutError as nobody:
             if clock() >= deadline:
@@ -272,7 +263,6 @@ def enter_bootloader(
 
 
 def _restart(line: RequestChannel) -> None:
-    with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
-        line.request(Command.HELLO)
-    with contextlib.suppress(SessionLostError, FaultError, DeviceTimeoutError):
-        line.request(Command.RESET)
+    for command in (Command.HELLO, Command.RESET):
+        with contextlib.suppress(errors.SessionLostError, errors.FaultError, DeviceTimeoutError):
+            line.request(command)

@@ -6,6 +6,7 @@ specification (mcause).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.device.link_protocol import unpack_payload
@@ -69,7 +70,7 @@ class Fault:
     then. With `watchdog`, the report describes the code that ran when the watchdog expired.
     """
 
-    registers: tuple[tuple[str, int], ...]
+    registers: Mapping[str, int]
     operator: int | None
     stack_used_bytes: int
     pool: str = ""
@@ -80,22 +81,23 @@ class Fault:
         family, operator, stack, *words = unpack_payload("<HHI12I", payload, "fault report")
         names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
         return cls(
-            tuple(zip(names, words, strict=False)),
+            dict(zip(names, words, strict=False)),
             None if operator == NO_OPERATOR else operator,
             0 if family & _WATCHDOG else stack,
-            _text(words[4:]) if family == _GUARD_FAMILY else "",
+            payload[24:].split(b"\0")[0].decode("ascii", "replace")
+            if family == _GUARD_FAMILY
+            else "",
             bool(family & _WATCHDOG),
         )
 
     def register(self, *names: str) -> int | None:
         """Return the first of these registers that the processor family has."""
-        values = dict(self.registers)
-        return next((values[name] for name in names if name in values), None)
+        return next((self.registers[name] for name in names if name in self.registers), None)
 
     @property
     def causes(self) -> tuple[str, ...]:
         """Describe the causes in the status registers, with the faulting address if known."""
-        registers = dict(self.registers)
+        registers = self.registers
         cfsr = registers.get("cfsr", 0)
         causes = [text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1]
         for name, bit in _ADDRESS_VALID.items():
@@ -112,7 +114,6 @@ class Fault:
 
     @property
     def hint(self) -> str:
-        registers = dict(self.registers)
         if self.watchdog:
             return (
                 "increase watchdog.timeout_ms if the operator may take that long; the firmware has "
@@ -123,12 +124,12 @@ class Fault:
                 "firmwright verify --board host --check-plan finds the out-of-bounds access, "
                 "except in code of backends and custom operators."
             )
-        cfsr = registers.get("cfsr", 0)
+        cfsr = self.registers.get("cfsr", 0)
         if any(cfsr >> bit & 1 for bit in _STACK_FAULTS):
             return "give the board a larger stack (limits.stack in board.toml)."
         if cfsr >> 19 & 1:
             return "the core lacks a required unit: check --board and the core's flags."
-        if registers.get("mcause") == 2 or cfsr >> 16 & 1:
+        if self.registers.get("mcause") == 2 or cfsr >> 16 & 1:
             return "check that the image was made for this core, and that its flash is intact."
         return (
             "build with extra=-fsanitize=address for the host, or verify --check-plan, to see "
@@ -143,12 +144,12 @@ class Fault:
         if self.watchdog:
             event, why = "the watchdog expired and restarted the board", ""
         where = "" if self.operator is None else f" in operator {self.operator}"
-        values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers)
+        values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers.items())
         stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
         return f"{event}{where}{why}: {values}{stack}"
 
     def _broken_guard(self) -> str:
-        words = dict(self.registers)
+        words = self.registers
         changed = f"{words['changed']} guard byte{'s' if words['changed'] > 1 else ''}"
         side = "before" if words["below"] else "after"
         when = "between operators" if self.operator is None else f"during operator {self.operator}"
@@ -157,8 +158,3 @@ class Fault:
             f"changed, the nearest at distance {words['distance']}, "
             f"address 0x{words['address']:08x}"
         )
-
-
-def _text(words: list[int]) -> str:
-    data = b"".join(word.to_bytes(4, "little") for word in words)
-    return data.split(b"\0")[0].decode("ascii", "replace")

@@ -64,11 +64,8 @@ def check_read_back(
 ) -> None:
     for at, (actual, byte) in enumerate(zip(data, expected, strict=True)):
         if actual != byte:
-            raise DeviceError(
-                f"at {address + at:#x} there is {actual:#04x}, not {byte:#04x}.",
-                where=where,
-                hint=hint,
-            )
+            what = f"at {address + at:#x} there is {actual:#04x}, not {byte:#04x}."
+            raise DeviceError(what, where=where, hint=hint)
 
 
 def read_hex(file: Path) -> FlashImage:
@@ -120,15 +117,7 @@ def to_uf2(image: FlashImage, family: int) -> bytes:
     chunks = image.chunks(UF2_DATA_BYTES, align=UF2_DATA_BYTES)
     blocks = []
     for number, (address, data) in enumerate(chunks):
-        head = struct.pack(
-            "<8I",
-            *_UF2_MAGICS[:2],
-            _UF2_HAS_FAMILY,
-            address,
-            len(data),
-            number,
-            len(chunks),
-            family,
-        )
+        words = (_UF2_HAS_FAMILY, address, len(data), number, len(chunks), family)
+        head = struct.pack("<8I", *_UF2_MAGICS[:2], *words)
         blocks.append((head + data).ljust(UF2_BLOCK_BYTES - 4, b"\0"))
     return b"".join(block + struct.pack("<I", _UF2_MAGICS[2]) for block in blocks)

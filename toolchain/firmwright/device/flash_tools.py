@@ -1,12 +1,12 @@
 """Command lines of third-party flashing tools, and how to install the tools.
 
-Commands are returned as lists of words and executed elsewhere. Their options follow each tool's
-help text.
+The options follow each tool's help text; commands are executed elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -38,132 +38,99 @@ class FlashJob:
 
 @dataclass(frozen=True, slots=True)
 class FlashTool:
-    """How a tool programs, reads back and erases flash.
+    """How to install a tool, and templates of its commands to program, erase and read back flash.
 
-    A tool without `read` verifies when it programs with `verify`. `script` returns the text of
+    Each line of a template is one command. `{job.NAME}` stands for an attribute of the FlashJob,
+    ARGUMENT for the words of `FlashJob.argument`, each preceded by `option`. VERIFY stands for
+    `verify` if verification is requested, else for nothing. `script` is a template of the text of
     `FlashJob.script`.
     """
 
-    program: str
     install: str
-    write: Callable[[FlashJob, bool], tuple[ToolCommand, ...]]
-    erase: Callable[[FlashJob], tuple[ToolCommand, ...]]
-    read: Callable[[FlashJob], tuple[ToolCommand, ...]] | None = None
-    script: Callable[[FlashJob, bool], str] | None = None
+    write: str
+    erase: str
+    read: str = ""
+    verify: str = ""
+    option: str = ""
+    script: str = ""
+
+    @property
+    def program(self) -> str:
+        return self.write.split()[0]
+
+    def write_commands(self, job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
+        """Return the commands that program flash and, with `verify`, verify it or read it back."""
+        write = self.write.replace("VERIFY", self.verify if verify else "")
+        return _fill(f"{write}\n{self.read if verify else ''}", self.option, job)
+
+    def erase_commands(self, job: FlashJob) -> tuple[ToolCommand, ...]:
+        return _fill(self.erase, self.option, job)
+
+    def script_text(self, job: FlashJob, verify: bool) -> str:
+        return self.script.replace("VERIFY", self.verify if verify else "").format(job=job)
 
 
-# ---- pyOCD ---------------------------------------------------------------------------------------
+def _fill(template: str, option: str, job: FlashJob) -> tuple[ToolCommand, ...]:
+    return tuple(tuple(_words(line, option, job)) for line in template.splitlines() if line)
 
 
-def _pyocd_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    return (("pyocd", "flash", "--target", job.argument, "--erase", "sector", str(job.hex)),)
+def _words(line: str, option: str, job: FlashJob) -> Iterator[str]:
+    for word in shlex.split(line):
+        if word == "ARGUMENT":
+            for value in job.argument.split():
+                yield from (option, value) if option else (value,)
+        else:
+            yield word.format(job=job)
 
 
-def _pyocd_read(job: FlashJob) -> tuple[ToolCommand, ...]:
-    save = f"savemem {job.start:#x} {job.size_bytes} {job.read_back}"
-    return (("pyocd", "commander", "--target", job.argument, "--command", save),)
-
-
-def _pyocd_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
-    return (("pyocd", "erase", "--target", job.argument, "--chip"),)
-
-
-# ---- OpenOCD -------------------------------------------------------------------------------------
-
-
-def _openocd(job: FlashJob, script: str) -> ToolCommand:
-    files = [word for file in job.argument.split() for word in ("-f", file)]
-    return ("openocd", *files, "-c", script)
-
-
-def _openocd_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    checked = " verify" if verify else ""
-    return (_openocd(job, f"program {{{job.hex}}}{checked} reset exit"),)
-
-
-def _openocd_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
-    return (_openocd(job, "init; reset halt; flash erase_sector 0 0 last; reset; exit"),)
-
-
-# ---- J-Link --------------------------------------------------------------------------------------
-
-
-def _jlink(job: FlashJob) -> tuple[ToolCommand, ...]:
-    options = ("-device", job.argument, "-if", "SWD", "-speed", "4000", "-autoconnect", "1")
-    quiet = ("-NoGui", "1", "-ExitOnError", "1")
-    return (("JLinkExe", *options, *quiet, "-CommandFile", str(job.script)),)
-
-
-def _jlink_script(job: FlashJob, verify: bool) -> str:
-    checked = f"verifybin {job.bin}, {job.start:#x}\n" if verify else ""
-    return f"halt\nloadfile {job.hex}\n{checked}reset\ngo\nexit\n"
-
-
-# ---- st-flash ------------------------------------------------------------------------------------
-
-
-def _stflash_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    return (
-        ("st-flash", *job.argument.split(), "--reset", "--format", "ihex", "write", str(job.hex)),
-    )
-
-
-def _stflash_read(job: FlashJob) -> tuple[ToolCommand, ...]:
-    place = (str(job.read_back), f"{job.start:#x}", str(job.size_bytes))
-    return (("st-flash", *job.argument.split(), "read", *place),)
-
-
-def _stflash_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
-    return (("st-flash", *job.argument.split(), "erase"),)
-
-
-# ---- esptool -------------------------------------------------------------------------------------
-
-
-def _esptool_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    words = ("esptool.py", "--chip", job.argument)
-    write = (*words, "write_flash", "0x0", str(job.bin))
-    return (write, (*words, "verify_flash", "0x0", str(job.bin))) if verify else (write,)
-
-
-def _esptool_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
-    return (("esptool.py", "--chip", job.argument, "erase_flash"),)
-
-
-# ---- picotool ------------------------------------------------------------------------------------
-
-
-def _picotool_write(job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-    checked = ("--verify",) if verify else ()
-    return (("picotool", "load", *checked, "--execute", str(job.uf2), "--family", job.argument),)
-
-
-def _picotool_erase(job: FlashJob) -> tuple[ToolCommand, ...]:
-    return (("picotool", "erase", "--all"),)
-
-
+_JLINK: Final = (
+    "JLinkExe ARGUMENT -if SWD -speed 4000 -autoconnect 1 -NoGui 1 -ExitOnError 1 "
+    "-CommandFile {job.script}"
+)
 TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
     {
         "pyocd": FlashTool(
-            "pyocd", "pip install 'firmwright[flash]'", _pyocd_write, _pyocd_erase, _pyocd_read
+            install="pip install 'firmwright[flash]'",
+            option="--target",
+            write="pyocd flash ARGUMENT --erase sector {job.hex}",
+            read="pyocd commander ARGUMENT "
+            "--command 'savemem {job.start:#x} {job.size_bytes} {job.read_back}'",
+            erase="pyocd erase ARGUMENT --chip",
         ),
-        "openocd": FlashTool("openocd", "apt install openocd", _openocd_write, _openocd_erase),
+        "openocd": FlashTool(
+            install="apt install openocd",
+            option="-f",
+            write="openocd ARGUMENT -c 'program {{{job.hex}}}VERIFY reset exit'",
+            verify=" verify",
+            erase="openocd ARGUMENT -c 'init; reset halt; flash erase_sector 0 0 last; reset; exit'",
+        ),
         "jlink": FlashTool(
-            "JLinkExe",
-            "the J-Link software of SEGGER, from segger.com",
-            lambda job, verify: _jlink(job),
-            _jlink,
-            script=_jlink_script,
+            install="the J-Link software of SEGGER, from segger.com",
+            option="-device",
+            write=_JLINK,
+            erase=_JLINK,
+            script="halt\nloadfile {job.hex}\nVERIFYreset\ngo\nexit\n",
+            verify="verifybin {job.bin}, {job.start:#x}\n",
         ),
         "st-flash": FlashTool(
-            "st-flash", "apt install stlink-tools", _stflash_write, _stflash_erase, _stflash_read
+            install="apt install stlink-tools",
+            write="st-flash ARGUMENT --reset --format ihex write {job.hex}",
+            read="st-flash ARGUMENT read {job.read_back} {job.start:#x} {job.size_bytes}",
+            erase="st-flash ARGUMENT erase",
         ),
-        "esptool": FlashTool("esptool.py", "pip install esptool", _esptool_write, _esptool_erase),
+        "esptool": FlashTool(
+            install="pip install esptool",
+            option="--chip",
+            write="esptool.py ARGUMENT write_flash 0x0 {job.bin}\nVERIFY",
+            verify="esptool.py ARGUMENT verify_flash 0x0 {job.bin}",
+            erase="esptool.py ARGUMENT erase_flash",
+        ),
         "picotool": FlashTool(
-            "picotool",
-            "apt install picotool, or Raspberry Pi's release of it",
-            _picotool_write,
-            _picotool_erase,
+            install="apt install picotool, or Raspberry Pi's release of it",
+            option="--family",
+            write="picotool load VERIFY --execute {job.uf2} ARGUMENT",
+            verify="--verify",
+            erase="picotool erase --all",
         ),
     }
 )

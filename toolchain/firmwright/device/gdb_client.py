@@ -10,7 +10,6 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from firmwright.base.closeable import Closeable
@@ -20,18 +19,11 @@ from firmwright.device.flash_image import FlashImage, check_read_back
 PACKET_BYTES: Final = 1024
 """The packet size to assume if the stub does not report one."""
 _HEX_OF_ONE_BYTE: Final = 2
-_ESCAPED: Final = frozenset(b"#$}*")
 _SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
 _XPSR_THUMB: Final = 1 << 24
-_REGION: Final = re.compile(r'<memory\s+type="(\w+)"\s+start="(\w+)"\s+length="(\w+)"')
+_FLASH_REGION: Final = re.compile(r'<memory\s+type="flash"\s+start="(\w+)"\s+length="(\w+)"')
 
 ProgressCallback = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _FlashRegion:
-    start: int
-    size_bytes: int
 
 
 class GdbClient(Closeable):
@@ -44,7 +36,8 @@ class GdbClient(Closeable):
         try:
             self._packet_bytes = self._supported()
             self._flash = self._flash_regions()
-            self._describe()
+            if self._has_features:  # some stubs accept register writes only after this request
+                self._request(b"qXfer:features:read:target.xml:0,400")
             self._request(b"?")
         except BaseException:
             self._socket.close()
@@ -112,8 +105,7 @@ class GdbClient(Closeable):
         self._expect_ok(b"Z" + place, f"stop at {address:#x}")
         stopped = self._request(b"c")
         self._expect_ok(b"z" + place, "remove the breakpoint")
-        if stopped[:1] not in (b"S", b"T"):
-            raise self._refused("stop", stopped)
+        self._expect_stop(stopped, "stop")
 
     def go(self) -> None:
         """Resume the target; send no packet until `halt`."""
@@ -124,14 +116,10 @@ class GdbClient(Closeable):
             self._socket.sendall(b"\x03")
         except OSError as error:
             raise self._gone(error) from error
-        stopped = self._receive()
-        if stopped[:1] not in (b"S", b"T"):
-            raise self._refused("halt", stopped)
+        self._expect_stop(self._receive(), "halt")
 
     def step(self) -> None:
-        stopped = self._request(b"s")
-        if stopped[:1] not in (b"S", b"T"):
-            raise self._refused("execute one instruction", stopped)
+        self._expect_stop(self._request(b"s"), "execute one instruction")
 
     def register(self, number: int) -> int:
         answer = self._request(b"p%x" % number)
@@ -154,7 +142,7 @@ class GdbClient(Closeable):
         self._has_features = "qXfer:features:read+" in answer
         return min(int(packet_size[1], 16), 8 * PACKET_BYTES) if packet_size else PACKET_BYTES
 
-    def _flash_regions(self) -> tuple[_FlashRegion, ...]:
+    def _flash_regions(self) -> tuple[range, ...]:
         text = b""
         while self._has_map:
             answer = self._request(b"qXfer:memory-map:read::%x,%x" % (len(text), 512))
@@ -163,20 +151,11 @@ class GdbClient(Closeable):
             text += answer[1:]
             if answer[:1] == b"l":
                 break
-        regions = _REGION.findall(text.decode("ascii", "replace"))
-        return tuple(
-            _FlashRegion(int(start, 0), int(size, 0))
-            for kind, start, size in regions
-            if kind == "flash"
-        )
+        regions = _FLASH_REGION.findall(text.decode("ascii", "replace"))
+        return tuple(range(int(start, 0), int(start, 0) + int(size, 0)) for start, size in regions)
 
     def _is_flash(self, address: int) -> bool:
-        return any(r.start <= address < r.start + r.size_bytes for r in self._flash)
-
-    def _describe(self) -> None:
-        """Request the register description; some stubs accept register writes only afterwards."""
-        if self._has_features:
-            self._request(b"qXfer:features:read:target.xml:0,400")
+        return any(address in region for region in self._flash)
 
     def _set_register(self, number: int, value: int) -> None:
         digits = value.to_bytes(4, "little").hex().encode()
@@ -187,13 +166,15 @@ class GdbClient(Closeable):
         if answer != b"OK":
             raise self._refused(action, answer)
 
+    def _expect_stop(self, answer: bytes, action: str) -> None:
+        if answer[:1] not in (b"S", b"T"):
+            raise self._refused(action, answer)
+
     def _refused(self, action: str, answer: bytes) -> DeviceError:
         reply = answer.decode("ascii", "replace") or "with an empty packet (unsupported)"
-        return DeviceError(
-            f"the stub failed to {action}: it answered {reply}.",
-            where=self._address,
-            hint="halt the target, and check that the image is for this board.",
-        )
+        what = f"the stub failed to {action}: it answered {reply}."
+        hint = "halt the target, and check that the image is for this board."
+        return DeviceError(what, where=self._address, hint=hint)
 
     def _request(self, command: bytes) -> bytes:
         self._send(command)
@@ -214,11 +195,9 @@ class GdbClient(Closeable):
             try:
                 more = self._socket.recv(4096)
             except TimeoutError as error:
-                raise DeviceTimeoutError(
-                    "the stub does not answer.",
-                    where=self._address,
-                    hint="check that no other client is connected.",
-                ) from error
+                hint = "check that no other client is connected."
+                what = "the stub does not answer."
+                raise DeviceTimeoutError(what, where=self._address, hint=hint) from error
             except OSError as error:
                 raise self._gone(error) from error
             if not more:
@@ -255,33 +234,23 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
             raise UsageError(f"{address!r} is not a stub address.", hint=hint)
         return socket.create_connection((host or "localhost", int(port)), timeout_s)
     except OSError as error:
-        raise DeviceError(
-            f"cannot connect to the stub: {error}.",
-            where=address,
-            hint="start the emulator with -S -gdb, or the debug probe's GDB server.",
-        ) from error
+        hint = "start the emulator with -S -gdb, or the debug probe's GDB server."
+        what = f"cannot connect to the stub: {error}."
+        raise DeviceError(what, where=address, hint=hint) from error
 
 
 def _escaped(data: bytes) -> bytes:
-    out = bytearray()
-    for byte in data:
-        out += bytes((0x7D, byte ^ 0x20)) if byte in _ESCAPED else bytes((byte,))
-    return bytes(out)
+    return re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
 
 
 def _unescaped(data: bytes) -> bytes:
     """Remove escapes and expand runs (`*` and a character repeat a byte 3 to 97 more times)."""
     out = bytearray()
-    at = 0
-    while at < len(data):
-        byte = data[at]
-        if byte == 0x7D and at + 1 < len(data):
-            at += 1
-            out.append(data[at] ^ 0x20)
-        elif byte == 0x2A and out and at + 1 < len(data):
-            at += 1
-            out += out[-1:] * (data[at] - 29)
+    for escape, run, byte in re.findall(rb"(?s)\}(.)|(?<=.)\*(.)|(.)", data):
+        if escape:
+            out.append(escape[0] ^ 0x20)
+        elif run:
+            out += out[-1:] * (run[0] - 29)
         else:
-            out.append(byte)
-        at += 1
+            out += byte
     return bytes(out)

@@ -6,7 +6,7 @@ The declarations mirror the generated header, with all pointers as `void *`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,8 @@ class LibrarySession(Closeable):
         try:
             self._library = self._ffi.dlopen(str(library))
         except OSError as error:
-            raise DeviceError(
-                f"the library cannot be loaded: {error}.", where=str(library)
-            ) from error
+            what = f"the library cannot be loaded: {error}."
+            raise DeviceError(what, where=str(library)) from error
         self._memory: list[NDArray[np.uint8]] = []
         self._pools = self._struct("workspace_pools")
         self._in = self._struct("inputs")
@@ -102,10 +101,8 @@ class LibrarySession(Closeable):
         """Run one inference and return the outputs in order, as flat arrays by tensor name."""
         expected = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(expected):
-            raise UsageError(
-                f"the inputs are {sorted(inputs)}; the model has {expected}.",
-                where=self._model.name,
-            )
+            what = f"the inputs are {sorted(inputs)}; the model has {expected}."
+            raise UsageError(what, where=self._model.name)
         for tensor in self._model.inputs:
             data = np.ascontiguousarray(inputs[tensor.name], np.dtype(tensor.dtype)).tobytes()
             if len(data) != tensor.size_bytes:
@@ -133,12 +130,12 @@ class LibrarySession(Closeable):
         return self._ffi.new(f"struct {self._model.name}_{name} *")
 
     def _map_memory(self) -> None:
-        for pool, size_bytes in self._model.pools:
+        model = self._model
+        for pool, size_bytes in model.pools:
             setattr(self._pools, pool, self._allocate(size_bytes))
-        if self._model.has_init:
+        if model.has_init:
             self._function("init")(self._pools)
         self.reset()
-        model = self._model
         if model.outputs_in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
         outside = [] if model.inputs_in_pools else [(self._in, tensor) for tensor in model.inputs]
@@ -150,11 +147,8 @@ class LibrarySession(Closeable):
     def _map_constants(self, constants: LibraryConstants) -> None:
         data = constants.data
         if constants.scope == "external":
-            pointer = self._allocate(len(data))
-            self._ffi.memmove(pointer, data, len(data))
-            setattr(self._pools, constants.name, pointer)
+            setattr(self._pools, constants.name, self._copied(data))
             return
-
         begun: list[tuple[int, Any, int]] = []
 
         def read(context: Any, offset: int, target: Any, size_bytes: int) -> int:
@@ -174,9 +168,9 @@ class LibrarySession(Closeable):
         reader = getattr(self._pools, constants.name)
         first = start if constants.scope == "async" else read
         kind = "int32_t(void *, uint32_t, void *, uint32_t)"
-        reader.read = self._held(self._ffi.callback(kind, first, error=-1))
+        reader.read = self._callback(kind, first)
         if constants.scope == "async":
-            reader.wait = self._held(self._ffi.callback("int32_t(void *)", wait, error=-1))
+            reader.wait = self._callback("int32_t(void *)", wait)
 
     def _map_devices(self) -> Any:
         """Return the struct of devices, each of which executes a call when it starts."""
@@ -192,26 +186,28 @@ class LibrarySession(Closeable):
 
             device = getattr(devices, name)
             kind = f"int32_t(void *, uint32_t, struct {self._model.name}_workspace_pools *)"
-            device.start = self._held(self._ffi.callback(kind, start, error=-1))
-            device.wait = self._held(
-                self._ffi.callback("int32_t(void *, uint32_t)", lambda context, call: 0, error=-1)
-            )
+            device.start = self._callback(kind, start)
+            device.wait = self._callback("int32_t(void *, uint32_t)", lambda context, call: 0)
         return devices
 
-    def _held(self, callback: Any) -> Any:
-        """Keep a reference to a callback as long as the session exists."""
-        self._callbacks.append(callback)
-        return callback
+    def _callback(self, kind: str, function: Callable[..., int]) -> Any:
+        """Return a C function that calls `function`, valid as long as the session exists."""
+        self._callbacks.append(self._ffi.callback(kind, function, error=-1))
+        return self._callbacks[-1]
 
     def _map_params(self) -> Any:
         block = self._model.params
         if block is None:
             return None
-        pointer = self._allocate(len(block))
-        self._ffi.memmove(pointer, block, len(block))
         params = self._struct("params")
-        self._function("map_params")(pointer, params)
+        self._function("map_params")(self._copied(block), params)
         return params
+
+    def _copied(self, data: bytes) -> Any:
+        """Return a pointer to a copy of `data` that lives as long as the session."""
+        pointer = self._allocate(len(data))
+        self._ffi.memmove(pointer, data, len(data))
+        return pointer
 
     def _allocate(self, size_bytes: int) -> Any:
         alignment = max(self._model.alignment, _ALIGNMENT)
@@ -256,10 +252,8 @@ def _device_declarations(model: LibraryModel, pools: str) -> list[str]:
         "void *close; void *deactivate; void *context;"
     )
     fields = " ".join(f"struct {{ {steps} }} {device};" for device in model.devices)
-    lines = [f"struct {model.name}_devices {{ {fields} }};"]
-    return lines + [
-        f"void {model.name}_on_{device}(uint32_t, {pools});" for device in model.devices
-    ]
+    calls = [f"void {model.name}_on_{device}(uint32_t, {pools});" for device in model.devices]
+    return [f"struct {model.name}_devices {{ {fields} }};", *calls]
 
 
 def _const_pool(constants: LibraryConstants) -> str:

@@ -77,7 +77,7 @@ class InstructionCounter(Closeable):
         os.close(handle)
         self._path = Path(name)
         parts = {"file": plugin, "from": address, "bytes": size_bytes, "out": name}
-        words = [f"{key}={_escaped(value)}" for key, value in parts.items()]
+        words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
         self.argument = ",".join(words)
@@ -95,22 +95,17 @@ class InstructionCounter(Closeable):
         if magic != _MAGIC or not entries:
             raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
         if overflow:
-            raise DeviceError(
-                "the code has too many instructions to count each.", where="QEMU's plugin"
-            )
+            what = "the code has too many instructions to count each."
+            raise DeviceError(what, where="QEMU's plugin")
         start = _HEADER.size + self._steps * _STEP.itemsize
         rows = np.fromfile(self._path, _CELL, count, offset=start)
-        return tuple(InstructionCount(*map(int, row)) for row in rows[rows["count"] > 0])
+        return tuple(InstructionCount(*row) for row in rows[rows["count"] > 0].tolist())
 
     def steps(self) -> tuple[FunctionEntry, ...]:
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
         return tuple(
-            FunctionEntry(
-                int(row["cpu"]),
-                int(row["function"]),
-                (int(row["executed"][0]), int(row["executed"][1])),
-            )
-            for row in rows
+            FunctionEntry(cpu, function, tuple(executed.tolist()))
+            for cpu, function, executed in rows.tolist()
         )
 
     def _header(self) -> tuple[int, ...]:
@@ -122,9 +117,8 @@ def build_counter_plugin(folder: Path) -> Path:
     """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
     compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
-        raise ToolMissingError(
-            "counting requires a C compiler for this machine.", hint="apt install gcc."
-        )
+        what = "counting requires a C compiler for this machine."
+        raise ToolMissingError(what, hint="apt install gcc.")
     key = hashlib.sha256(" ".join(_FLAGS).encode() + _SOURCE.read_bytes()).hexdigest()[:16]
     library = folder / f"count-{key}.so"
     if library.is_file():
@@ -132,10 +126,7 @@ def build_counter_plugin(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         compiled = Path(work) / library.name
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
-        )
+        done = _run([compiler, *_FLAGS, str(_SOURCE), "-o", str(compiled)])
         if done.returncode:
             raise ToolFailedError("the QEMU plugin does not compile.", output=done.stderr)
         compiled.replace(library)
@@ -146,16 +137,13 @@ def check_plugin_support(program: str) -> None:
     path = shutil.which(program)
     if path is None:
         raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
-    done = subprocess.run(
-        [path, "--help"], capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+    if "\n-plugin " not in _run([path, "--help"]).stdout:
+        hint = "use a QEMU configured with --enable-plugins, such as Debian's."
+        what = f"{program} was built without plugin support."
+        raise ToolMissingError(what, where=path, hint=hint)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
     )
-    if "\n-plugin " not in done.stdout:
-        raise ToolMissingError(
-            f"{program} was built without plugin support.",
-            where=path,
-            hint="use a QEMU configured with --enable-plugins, such as Debian's.",
-        )
-
-
-def _escaped(value: object) -> str:
-    return str(value).replace(",", ",,")

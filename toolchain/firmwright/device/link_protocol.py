@@ -189,44 +189,34 @@ class FrameReader:
 # ---- Requests -------------------------------------------------------------------------------
 
 
-def text_request(which: TextKind, index: int, offset: int, size_bytes: int) -> bytes:
-    return struct.pack("<BHHH", which, index, offset, size_bytes)
+_REQUEST_LAYOUTS = {
+    Command.TEXT: "<BHHH",  # TextKind, index, offset, size
+    Command.TENSOR: "<BH",  # 1 for an output, index
+    Command.WRITE_INPUT: "<HI",  # index, offset, then the data
+    Command.WRITE_PARAMS: "<I",  # offset, then the data
+    Command.RUN: "<IB",  # number of runs, flags, then optionally the operator to pause after
+    Command.READ_OUTPUT: "<HIH",  # index, offset, size
+    Command.PROFILE_READ: "<HH",  # first operator, number of operators
+    Command.BAUD: "<I",
+    Command.TAP_READ: "<IH",  # offset, size; reads the paused operator's output
+    Command.BOOTLOADER_SLOT: "<B",  # slot
+    Command.BOOTLOADER_CHECK: "<BII",  # slot, offset, size
+    Command.BOOTLOADER_WRITE: "<BI",  # slot, offset, then the data
+    Command.BOOTLOADER_READ: "<BII",  # slot, offset, size
+    Command.BOOTLOADER_COMMIT: "<BII",  # slot, size, CRC, then the image's id
+    Command.BOOTLOADER_CONFIRM: "<B",  # slot
+}
 
 
-def tensor_request(*, is_output: bool, index: int) -> bytes:
-    return struct.pack("<BH", is_output, index)
-
-
-def write_input_request(index: int, offset: int, data: bytes) -> bytes:
-    return struct.pack("<HI", index, offset) + data
-
-
-def write_params_request(offset: int, data: bytes) -> bytes:
-    return struct.pack("<I", offset) + data
+def pack_request(command: Command, *fields: int) -> bytes:
+    """Return the payload of a request without the data that may follow the fields."""
+    return struct.pack(_REQUEST_LAYOUTS.get(command, ""), *fields)
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
     """Return the payload that starts `count` runs, which pause after operator `tap` if given."""
-    plain = struct.pack("<IB", count, RUN_CHECKSUMS if checksums else 0)
+    plain = pack_request(Command.RUN, count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
-
-
-def tap_request(offset: int, size_bytes: int) -> bytes:
-    """Return the payload that reads part of the paused operator's output."""
-    return struct.pack("<IH", offset, size_bytes)
-
-
-def baud_request(baud: int) -> bytes:
-    return struct.pack("<I", baud)
-
-
-def read_output_request(index: int, offset: int, size_bytes: int) -> bytes:
-    return struct.pack("<HIH", index, offset, size_bytes)
-
-
-def profile_request(first: int, count: int) -> bytes:
-    """Return the payload that reads the records of `count` operators from `first` on."""
-    return struct.pack("<HH", first, count)
 
 
 # ---- Answers --------------------------------------------------------------------------------
@@ -248,7 +238,7 @@ def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The firmware's description of itself."""
+    """The firmware's description of itself, in the order of the payload; `profile` is 0 or 1."""
 
     link_version: int
     abi: int
@@ -258,7 +248,7 @@ class Hello:
     input_count: int
     output_count: int
     operator_count: int
-    is_profile: bool
+    profile: int
     params_bytes: int
     counter_scale_num: int
     counter_scale_den: int
@@ -279,26 +269,7 @@ class Hello:
                 )
         layout = "<HH16sHHHHHHIIIIIH"
         _require_size(payload, struct.calcsize(layout), "hello")
-        version, abi, model_id, *numbers = struct.unpack(layout, payload)
-        limit, flags, inputs, outputs, operators, profile, *rest = numbers
-        params, scale_num, scale_den, run_cost, stack, receive = rest
-        return cls(
-            link_version=version,
-            abi=abi,
-            model_id=model_id,
-            payload_max_bytes=limit,
-            flags=flags,
-            input_count=inputs,
-            output_count=outputs,
-            operator_count=operators,
-            is_profile=bool(profile),
-            params_bytes=params,
-            counter_scale_num=scale_num,
-            counter_scale_den=scale_den,
-            run_cost_ticks=run_cost,
-            stack_bytes=stack,
-            receive_bytes=receive,
-        )
+        return cls(*struct.unpack(layout, payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +318,3 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
     if code not in DTYPE_NAMES:
         raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
     return DTYPE_NAMES[code], size_bytes
-
-
-def decode_stack(payload: bytes) -> int:
-    return unpack_payload("<I", payload, "stack mark")[0]

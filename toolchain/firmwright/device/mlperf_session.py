@@ -61,7 +61,7 @@ class MlperfSession(Closeable):
         return tuple(lines)
 
     def value(self, text: str, before: str) -> str:
-        """Return the answer's text after `before`: a bracketed value or the rest of the line."""
+        """Return what follows `before` in the answer: a bracketed value or the rest of the line."""
         return _value(self.command(text), before, text)
 
     def load(self, sample: bytes) -> None:
@@ -93,19 +93,15 @@ class MlperfSession(Closeable):
                     pass
             except DeviceTimeoutError:
                 continue
-            self._drain()
+            while self._transport.read(4096, _QUIET_S):
+                pass  # repeated answers to greetings
+            self._received.clear()
             return
         raise DeviceTimeoutError(
             "no answer in the benchmark's protocol.",
             where=self._transport.name,
             hint="flash firmware built with --firmware mlperf.",
         )
-
-    def _drain(self) -> None:
-        """Discard pending output, which includes repeated answers to greetings."""
-        while self._transport.read(4096, _QUIET_S):
-            pass
-        self._received.clear()
 
     def _line(self, deadline: float, doing: str) -> str:
         while (end := self._received.find(b"\n")) < 0:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.errors import DeviceError, ToolMissingError
-from firmwright.device.subprocesses import kill_process, make_pipe_reader, popen_options
+from firmwright.device.subprocesses import kill_process, make_pipe_reader, start_process
 
 _STDERR_LINES = 20
 _STOP_WAIT_S = 5.0
@@ -37,28 +37,25 @@ class ProcessTransport:
         hint: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._command = [str(part) for part in command]
-        self._name = name or Path(self._command[0]).name
+        words = [str(part) for part in command]
+        self._name = name or Path(words[0]).name
         self._hint = hint
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         try:
-            self._process = subprocess.Popen(
-                self._command,
+            self._process = start_process(
+                words,
+                hint or "build the firmware first, or install the program.",
+                self._name,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 bufsize=0,
                 env={**os.environ, **(environment or {})},
-                **popen_options(),
             )
-        except OSError as error:
+        except ToolMissingError:
             self._stderr.close()
-            raise ToolMissingError(
-                f"cannot start {self._command[0]}: {error.strerror}.",
-                where=self._name,
-                hint=hint or "build the firmware first, or install the program.",
-            ) from error
-        assert self._process.stdout is not None  # requested by the caller
+            raise
+        assert self._process.stdout is not None  # as requested above
         self._reader = make_pipe_reader(self._process.stdout)
         atexit.register(self.close)
 
@@ -104,18 +101,14 @@ class ProcessTransport:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_WAIT_S)
         code = self._process.returncode
-        match code:
-            case None:
-                ending = "closed its end of the link but still runs"
-            case _ if code < 0:
-                ending = f"was killed by {signal.Signals(-code).name}"
-            case _:
-                ending = f"ended with exit code {code}"
-        return DeviceError(
-            f"the process {ending} during a session.{self._last_words()}",
-            where=self._name,
-            hint=self._hint or "start the session again.",
-        )
+        if code is None:
+            ending = "closed its end of the link but still runs"
+        elif code < 0:
+            ending = f"was killed by {signal.Signals(-code).name}"
+        else:
+            ending = f"ended with exit code {code}"
+        what = f"the process {ending} during a session.{self._last_words()}"
+        return DeviceError(what, where=self._name, hint=self._hint or "start the session again.")
 
     def _last_words(self) -> str:
         if self._stderr.closed:

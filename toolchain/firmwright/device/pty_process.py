@@ -15,7 +15,7 @@ from pathlib import Path
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import ToolMissingError, UsageError
-from firmwright.device.subprocesses import kill_process, popen_options
+from firmwright.device.subprocesses import kill_process, start_process
 
 
 class PtyProcess(Closeable):
@@ -23,27 +23,23 @@ class PtyProcess(Closeable):
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         if not hasattr(os, "openpty"):
-            raise UsageError(
-                "this system has no pseudo terminals.",
-                where=str(command[0]),
-                hint="use a board on a serial port, or Linux or macOS.",
-            )
+            hint = "use a board on a serial port, or Linux or macOS."
+            what = "this system has no pseudo terminals."
+            raise UsageError(what, where=str(command[0]), hint=hint)
         self._ours, self._theirs = os.openpty()
         importlib.import_module("tty").setraw(self._theirs)
         self.name = os.ttyname(self._theirs)
         try:
-            self._process = subprocess.Popen(
+            self._process = start_process(
                 [str(part) for part in command],
+                "build the firmware first.",
                 stdin=self._ours,
                 stdout=self._ours,
                 stderr=subprocess.DEVNULL,
-                **popen_options(),
             )
-        except OSError as error:
+        except ToolMissingError:
             self._close_terminal()
-            raise ToolMissingError(
-                f"cannot start {command[0]}: {error.strerror}.", hint="build the firmware first."
-            ) from error
+            raise
 
     def wait(self) -> int:
         return self._process.wait()

@@ -1,20 +1,27 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A pipe needs no TCP port and reveals at once that the emulator died. With `-icount shift=0`, one
+A link in memory is accessed over the emulator's GDB stub. A pipe needs no TCP port and reveals at once that the emulator died. With `-icount shift=0`, one
 instruction takes one nanosecond of virtual time, so counts are exact and reproducible.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import tempfile
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from firmwright.artifacts import PreloadedMemory
-from firmwright.base.errors import ToolMissingError
+from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.boards import Board
+from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.rtt_transport import RttTransport
 
 PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
+_START_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +75,53 @@ def _loader(load: PreloadedMemory) -> str:
 def start_qemu(command: QemuCommand) -> ProcessTransport:
     if shutil.which(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
-        raise ToolMissingError(
-            f"{command.program} is not installed.",
-            where=command.machine,
-            hint=f"apt install {package}.",
-        )
+        what = f"{command.program} is not installed."
+        raise ToolMissingError(what, where=command.machine, hint=f"apt install {package}.")
     return ProcessTransport(
         command.arguments(),
         name=f"{command.program} -machine {command.machine}",
         hint="start the session again; if it happens every time, "
         f"try the command by hand: {' '.join(command.arguments())}",
     )
+
+
+class QemuRttTransport(RttTransport):
+    """An RTT transport that owns the emulator's process and its debug socket."""
+
+    def __init__(self, process: ProcessTransport, folder: str, board: Board) -> None:
+        self._process = process
+        self._folder = folder
+        try:
+            stub = _connect(f"unix:{folder}/gdb")
+            super().__init__(stub, board.ram.start, board.ram.size_bytes, process.name)
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._process.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
+    folder = tempfile.mkdtemp(prefix="firmwright-")
+    gdb = str(Path(folder) / "gdb")
+    return QemuRttTransport(start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board)
+
+
+def _connect(address: str) -> GdbClient:
+    """Connect to the stub of an emulator that may still be starting."""
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            return GdbClient(address)
+        except DeviceError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.02)

@@ -12,27 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from firmwright.base.errors import DeviceTimeoutError
-from firmwright.device.errors import (
-    FaultError,
-    RefusedError,
-    RequestLostError,
-    SessionLostError,
-    Timeouts,
-    make_timeout_error,
-)
+from firmwright.device import errors
+from firmwright.device import link_protocol as link
 from firmwright.device.fault_report import Fault
-from firmwright.device.link_protocol import (
-    KIND_ANSWER,
-    KIND_DAMAGED,
-    KIND_FAULT,
-    KIND_STARTED,
-    Command,
-    Frame,
-    FrameReader,
-    Status,
-    baud_request,
-    encode_frame,
-)
+from firmwright.device.link_protocol import Command, Frame, Status
 from firmwright.device.transport import Transport, has_baud
 
 _READ_BYTES = 65536
@@ -55,7 +38,7 @@ class RequestChannel:
     def __init__(
         self,
         transport: Transport,
-        timeouts: Timeouts,
+        timeouts: errors.Timeouts,
         *,
         clock: Clock = time.monotonic,
         explain: FaultExplainer | None = None,
@@ -64,7 +47,7 @@ class RequestChannel:
         self._timeouts = timeouts
         self._clock = clock
         self._explain = explain
-        self._reader = FrameReader()
+        self._reader = link.FrameReader()
         self._received: deque[Frame | None] = deque()
         self._session = self._sequence = 0
         self._usual_s = 0.0
@@ -79,12 +62,15 @@ class RequestChannel:
 
     # ---- One at a time ----------------------------------------------------------------------
 
-    def request(self, command: Command, payload: bytes = b"", *, may_split: bool = False) -> bytes:
-        """Send a request and return the answer's payload.
+    def request(
+        self, command: Command, *fields: int, data: bytes = b"", may_split: bool = False
+    ) -> bytes:
+        """Send a request of `fields` and `data`, and return the answer's payload.
 
         Raise RefusedError, SessionLostError, FaultError, DeviceTimeoutError, DeviceError if the
         transport is closed, and RequestLostError after repeated losses if `may_split`.
         """
+        payload = link.pack_request(command, *fields) + data
         return self.request_frame(command, payload, may_split=may_split).payload
 
     def request_frame(
@@ -104,15 +90,16 @@ class RequestChannel:
             case Status.OK | Status.PAUSED:
                 return
             case Status.SESSION:
-                raise SessionLostError(where=self._transport.name)
+                raise errors.SessionLostError(where=self._transport.name)
             case status:
-                raise RefusedError(command, status, answer.payload, where=self._transport.name)
+                where = self._transport.name
+                raise errors.RefusedError(command, status, answer.payload, where=where)
 
     def _exchange(self, frame: Frame, may_split: bool, patience_s: float | None = None) -> Frame:
         command = Command(frame.kind)
         deadline = self._clock() + (patience_s or self._timeouts.of(command))
-        wait_s, losses, accepted = self._first_wait_s(), 0, False
-        encoded = encode_frame(frame)
+        losses, accepted = 0, False
+        encoded = link.encode_frame(frame)
         while True:
             if command == Command.BAUD and losses:
                 self._call_back()
@@ -120,23 +107,17 @@ class RequestChannel:
             sent = self._clock()
             if answer is None:
                 self._transport.write(encoded)
-                answer = self._await([frame], min(sent + wait_s, deadline))
+                answer = self._await([frame], min(sent + self._wait_s(losses), deadline))
             if answer is not None and answer.status == Status.BUSY:
                 accepted = True
                 until = min(self._clock() + self._timeouts.last_wait_s, deadline)
-                answer = self._await_run(frame, until)
+                while answer is not None and answer.status == Status.BUSY:
+                    answer = self._await([frame], until)  # the notice may be repeated
             if answer is not None:
                 self._note(command, self._clock() - sent)
                 return answer
             losses += 1
-            self._lost(losses)
-            if self._clock() >= deadline:
-                raise self._timed_out(command, accepted)
-            if may_split and losses >= _SPLIT_AFTER_LOSSES:
-                raise RequestLostError(
-                    "a request was lost several times.", where=self._transport.name
-                )
-            wait_s = min(wait_s * 1.5, self._timeouts.last_wait_s)
+            self._note_loss(command, losses, deadline, accepted=accepted, may_split=may_split)
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
         """After a loss, end a partial frame in the firmware's receiver and wait for its report.
@@ -150,27 +131,28 @@ class RequestChannel:
         grace_s = self._timeouts.damage_grace_s * min(1.3**losses, 8.0)
         return self._await(requests, self._clock() + grace_s)
 
-    def _first_wait_s(self) -> float:
-        """Return the delay before the first repetition, based on the last answer time."""
-        longest = max(self._timeouts.first_wait_s, 2 * self._usual_s)
-        return min(longest, self._timeouts.last_wait_s)
+    def _wait_s(self, losses: int) -> float:
+        """Return the delay before the next repetition, based on the last answer time."""
+        first = max(self._timeouts.first_wait_s, 2 * self._usual_s)
+        return min(first * 1.5**losses, self._timeouts.last_wait_s)
 
     def _note(self, command: Command, took_s: float) -> None:
         if command not in (Command.RUN, Command.STEP):
             self._usual_s = took_s
 
-    def _timed_out(self, command: Command, accepted: bool) -> Exception:
-        patience_s = self._timeouts.of(command)
-        return make_timeout_error(
-            command, patience_s, accepted=accepted, where=self._transport.name
-        )
-
-    def _await_run(self, frame: Frame, until: float) -> Frame | None:
-        """Wait like `_await`, but ignore repeated notices that the run was accepted."""
-        while True:
-            answer = self._await([frame], until)
-            if answer is None or answer.status != Status.BUSY:
-                return answer
+    def _note_loss(
+        self, command: Command, losses: int, deadline: float, *, accepted: bool, may_split: bool
+    ) -> None:
+        """Count a loss; raise an error if the request must not be repeated."""
+        where = self._transport.name
+        self.losses += 1
+        if self._raised_baud and losses >= _CALL_BACK_AFTER_LOSSES:
+            self._go_back()
+        if self._clock() >= deadline:
+            patience_s = self._timeouts.of(command)
+            raise errors.make_timeout_error(command, patience_s, accepted=accepted, where=where)
+        if may_split and losses >= _SPLIT_AFTER_LOSSES:
+            raise errors.RequestLostError("a request was lost several times.", where=where)
 
     # ---- Several at a time ------------------------------------------------------------------
 
@@ -200,7 +182,7 @@ class RequestChannel:
             while sent < end:
                 size = min(piece_bytes, end - sent)
                 frame = self._next(command, make(sent, size))
-                encoded = encode_frame(frame)
+                encoded = link.encode_frame(frame)
                 if flying and sum(one[2] for one in flying) + len(encoded) > window_bytes:
                     self._sequence = (self._sequence - 1) % _SEQUENCES
                     break
@@ -208,7 +190,7 @@ class RequestChannel:
                 flying.append((frame, size, len(encoded)))
                 sent += size
             sent_at = self._clock()
-            until = min(sent_at + self._grown_wait_s(losses), deadline)
+            until = min(sent_at + self._wait_s(losses), deadline)
             answer = self._await([one[0] for one in flying], until)
             first, size, _ = flying[0]
             if answer is not None and answer.sequence == first.sequence:
@@ -220,20 +202,11 @@ class RequestChannel:
                 yield size, answer.payload
                 continue
             if answer is not None and answer.status == Status.SESSION:
-                raise SessionLostError(where=self._transport.name)
+                raise errors.SessionLostError(where=self._transport.name)
             losses += 1
-            self._lost(losses)
-            if self._clock() >= deadline:
-                raise self._timed_out(command, accepted=False)
-            if may_split and losses >= _SPLIT_AFTER_LOSSES:
-                raise RequestLostError(
-                    "pieces were lost several times.", where=self._transport.name
-                )
+            self._note_loss(command, losses, deadline, accepted=False, may_split=may_split)
             flying.clear()
             sent, window_bytes = begin, window_bytes // 2
-
-    def _grown_wait_s(self, losses: int) -> float:
-        return min(self._first_wait_s() * 1.5**losses, self._timeouts.last_wait_s)
 
     # ---- Receiving --------------------------------------------------------------------------
 
@@ -242,9 +215,9 @@ class RequestChannel:
         while True:
             while self._received:
                 frame = self._received.popleft()
-                if frame is None or frame.kind == KIND_DAMAGED:
+                if frame is None or frame.kind == link.KIND_DAMAGED:
                     until = min(until, self._clock() + self._timeouts.damage_grace_s)
-                elif frame.kind == KIND_STARTED:
+                elif frame.kind == link.KIND_STARTED:
                     # The firmware lost this session and will report that on the next request.
                     until = min(until, self._clock() + self._timeouts.started_grace_s)
                 elif self._answers(frame, requests):
@@ -256,14 +229,14 @@ class RequestChannel:
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
         """Return whether a frame answers one of `requests` and not an older request or session."""
-        if frame.kind == KIND_FAULT and frame.session in (0, self._session):
+        if frame.kind == link.KIND_FAULT and frame.session in (0, self._session):
             fault = Fault.decode(frame.payload)
             more = "" if self._explain is None else self._explain(fault)
-            raise FaultError(fault, more, where=self._transport.name)
+            raise errors.FaultError(fault, more, where=self._transport.name)
         return any(
             frame.session == request.session
             and frame.sequence == request.sequence
-            and frame.kind == request.kind | KIND_ANSWER
+            and frame.kind == request.kind | link.KIND_ANSWER
             for request in requests
         )
 
@@ -278,8 +251,8 @@ class RequestChannel:
         if not has_baud(self._transport):
             return False
         try:
-            self.request(Command.BAUD, baud_request(baud))
-        except RefusedError:
+            self.request(Command.BAUD, baud)
+        except errors.RefusedError:
             return False
         self._transport.set_baud(baud)
         try:
@@ -291,11 +264,6 @@ class RequestChannel:
             return False
         self._raised_baud = True
         return True
-
-    def _lost(self, losses: int) -> None:
-        self.losses += 1
-        if self._raised_baud and losses >= _CALL_BACK_AFTER_LOSSES:
-            self._go_back()
 
     def _go_back(self) -> None:
         """Return to the initial baud rate together with the firmware."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -18,40 +18,11 @@ from numpy.typing import NDArray
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.device import link_protocol
-from firmwright.device.errors import (
-    FaultError,
-    RefusedError,
-    RequestLostError,
-    SessionLostError,
-    Timeouts,
-)
-from firmwright.device.link_protocol import (
-    HELLO_PAYLOAD_BYTES,
-    MODEL_CONSUMES_INPUT,
-    OPERATOR_BYTES,
-    PAYLOAD_MAX_BYTES,
-    Command,
-    Hello,
-    OperatorRecord,
-    PauseReport,
-    RunAnswer,
-    Status,
-    TextKind,
-)
+from firmwright.device import link_protocol as link
+from firmwright.device.errors import RefusedError, RequestLostError, SessionLostError, Timeouts
+from firmwright.device.link_protocol import Command, Status, TextKind
 from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
 from firmwright.device.transport import Transport
-
-__all__ = [
-    "DeviceInfo",
-    "FaultError",
-    "OperatorCount",
-    "RefusedError",
-    "RunResult",
-    "Session",
-    "TensorInfo",
-    "Timeouts",
-]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -69,25 +40,29 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(link.Hello):
     """The firmware's description of itself, its model and its board."""
 
     model_name: str
-    model_id: bytes
     board: str
     start_up_text: str
     counter_unit: str
-    counter_scale: Fraction
-    run_cost_ticks: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    operator_count: int
-    is_profile: bool
-    consumes_input: bool
-    params_bytes: int
-    stack_bytes: int
-    payload_max_bytes: int
-    receive_bytes: int
+
+    @property
+    def counter_scale(self) -> Fraction:
+        """The length of a tick of the counter in `counter_unit`."""
+        return Fraction(self.counter_scale_num, self.counter_scale_den or 1)
+
+    @property
+    def is_profile(self) -> bool:
+        return bool(self.profile)
+
+    @property
+    def consumes_input(self) -> bool:
+        """Whether a run may overwrite its inputs."""
+        return bool(self.flags & link.MODEL_CONSUMES_INPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +92,7 @@ class Session(Closeable):
         *,
         model_id: bytes | None = None,
         timeouts: Timeouts | None = None,
-        payload_max_bytes: int = PAYLOAD_MAX_BYTES,
+        payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
         explain: FaultExplainer | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -126,7 +101,7 @@ class Session(Closeable):
         self._line = RequestChannel(transport, timeouts or Timeouts(), clock=clock, explain=explain)
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
-        self._payload_bytes = HELLO_PAYLOAD_BYTES
+        self._payload_bytes = link.HELLO_PAYLOAD_BYTES
         try:
             self.info = self._greet()
         except BaseException:
@@ -148,7 +123,7 @@ class Session(Closeable):
             )
         blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
         for index, block in enumerate(blocks):
-            self._write_input(index, block)
+            self._write(Command.WRITE_INPUT, block, index)
 
     def write_params(self, params: bytes) -> None:
         if len(params) != self.info.params_bytes:
@@ -157,17 +132,13 @@ class Session(Closeable):
                 f"the firmware expects {self.info.params_bytes}.",
                 where=self.info.model_name,
             )
-
-        def request(offset: int, size: int) -> bytes:
-            return link_protocol.write_params_request(offset, params[offset : offset + size])
-
-        self._transfer(Command.WRITE_PARAMS, request, len(params))
+        self._write(Command.WRITE_PARAMS, params)
 
     def read_outputs(self) -> dict[str, NDArray[Any]]:
         """Return all outputs of the last run as flat arrays; raise DeviceError if unavailable."""
         outputs: dict[str, NDArray[Any]] = {}
         for index, tensor in enumerate(self.info.outputs):
-            data = self._read_output(index, tensor.size_bytes)
+            data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
             outputs[tensor.name] = np.frombuffer(data, dtype=tensor.dtype).copy()
         return outputs
 
@@ -178,19 +149,16 @@ class Session(Closeable):
 
         `checksums` collects a CRC-32 of each operator's first output (profile images only).
         """
-        request = link_protocol.run_request(count, checksums=checksums)
+        request = link.run_request(count, checksums=checksums)
         try:
-            answer = RunAnswer.decode(self._line.request(Command.RUN, request))
+            answer = link.RunAnswer.decode(self._line.request_frame(Command.RUN, request).payload)
         except RefusedError as refused:
             if refused.status != Status.RUN:
                 raise
-            failed = RunAnswer.decode(refused.payload)
-            raise DeviceError(
-                f"the model's run returned {failed.model_status}.", where=self._transport.name
-            ) from refused
-        return RunResult(
-            answer.runs, self._units(answer.total_ticks), self._units(answer.least_ticks)
-        )
+            failed = link.RunAnswer.decode(refused.payload)
+            raise self._error(f"the model's run returned {failed.model_status}.") from refused
+        total, least = self._units(answer.total_ticks), self._units(answer.least_ticks)
+        return RunResult(answer.runs, total, least)
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         self.write_inputs(inputs)
@@ -214,24 +182,15 @@ class Session(Closeable):
 
     def profile(self) -> tuple[OperatorCount, ...]:
         if not self.info.is_profile:
-            raise DeviceError(
-                "this image has no probes.",
-                where=self._transport.name,
-                hint="build the profile image.",
-            )
-        records: list[OperatorRecord] = []
+            raise self._error("this image has no probes.", "build the profile image.")
+        records: list[link.OperatorRecord] = []
         while (first := len(records)) < self.info.operator_count:
-            most = max(1, self._payload_bytes // OPERATOR_BYTES)
+            most = max(1, self._payload_bytes // link.OPERATOR_BYTES)
             count = min(most, self.info.operator_count - first)
-            answer = self._splittable(
-                Command.PROFILE_READ, link_protocol.profile_request(first, count)
-            )
+            answer = self._splittable(Command.PROFILE_READ, first, count)
             if answer is not None:
-                records += OperatorRecord.decode_all(answer, count)
-        return tuple(
-            OperatorCount(self._units(record.ticks), record.calls, record.checksum)
-            for record in records
-        )
+                records += link.OperatorRecord.decode_all(answer, count)
+        return tuple(OperatorCount(self._units(r.ticks), r.calls, r.checksum) for r in records)
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Run once on the written inputs and yield each operator with its first output's bytes.
@@ -239,15 +198,12 @@ class Session(Closeable):
         This needs a profile image. `operator` restricts the result to one operator. An operator
         that runs several times, as in row streaming, is yielded each time.
         """
-        tap = link_protocol.TAP_ALL if operator is None else operator
-        request = link_protocol.run_request(1, checksums=False, tap=tap)
+        tap = link.TAP_ALL if operator is None else operator
+        request = link.run_request(1, checksums=False, tap=tap)
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            pause = PauseReport.decode(answer.payload)
-            yield (
-                pause.operator,
-                self._read(Command.TAP_READ, link_protocol.tap_request, pause.size_bytes),
-            )
+            pause = link.PauseReport.decode(answer.payload)
+            yield pause.operator, self._read(Command.TAP_READ, pause.size_bytes)
             answer = self._line.request_frame(Command.STEP)
 
     def set_baud(self, baud: int) -> bool:
@@ -255,7 +211,7 @@ class Session(Closeable):
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        return link_protocol.decode_stack(self._line.request(Command.STACK))
+        return link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[0]
 
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
@@ -268,100 +224,80 @@ class Session(Closeable):
     # ---- Hello ------------------------------------------------------------------------------
 
     def _greet(self) -> DeviceInfo:
-        self._payload_bytes = HELLO_PAYLOAD_BYTES
-        hello = Hello.decode(self._line.request(Command.HELLO))
+        self._payload_bytes = link.HELLO_PAYLOAD_BYTES
+        hello = link.Hello.decode(self._line.request(Command.HELLO))
         name = self._text(TextKind.MODEL)
         if self._model_id is not None and hello.model_id != self._model_id:
-            raise DeviceError(
+            raise self._error(
                 f"the firmware contains the model {name} with id {hello.model_id.hex()}, "
                 f"not the expected {self._model_id.hex()}.",
-                where=self._transport.name,
-                hint="build and flash the firmware of this model again.",
+                "build and flash the firmware of this model again.",
             )
         if hello.payload_max_bytes < _PAYLOAD_MIN_BYTES:
-            raise DeviceError(
+            raise self._error(
                 f"the firmware's largest payload is {hello.payload_max_bytes} bytes; "
-                f"the minimum is {_PAYLOAD_MIN_BYTES}.",
-                where=self._transport.name,
+                f"the minimum is {_PAYLOAD_MIN_BYTES}."
             )
         self._payload_bytes = min(hello.payload_max_bytes, self._payload_limit)
         return DeviceInfo(
+            **asdict(hello),
             model_name=name,
-            model_id=hello.model_id,
             board=self._text(TextKind.BOARD),
             start_up_text=self._text(TextKind.START_UP),
             counter_unit=self._text(TextKind.COUNTER_UNIT),
-            counter_scale=Fraction(hello.counter_scale_num, hello.counter_scale_den or 1),
-            run_cost_ticks=hello.run_cost_ticks,
-            inputs=self._tensors(hello.input_count, is_output=False),
-            outputs=self._tensors(hello.output_count, is_output=True),
-            operator_count=hello.operator_count,
-            is_profile=hello.is_profile,
-            consumes_input=bool(hello.flags & MODEL_CONSUMES_INPUT),
-            params_bytes=hello.params_bytes,
-            stack_bytes=hello.stack_bytes,
-            payload_max_bytes=hello.payload_max_bytes,
-            receive_bytes=hello.receive_bytes,
+            inputs=self._tensors(hello.input_count, TextKind.INPUT_NAME),
+            outputs=self._tensors(hello.output_count, TextKind.OUTPUT_NAME),
         )
 
-    def _tensors(self, count: int, *, is_output: bool) -> tuple[TensorInfo, ...]:
-        names = TextKind.OUTPUT_NAME if is_output else TextKind.INPUT_NAME
-        tensors = []
-        for index in range(count):
-            request = link_protocol.tensor_request(is_output=is_output, index=index)
-            dtype, size_bytes = link_protocol.decode_tensor(
-                self._line.request(Command.TENSOR, request)
-            )
-            tensors.append(TensorInfo(self._text(names, index), dtype, size_bytes))
-        return tuple(tensors)
+    def _tensors(self, count: int, names: TextKind) -> tuple[TensorInfo, ...]:
+        is_output = names is TextKind.OUTPUT_NAME
+        answers = [self._line.request(Command.TENSOR, is_output, i) for i in range(count)]
+        described = enumerate(map(link.decode_tensor, answers))
+        return tuple(TensorInfo(self._text(names, i), *tensor) for i, tensor in described)
 
     def _text(self, which: TextKind, index: int = 0) -> str:
         text = bytearray()
         total = None
         while total is None or len(text) < total:
             room = max(1, self._payload_bytes - 2)
-            request = link_protocol.text_request(which, index, len(text), room)
-            answer = self._splittable(Command.TEXT, request)
+            answer = self._splittable(Command.TEXT, which, index, len(text), room)
             if answer is None:
                 continue
             total = int.from_bytes(answer[:2], "little")
             if len(text) < total and len(answer) <= 2:
-                raise DeviceError("a text is shorter than its length.", where=self._transport.name)
+                raise self._error("a text is shorter than its length.")
             text += answer[2:]
         return text.decode("utf-8", errors="replace")
 
     # ---- Pieces -----------------------------------------------------------------------------
 
-    def _splittable(self, command: Command, payload: bytes) -> bytes | None:
+    def _splittable(self, command: Command, *fields: int) -> bytes | None:
         """Return the answer, or None after repeated losses, with smaller pieces from then on."""
-        smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
         try:
-            return self._line.request(command, payload, may_split=not smallest)
+            return self._line.request(command, *fields, may_split=self._may_split)
         except RequestLostError:
             self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
             return None
 
-    def _write_input(self, index: int, data: bytes) -> None:
+    @property
+    def _may_split(self) -> bool:
+        return self._payload_bytes > _PAYLOAD_MIN_BYTES
+
+    def _write(self, command: Command, data: bytes, *index: int) -> None:
         def request(offset: int, size: int) -> bytes:
-            return link_protocol.write_input_request(index, offset, data[offset : offset + size])
+            return link.pack_request(command, *index, offset) + data[offset : offset + size]
 
-        self._transfer(Command.WRITE_INPUT, request, len(data))
+        self._transfer(command, request, len(data), _DATA_HEADER_BYTES)
 
-    def _read_output(self, index: int, size_bytes: int) -> bytes:
+    def _read(self, command: Command, size_bytes: int, *index: int) -> bytes:
         def request(offset: int, size: int) -> bytes:
-            return link_protocol.read_output_request(index, offset, size)
+            return link.pack_request(command, *index, offset, size)
 
-        return self._read(Command.READ_OUTPUT, request, size_bytes)
-
-    def _read(
-        self, command: Command, request: Callable[[int, int], bytes], size_bytes: int
-    ) -> bytes:
-        data = self._transfer(command, request, size_bytes, header_bytes=0)
+        data = self._transfer(command, request, size_bytes, 0)
         if len(data) != size_bytes:
-            raise DeviceError(
+            raise self._error(
                 f"the firmware sent {len(data)} bytes of an output instead of {size_bytes} "
-                "requested.",
-                where=self._transport.name,
+                "requested."
             )
         return data
 
@@ -370,11 +306,10 @@ class Session(Closeable):
         command: Command,
         request: Callable[[int, int], bytes],
         size_bytes: int,
-        header_bytes: int = _DATA_HEADER_BYTES,
+        header_bytes: int,
     ) -> bytes:
         offset, data = 0, bytearray()
         while offset < size_bytes:
-            smallest = self._payload_bytes <= _PAYLOAD_MIN_BYTES
             stream = self._line.stream(
                 command,
                 request,
@@ -382,7 +317,7 @@ class Session(Closeable):
                 size_bytes,
                 piece_bytes=self._payload_bytes - header_bytes,
                 window_bytes=self.info.receive_bytes,
-                may_split=not smallest,
+                may_split=self._may_split,
             )
             with contextlib.suppress(RequestLostError):
                 for size, answer in stream:
@@ -391,6 +326,9 @@ class Session(Closeable):
                 continue
             self._payload_bytes = max(_PAYLOAD_MIN_BYTES, self._payload_bytes // 2)
         return bytes(data)
+
+    def _error(self, what: str, hint: str = "") -> DeviceError:
+        return DeviceError(what, where=self._transport.name, hint=hint)
 
     def _units(self, ticks: int) -> int:
         return round(ticks * self.info.counter_scale)

@@ -6,6 +6,8 @@ commands and addresses have their own checksums.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Final
 
@@ -19,15 +21,7 @@ PARITY: Final = "E"
 _SYNC: Final = 0x7F
 _ACK: Final = 0x79
 _NACK: Final = 0x1F
-_GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
-    0x00,
-    0x02,
-    0x11,
-    0x21,
-    0x31,
-    0x43,
-    0x44,
-)
+_GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = b"\x00\x02\x11\x21\x31\x43\x44"
 _BLOCK_BYTES: Final = 256
 _ANSWER_S: Final = 1.0
 _ERASE_S: Final = 60.0
@@ -43,8 +37,8 @@ class Stm32BootRom:
     def __init__(self, line: Transport) -> None:
         self._line = line
         self._synchronise()
-        self._commands = self._get()
-        self.chip_id = self._chip_id()
+        self._commands = self._query(_GET, "report its commands")[1:]
+        self.chip_id = int.from_bytes(self._query(_GET_ID, "report the chip id"), "big")
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
         self._erase()
@@ -75,32 +69,19 @@ class Stm32BootRom:
             answer = self._line.read(1, _ANSWER_S)
             if answer in (bytes((_ACK,)), bytes((_NACK,))):
                 return
-        raise DeviceTimeoutError(
-            "no boot ROM answers.",
-            where=self._line.name,
-            hint="set BOOT0 high and reset the chip; the ROM listens only on certain pins.",
-        )
+        hint = "set BOOT0 high and reset the chip; the ROM listens only on certain pins."
+        raise DeviceTimeoutError("no boot ROM answers.", where=self._line.name, hint=hint)
 
-    def _get(self) -> bytes:
-        self._command(_GET, "report its commands")
-        count = self._take(1)[0] + 1
-        answer = self._take(count)
-        self._acknowledged("report its commands")
-        return answer[1:]
-
-    def _chip_id(self) -> int:
-        self._command(_GET_ID, "report the chip id")
+    def _query(self, command: int, action: str) -> bytes:
+        self._command(command, action)
         answer = self._take(self._take(1)[0] + 1)
-        self._acknowledged("report the chip id")
-        return int.from_bytes(answer, "big")
+        self._acknowledged(action)
+        return answer
 
     def _erase(self) -> None:
-        if _EXTENDED_ERASE in self._commands:
-            self._command(_EXTENDED_ERASE, "erase")
-            self._line.write(b"\xff\xff\x00")
-        else:
-            self._command(_ERASE, "erase")
-            self._line.write(b"\xff\x00")
+        extended = _EXTENDED_ERASE in self._commands
+        self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
+        self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
         self._acknowledged("erase", _ERASE_S)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
@@ -115,10 +96,7 @@ class Stm32BootRom:
         self._acknowledged(action)
 
     def _send_checked(self, data: bytes, action: str) -> None:
-        check = 0
-        for byte in data:
-            check ^= byte
-        self._line.write(data + bytes((check,)))
+        self._line.write(data + bytes((functools.reduce(operator.xor, data),)))
         self._acknowledged(action)
 
     def _acknowledged(self, action: str, timeout_s: float = _ANSWER_S) -> None:
@@ -126,22 +104,17 @@ class Stm32BootRom:
         if answer == _ACK:
             return
         reply = "refused to" if answer == _NACK else f"answered {answer:#04x} and did not"
-        raise DeviceError(
-            f"the boot ROM {reply} {action}.",
-            where=self._line.name,
-            hint="the flash may be protected (option bytes), or the address is not of this chip.",
-        )
+        hint = "the flash may be protected (option bytes), or the address is not of this chip."
+        raise DeviceError(f"the boot ROM {reply} {action}.", where=self._line.name, hint=hint)
 
     def _take(self, count: int, timeout_s: float = _ANSWER_S) -> bytes:
         data = b""
         while len(data) < count:
             more = self._line.read(count - len(data), timeout_s)
             if not more:
-                raise DeviceTimeoutError(
-                    f"the boot ROM stopped after {len(data)} of {count} bytes.",
-                    where=self._line.name,
-                    hint="reset the chip with BOOT0 high and flash again.",
-                )
+                what = f"the boot ROM stopped after {len(data)} of {count} bytes."
+                hint = "reset the chip with BOOT0 high and flash again."
+                raise DeviceTimeoutError(what, where=self._line.name, hint=hint)
             data += more
         return data
 

@@ -16,11 +16,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from typing import IO, Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import IO, Any, Final, TypeAlias
+
+from firmwright.base.errors import ToolMissingError
 
 _PR_SET_PDEATHSIG: Final = 1
 _PIECE_BYTES: Final = 65536
+
+
+def start_process(
+    command: Sequence[str], hint: str, where: str = "", **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a child with these options of Popen; raise ToolMissingError if that is impossible."""
+    try:
+        return subprocess.Popen(command, **options, **popen_options())
+    except OSError as error:
+        what = f"cannot start {command[0]}: {error.strerror}."
+        raise ToolMissingError(what, where=where, hint=hint) from error
 
 
 def popen_options(platform: str = sys.platform) -> dict[str, Any]:
@@ -56,30 +69,23 @@ def _die_with_parent() -> Callable[[], None]:
     return before_exec
 
 
-class PipeReader(Protocol):
-    """A reader of a pipe with a timeout."""
-
-    def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the stream."""
-
-
-def make_pipe_reader(pipe: IO[bytes], system: str = os.name) -> PipeReader:
-    return SelectPipeReader(pipe) if system == "posix" else ThreadPipeReader(pipe)
-
-
 class SelectPipeReader:
-    """A reader that waits with `select`."""
+    """A reader of a pipe that waits with `select`."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
+        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the stream."""
         ready, _, _ = select.select([self._pipe], [], [], timeout_s)
         return (os.read(self._pipe.fileno(), limit) or None) if ready else b""
 
 
 class ThreadPipeReader:
-    """A reader with a daemon thread, which ends when the other end closes the pipe."""
+    """A `SelectPipeReader` for systems on which `select` does not support pipes.
+
+    Its daemon thread ends when the child closes the pipe.
+    """
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -105,3 +111,10 @@ class ThreadPipeReader:
             except OSError:
                 piece = b""  # closed concurrently
             self._pieces.put(piece)
+
+
+PipeReader: TypeAlias = SelectPipeReader | ThreadPipeReader
+
+
+def make_pipe_reader(pipe: IO[bytes], system: str = os.name) -> PipeReader:
+    return SelectPipeReader(pipe) if system == "posix" else ThreadPipeReader(pipe)

@@ -9,19 +9,15 @@ from firmwright.artifacts import PreloadedMemory
 from firmwright.boards import Board
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
-from firmwright.device.qemu_process import QemuCommand, start_qemu
-from firmwright.device.qemu_rtt_transport import open_qemu_rtt
+from firmwright.device.qemu_process import QemuCommand, open_qemu_rtt, start_qemu
 from firmwright.device.reconnecting_transport import ReconnectingTransport
 from firmwright.device.rtt_transport import RttTransport
-from firmwright.device.serial_port_discovery import find_serial_port, usb_ports
-from firmwright.device.serial_transport import DEFAULT_BAUD, SerialTransport
+from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
 from firmwright.device.transport import Transport
 from firmwright.device.transport_plugins import TransportRequest, plugin_for_board, plugin_for_port
 
 EXTERNAL_MEMORY_VARIABLE = "FWR_EXTERNAL"
 """The environment variable that names the external-memory file of host firmware."""
-
-
 RTT_SCHEME = "rtt://"
 RECONNECT_S = 5.0
 """Time allowed for a disconnected port to reappear."""

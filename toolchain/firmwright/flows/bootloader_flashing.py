@@ -39,7 +39,7 @@ from firmwright.device.bootloader_client import (
     read_image_header,
 )
 from firmwright.device.link_protocol import ABI
-from firmwright.device.serial_port_discovery import PortChooser, find_serial_port, usb_ports
+from firmwright.device.serial_port import PortChooser, find_serial_port, usb_ports
 from firmwright.flows.firmware_images import build_tree
 from firmwright.ir.constant_pools import unlinked_pool_images
 from firmwright.package.project_folder import MARKER, add_file_list, write_project

@@ -22,8 +22,7 @@ from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
 from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, FlashJob, FlashTool, ToolCommand
 from firmwright.device.gdb_client import GdbClient
-from firmwright.device.serial_port_discovery import PortChooser, find_serial_port, usb_ports
-from firmwright.device.serial_transport import SerialTransport
+from firmwright.device.serial_port import PortChooser, SerialTransport, find_serial_port, usb_ports
 from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 
 log = logging.getLogger(__name__)
@@ -56,10 +55,7 @@ class FlashPlan:
     def commands(self, *, verify: bool) -> tuple[ToolCommand, ...]:
         """Return the commands to run; () for runners that need no tool."""
         tool = TOOLS.get(self.runner)
-        if tool is None:
-            return ()
-        read_commands = tool.read(self.job) if verify and tool.read is not None else ()
-        return (*tool.write(self.job, verify), *read_commands)
+        return tool.write_commands(self.job, verify) if tool is not None else ()
 
 
 def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
@@ -149,8 +145,8 @@ def plan_erase(board: Board, runner: str = "") -> ErasePlan:
     name, argument = choice
     unused_file = Path(tempfile.gettempdir()) / f"firmwright-erase-{current_user_tag()}.bin"
     job = FlashJob(argument, unused_file, unused_file, unused_file, board.flash.start, 0)
-    script = job.script if TOOLS[name].script is not None else None
-    return ErasePlan(board.name, name, TOOLS[name].erase(job), script)
+    script = job.script if TOOLS[name].script else None
+    return ErasePlan(board.name, name, TOOLS[name].erase_commands(job), script)
 
 
 def erase(plan: ErasePlan) -> None:
@@ -166,11 +162,12 @@ def erase(plan: ErasePlan) -> None:
 def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
     if plan.runner == "picotool":
         plan.job.uf2.write_bytes(to_uf2(plan.image, plan.board.flash_tools.uf2_family))
-    if tool.script is not None:
-        plan.job.script.write_text(tool.script(plan.job, verify), encoding="ascii", newline="\n")
+    if tool.script:
+        text = tool.script_text(plan.job, verify)
+        plan.job.script.write_text(text, encoding="ascii", newline="\n")
     for command in plan.commands(verify=verify):
         _run(command, tool, plan.board.name)
-    if verify and tool.read is not None:
+    if verify and tool.read:
         _compare(plan.job)
     return tool.program
 

@@ -3,7 +3,7 @@
 import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.device.serial_port_discovery import SerialPortInfo, find_serial_port
+from firmwright.device.serial_port import SerialPortInfo, find_serial_port
 
 ONE = SerialPortInfo("/dev/ttyACM0", "0483:374b", "066BFF", "STM32 STLink")
 TWO = SerialPortInfo("/dev/ttyACM1", "0483:374b", "066C00", "STM32 STLink")
