@@ -10,8 +10,7 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_seconds
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.device.serial_port import find_serial_port, usb_ports
-from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport
+from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
 
 NAME = "monitor"
 HELP = "show a board's serial output"
