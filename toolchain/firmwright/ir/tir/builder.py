@@ -24,7 +24,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.tir.binary_functions import SCALAR_FUNCTIONS
+from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
 
 INDEX = INT64
 """Dtype of loop variables and indices before `narrow-index`."""

@@ -13,13 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from firmwright.ir import tir
-from firmwright.ir.tir.access_trace import (
-    EVENTS_MAX,
-    AccessLog,
-    AccessTracer,
-    Ints,
-    UnknownAccessError,
-)
+from firmwright.ir.tir.access_trace import EVENTS_MAX, AccessLog, AccessTracer, UnknownAccessError
+from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
@@ -37,7 +32,8 @@ def find_offset_constraints(
     if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
         return None
     try:
-        hull = _hull(AccessTracer(source, result, func.body).run())
+        log = AccessTracer(source, result, func.body).run()
+        hull = _hull(log, np.argsort(log.time, kind="stable"))
         if hull is None:
             return ()
         lo, hi = max(hull[0], -y.size_bytes), min(hull[1], x.size_bytes)
@@ -72,12 +68,9 @@ def _per_channel_constraints(
     return OffsetConstraint(x.name, y.name, *inner), outer
 
 
-def _hull(log: AccessLog) -> tuple[int, int] | None:
-    order = np.argsort(log.time, kind="stable")
-    return _hull_of_ordered(log.select(order))
-
-
-def _hull_of_ordered(log: AccessLog) -> tuple[int, int] | None:
+def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
+    """Return the hull over the accesses at the indices `order`, which are sorted by time."""
+    log = log.select(order)
     highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
     lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))
     late = ~log.write & (highest > -_FAR)
@@ -97,7 +90,7 @@ def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
     hulls = [
         hull
         for first, end in pairwise(limits)
-        if (hull := _hull_of_ordered(split.select(order[first:end]))) is not None
+        if (hull := _hull(split, order[first:end])) is not None
     ]
     if not hulls:
         return None
@@ -108,6 +101,6 @@ def _single_bytes(log: AccessLog) -> AccessLog:
     sizes = log.end - log.start
     if int(sizes.sum()) > EVENTS_MAX:
         raise UnknownAccessError
-    index: Ints = np.repeat(np.arange(len(sizes)), sizes)
+    index = np.repeat(np.arange(len(sizes)), sizes)
     start = log.start[index] + np.arange(len(index)) - (np.cumsum(sizes) - sizes)[index]
     return AccessLog(log.time[index], start, start + 1, log.write[index])

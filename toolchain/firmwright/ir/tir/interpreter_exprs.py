@@ -16,7 +16,7 @@ from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.binary_functions import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
+from firmwright.ir.tir.expr_evaluation import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
 from firmwright.ir.tir.interpreter_memory import Array, Mask, Pointer, Value, View, elements_at
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 

@@ -7,20 +7,27 @@ free induction variables and register moves.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
-from firmwright.ir.tir.iteration_sampling import SAMPLE_COUNT, Samples, apply_binary, sample_range
-from firmwright.ir.tir.traversal import children, walk
+from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
+from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.traversal import Node, children, walk
 
+Samples: TypeAlias = NDArray[Any]
+
+_SAMPLE_COUNT = 128
+"""Number of sample points that represent an iteration space."""
 _UNKNOWN_TRIPS = 8
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
@@ -58,9 +65,7 @@ def count_operations(
     own name (`NAME.fixed` if every argument after the first is a constant). Loops that keep more
     values than `registers` spill the rest.
     """
-    counter = _OperationCounter(intrinsics, priced or {}, registers)
-    counter.values |= {name: np.full(SAMPLE_COUNT, value) for name, value in arguments.items()}
-    counter.arguments |= arguments.keys()
+    counter = _OperationCounter(intrinsics, priced or {}, registers, arguments)
     counter.charge("call", 1.0)
     counter.count_stmt(func.body)
     return OperationCounts(counter.done, counter.written)
@@ -77,22 +82,26 @@ class _OperationCounter:
     """One traversal of a body. `self.weight` is the execution count of each sample point."""
 
     def __init__(
-        self, intrinsics: IntrinsicTable, priced: Mapping[str, float], registers: int
+        self,
+        intrinsics: IntrinsicTable,
+        priced: Mapping[str, float],
+        registers: int,
+        arguments: Mapping[str, int],
     ) -> None:
         self.intrinsics = intrinsics
         self.registers = registers
         self.priced = priced
         self.done: defaultdict[str, float] = defaultdict(float)
         self.written: defaultdict[str, float] = defaultdict(float)
-        self.weight: Samples = np.ones(SAMPLE_COUNT)
+        self.weight: Samples = np.ones(_SAMPLE_COUNT)
         self.runs = 1.0
         self.copies = 1.0
         self.levels = [_OpenLoop(1.0, 1.0)]
         self.visited: set[int] = set()
-        self.values: dict[str, Samples | None] = {}
+        self.arguments = arguments
+        self.values: dict[str, LaneValue] = dict(arguments)
         self.depth: dict[str, int] = {}
         self.data: set[str] = set()  # variables computed from memory
-        self.arguments: set[str] = set()
 
     def charge(self, kind: str, count: float) -> None:
         self.done[kind] += count * self.runs
@@ -107,20 +116,16 @@ class _OperationCounter:
         yield
         self.weight, self.runs, self.copies = before
 
-    # ---- statements ---------------------------------------------------------------------------
-
     def count_stmt(self, node: tir.Stmt | None) -> None:
         self.visited = set()
         match node:
-            case None:
-                pass
             case tir.For():
                 self.count_loop(node)
             case tir.BufferStore():
                 self.count_store(node)
             case tir.Let(var=var, value=value, body=body):
                 self.count_expr(value)
-                self.values[var.name] = self.sample(value)
+                self.values[var.name] = evaluate_lanes(value, self.values)
                 self.depth[var.name] = self.loop_level(value)
                 if self.is_data(value):
                     self.data.add(var.name)
@@ -144,9 +149,7 @@ class _OperationCounter:
             case tir.Allocate(body=body) | tir.AllocateConst(body=body):
                 self.count_stmt(body)
             case tir.DeclBuffer(buffer=buffer, source=source, body=body):
-                self.count_expr(source.offset)
-                self.charge_view_address(source)
-                self.charge_view_rows(buffer)
+                self.count_view(buffer, source)
                 self.count_stmt(body)
             case tir.Evaluate(call=call):
                 self.count_expr(call)
@@ -164,13 +167,11 @@ class _OperationCounter:
             self.charge("move", 1)
 
     def count_loop(self, node: tir.For) -> None:
-        start, extent = self.sample(node.start), self.sample(node.extent)
+        start, extent = (evaluate_lanes(part, self.values) for part in (node.start, node.extent))
         self.count_expr(node.extent)
-        trips = np.full(SAMPLE_COUNT, float(_UNKNOWN_TRIPS)) if extent is None else extent
-        trips = np.maximum(trips, 0)
-        position = sample_range(len(self.levels)) * trips
-        first = np.zeros(SAMPLE_COUNT) if start is None else start
-        self.values[node.var.name] = (first + np.floor(position)).astype(np.int64)
+        trips = np.maximum(_UNKNOWN_TRIPS if extent is None else extent, 0)
+        position = np.floor(_sample_range(len(self.levels)) * trips).astype(np.int64)
+        self.values[node.var.name] = position + (0 if start is None else start)
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
         is_loop = _stays_loop(node)
@@ -202,27 +203,21 @@ class _OperationCounter:
                     values.add(name)
                 case tir.BufferLoad(buffer=buffer) | tir.BufferStore(buffer=buffer):
                     places[buffer.name] = buffer.elements if buffer.scope == "reg" else 1
-                case _:
-                    pass
         return len(values) + sum(places.values()) + 1
 
     def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
         pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
+        accessed_bytes = sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers)
         self.charge("block", 1)
-        self.charge(
-            "accessed", sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers) / 4
-        )
+        self.charge("accessed", accessed_bytes / 4)
 
-    def charge_view_address(self, source: tir.AccessPtr) -> None:
+    def count_view(self, view: tir.Buffer, source: tir.AccessPtr) -> None:
+        self.count_expr(source.offset)
         if not isinstance(source.offset, tir.IntImm):
             self.charge_once(source, "window", self.loop_level(source.offset))
-
-    def charge_view_rows(self, window: tir.Buffer) -> None:
-        strides = window.strides or ()
+        strides = view.strides or ()
         if len(strides) > 1 and strides[0] > strides[-1]:
-            self.charge("row", window.shape[0])
-
-    # ---- expressions --------------------------------------------------------------------------
+            self.charge("row", view.shape[0])
 
     def count_expr(self, node: tir.Expr) -> None:
         """Charge an expression; repeated subexpressions are the same object."""
@@ -232,8 +227,6 @@ class _OperationCounter:
         match node:
             case tir.Var(name=name) if name in self.arguments:
                 self.charge("argument", 1)
-            case tir.IntImm() | tir.FloatImm() | tir.Var():
-                pass
             case tir.AccessPtr(offset=offset):
                 self.count_expr(offset)
             case tir.BufferLoad():
@@ -264,14 +257,14 @@ class _OperationCounter:
         elif node.buffer.scope != "reg":
             self.charge(kind, 1)
 
-    def charge_address_arguments(self, indices: Iterable[tir.Expr]) -> None:
+    def charge_address_arguments(self, indices: Iterable[Node]) -> None:
         for index in indices if self.arguments else ():
             if not self.charge_argument_product(index):
                 if isinstance(index, tir.Var):
                     self.charge("argument", index.name in self.arguments)
-                self.charge_address_arguments(children(index))  # type: ignore[arg-type]  # of expressions: such
+                self.charge_address_arguments(children(index))
 
-    def charge_argument_product(self, node: tir.Expr) -> bool:
+    def charge_argument_product(self, node: Node) -> bool:
         """If `node` is an index times a scalar parameter, charge it and return True."""
         match node:
             case tir.Binary("mul", a, tir.Var(name=name)) if (
@@ -285,7 +278,9 @@ class _OperationCounter:
     def count_binary(self, node: tir.Binary) -> None:
         kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
         if kind == "clamp" and isinstance(a, tir.Binary) and (limits := _clamp_limits(node, a)):
-            kind, a = "saturate" if _is_power_range(*limits) else "clip", a.a
+            low, high = limits
+            is_saturation = high > 0 and not high & (high + 1) and low in (0, -high - 1)
+            kind, a = "saturate" if is_saturation else "clip", a.a
         if kind == "shift" and not isinstance(b, tir.IntImm):
             kind = "shift_by"
         if kind == "divide" and isinstance(b, tir.IntImm):
@@ -315,20 +310,14 @@ class _OperationCounter:
         else:
             self.charge_once(node, _ON_INDICES.get(kind, kind), self.loop_level(node))
 
-    def is_data(self, node: tir.Expr) -> bool:
+    def is_data(self, node: Node) -> bool:
         match node:
             case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
                 return True
             case tir.Var(name=name):
                 return name in self.data
-            case tir.Binary(a=a, b=b):
-                return self.is_data(a) or self.is_data(b)
-            case tir.Not(a=a) | tir.Cast(value=a):
-                return self.is_data(a)
-            case tir.Select(cond=cond, a=a, b=b):
-                return any(self.is_data(part) for part in (cond, a, b))
             case _:
-                return False
+                return any(map(self.is_data, children(node)))
 
     def charge_once(self, node: object, kind: str, depth: int) -> None:
         level = self.levels[min(depth, len(self.levels) - 1)]
@@ -346,7 +335,10 @@ class _OperationCounter:
             raise InternalError(f"intrinsic {name} is not in the table")
         kind, executed = name, 1
         if name not in self.priced:
-            kind, executed = "intrinsic", _instruction_count(intrinsic, args)
+            kind, executed = "intrinsic", intrinsic.instructions
+            if intrinsic.count is not None:
+                immediates = [arg.value if isinstance(arg, tir.IntImm) else 0 for arg in args]
+                executed = intrinsic.count(immediates)
         elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
             kind = f"{name}.fixed"
         self.done[kind] += executed * self.runs
@@ -356,49 +348,25 @@ class _OperationCounter:
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
 
-    def loop_level(self, node: tir.Expr) -> int:
+    def loop_level(self, node: Node) -> int:
         match node:
             case tir.Var(name=name):
                 return self.depth.get(name, 0)
-            case tir.IntImm() | tir.FloatImm():
-                return 0
-            case tir.Binary(a=a, b=b):
-                return max(self.loop_level(a), self.loop_level(b))
-            case tir.Not(a=a) | tir.Cast(value=a):
-                return self.loop_level(a)
-            case tir.Select(cond=cond, a=a, b=b):
-                return max(self.loop_level(cond), self.loop_level(a), self.loop_level(b))
-            case _:
+            case tir.BufferLoad() | tir.IntrinsicCall() | tir.AccessPtr():
                 return len(self.levels) - 1
+            case _:
+                return max(map(self.loop_level, children(node)), default=0)
 
     def condition_fraction(self, cond: tir.Expr) -> Samples | float:
-        value = self.sample(cond)
-        return 0.5 if value is None else (value != 0).astype(float)
+        value = evaluate_lanes(cond, self.values)
+        return 0.5 if value is None else np.asarray(value != 0, float)
 
-    def sample(self, node: tir.Expr) -> Samples | None:
-        match node:
-            case tir.IntImm(value=value):
-                return np.full(SAMPLE_COUNT, value)
-            case tir.Var(name=name):
-                return self.values.get(name)
-            case tir.Binary(op=op, a=a, b=b):
-                first = self.sample(a)
-                second = None if first is None else self.sample(b)
-                if first is None or second is None or a.dtype.is_float:
-                    return None
-                return apply_binary(op, first, second)
-            case tir.Not(a=a):
-                inner = self.sample(a)
-                return None if inner is None else inner == 0
-            case tir.Cast(dtype=dtype, value=a) if not dtype.is_float and not a.dtype.is_float:
-                return self.sample(a)
-            case tir.Select(cond=cond, a=a, b=b):
-                test, left, right = self.sample(cond), self.sample(a), self.sample(b)
-                if test is None or left is None or right is None:
-                    return None
-                return np.where(test != 0, left, right)
-            case _:
-                return None
+
+def _sample_range(depth: int) -> Samples:
+    """Return points in [0, 1); those of different depths jointly cover the unit cube."""
+    step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
+    samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
+    return samples
 
 
 def _stays_loop(loop: tir.For) -> bool:
@@ -415,10 +383,6 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
     return (inner.b.value, node.b.value) if node.op == "min" else (node.b.value, inner.b.value)
 
 
-def _is_power_range(low: int, high: int) -> bool:
-    return high > 0 and not high & (high + 1) and low in (0, -high - 1)
-
-
 def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
     while isinstance(first, tir.Binary) and first.op == "and":
         first = first.b
@@ -430,9 +394,3 @@ def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
         and first.b == tir.IntImm(0, first.b.dtype)
         and first.a == second.a
     )
-
-
-def _instruction_count(found: Intrinsic, args: Sequence[tir.Expr]) -> int:
-    if found.count is None:
-        return found.instructions
-    return found.count([arg.value if isinstance(arg, tir.IntImm) else 0 for arg in args])

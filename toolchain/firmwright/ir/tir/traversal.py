@@ -15,9 +15,7 @@ N = TypeVar("N", bound=Node)
 
 _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
     {
-        tir.IntImm: lambda node: (),
-        tir.FloatImm: lambda node: (),
-        tir.Var: lambda node: (),
+        **dict.fromkeys((tir.IntImm, tir.FloatImm, tir.Var), lambda node: ()),
         tir.Binary: lambda node: (node.a, node.b),
         tir.Not: lambda node: (node.a,),
         tir.Cast: lambda node: (node.value,),
@@ -28,15 +26,10 @@ _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
         tir.For: lambda node: (node.start, node.extent, node.body),
         tir.BufferStore: lambda node: (*node.indices, node.value),
         tir.Let: lambda node: (node.value, node.body),
-        tir.If: lambda node: (
-            node.cond,
-            node.then,
-            *(() if node.orelse is None else (node.orelse,)),
-        ),
+        tir.If: lambda node: (node.cond, *_BODIES[tir.If](node)),
         tir.While: lambda node: (node.cond, node.body),
         tir.Seq: lambda node: node.stmts,
-        tir.Allocate: lambda node: (node.body,),
-        tir.AllocateConst: lambda node: (node.body,),
+        **dict.fromkeys((tir.Allocate, tir.AllocateConst), lambda node: (node.body,)),
         tir.DeclBuffer: lambda node: (node.source, node.body),
         tir.Evaluate: lambda node: (node.call,),
         tir.PrimFuncCall: lambda node: node.args,
@@ -47,14 +40,12 @@ _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
 
 _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType(
     {
-        tir.For: lambda node: (node.body,),
-        tir.Let: lambda node: (node.body,),
+        **dict.fromkeys(
+            (tir.For, tir.Let, tir.While, tir.Allocate, tir.AllocateConst, tir.DeclBuffer),
+            lambda node: (node.body,),
+        ),
         tir.If: lambda node: (node.then,) if node.orelse is None else (node.then, node.orelse),
-        tir.While: lambda node: (node.body,),
         tir.Seq: lambda node: node.stmts,
-        tir.Allocate: lambda node: (node.body,),
-        tir.AllocateConst: lambda node: (node.body,),
-        tir.DeclBuffer: lambda node: (node.body,),
     }
 )
 """Direct child statements per statement type."""
@@ -113,13 +104,18 @@ def walk(node: Node) -> Iterator[Node]:
             stack.extend(parts[::-1])
 
 
+def child_statements(node: tir.Stmt) -> tuple[tir.Stmt, ...]:
+    bodies = _BODIES.get(type(node))
+    return bodies(node) if bodies else ()
+
+
 def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
+    """Yield `node` and all statements in it in pre-order."""
     stack = [node]
     while stack:
         top = stack.pop()
         yield top
-        if bodies := _BODIES.get(type(top)):
-            stack.extend(bodies(top)[::-1])
+        stack.extend(child_statements(top)[::-1])
 
 
 def used_buffers(node: Node) -> dict[str, tir.Buffer]:

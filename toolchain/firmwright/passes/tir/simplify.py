@@ -12,7 +12,7 @@ from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening
-from firmwright.ir.tir.binary_functions import SCALAR_FUNCTIONS
+from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
 from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, substitute, with_body
 from firmwright.ir.tir.traversal import N, Node, map_children, walk, with_children
 from firmwright.passes.map_functions import map_prim_funcs
