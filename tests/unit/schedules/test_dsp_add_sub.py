@@ -15,10 +15,10 @@ from firmwright.ir.tir.schedule import Schedule
 from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp import add_sub
+from firmwright.schedules.dsp_and_scalar import add_sub
 from firmwright.schedules.registry import INTRINSICS
 
-ADD, SUB = add_sub.SCHEDULES
+ADD, SUB = add_sub.SCHEDULES[:2]
 
 
 def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:

@@ -19,11 +19,9 @@ from firmwright.ir.tir.verify import verify_prim_func
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.schedules.cortex_m_dsp import int16_depthwise_conv2d, int16_im2col
+from firmwright.schedules.dsp_and_scalar import depthwise_strips, int16_im2col
 from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.schedules.scalar import depthwise_strips
-from firmwright.schedules.scalar import int16_im2col as scalar_int16_im2col
 
 SCHEDULES = (
     *(
@@ -32,12 +30,10 @@ SCHEDULES = (
         if schedule != int16_conv2d_fully_connected.INT16_ROW_RULE
     ),
     *depthwise_channel_groups.SCHEDULES,
-    *int16_depthwise_conv2d.SCHEDULES,
     *int16_im2col.SCHEDULES,
-    *scalar_int16_im2col.SCHEDULES,
     *depthwise_strips.SCHEDULES,
 )
-LARGE = (*depthwise_channel_groups.SCHEDULES, *depthwise_strips.SCHEDULES)
+LARGE = (*depthwise_channel_groups.SCHEDULES, *depthwise_strips.SCHEDULES[1:])
 DEEP = (
     *(r for r in SCHEDULES if not r.name.startswith(("helium.depthwise", "helium.conv2d"))),
     int16_conv2d_fully_connected.INT16_ROW_RULE,

@@ -10,10 +10,7 @@ from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.schedules.cortex_m_dsp import winograd
-from firmwright.schedules.scalar import winograd as scalar_winograd
-
-SCHEDULES = (*winograd.SCHEDULES, *scalar_winograd.SCHEDULES)
+from firmwright.schedules.dsp_and_scalar.winograd import SCHEDULES
 
 
 def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: int) -> OpCall:

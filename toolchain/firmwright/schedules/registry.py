@@ -11,11 +11,11 @@ from importlib import import_module
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ir.tir.schedule import Schedule
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.schedules import cortex_m_dsp, fpu, helium, helium_floats, scalar
+from firmwright.schedules import cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar
 
 _MODULES = [
     import_module(f"{package.__name__}.{info.name}")
-    for package in (cortex_m_dsp, fpu, helium, helium_floats, scalar)
+    for package in (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, scalar)
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name)
 ]
 

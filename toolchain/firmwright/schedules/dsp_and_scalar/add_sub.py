@@ -1,4 +1,7 @@
-"""add and sub on the DSP extension: a lookup table and one multiply-high."""
+"""add and sub by a lookup table and one multiply-high.
+
+The only DSP instruction, SMMLA, is a multiply-high and an addition on cores without SIMD.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.schedule import Config
+from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.schedules.folded_requantize import (
@@ -17,7 +20,6 @@ from firmwright.schedules.folded_requantize import (
     apply_folded_requantize,
     fold_requantize,
 )
-from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input with the larger scale is rescaled by exactly one half, so its term is a shift. The term
 # of the other input takes 256 values, stored in a table together with all constants. The folded
@@ -97,11 +99,14 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
 
 
 SCHEDULES = tuple(
-    dsp_schedule(
-        f"dsp.{name}.table",
+    Schedule(
+        f"{feature}.{name}.table",
         name,
-        configs=partial(_configs, sign=sign),
-        build=partial(_build, sign=sign),
+        frozenset({feature}),
+        partial(_configs, sign=sign),
+        partial(_build, sign=sign),
+        disable_scheduling=True,
     )
+    for feature in ("dsp", "mla", "rvm")
     for name, sign in (("add", 1), ("sub", -1))
 )

@@ -2,48 +2,66 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from firmwright.base.dtypes import INT32
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import channel_multiplier_of
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.schedules.int16_accumulation import Int16Accumulation
+from firmwright.ops.requantize import tensor_quant
+from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
+from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
+from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
 # A tap's weights serve every output of the strip; an input value serves every output that uses it.
 # Outputs of a row are grouped by the tap columns that fall inside the input; tap rows are checked
-# at run time. Each core family supplies its loads and multiplies as `TapOperations`.
+# at run time.
+#
+# On the DSP extension, two adjacent channels of int16 share a word, and SMLABB and SMLATT multiply
+# one tap of both. Other cores compute one channel at a time and subtract the zero point when int8
+# values are loaded; this serves int16 and windows with more taps than registers.
 
 _PIXELS = (3, 1)
 _MAX_UNROLLED = 8
 """Maximum window width; its taps are unrolled."""
 _MAX_GROUPS = 7
+_PAIR = 2
+_FEW_TAPS = 12
 
 
-class TapOperations(Protocol):
-    """Loads and multiply-accumulates for blocks of `channels` adjacent channels."""
+@dataclass(frozen=True, slots=True)
+class _DepthwiseTaps:
+    """Weights [row, column, block] and input [n, y, x, block], in blocks of `channels` channels."""
 
-    @property
-    def channels(self) -> int: ...
+    channels: int
+    taps: tir.Buffer
+    x: tir.Buffer
+    zero_point: int = 0
 
     def weights(self, b: Kernel, ky: ArithExpr, kx: int, block: ArithExpr) -> ArithExpr:
-        """Load the weights of tap (ky, kx) for channel block `block`."""
+        load = b.load if self.channels == _PAIR else b.load_i32
+        return load(self.taps, [ky, kx, block])
 
     def value(self, b: Kernel, at: Sequence[ArithExpr], block: ArithExpr) -> ArithExpr:
-        """Load the input of channel block `block` at (n, y, x)."""
+        if self.channels == _PAIR:
+            return b.load(self.x, [*at, block])
+        value = b.load_i32(self.x, [*at, block])
+        return value - self.zero_point if self.zero_point else value
 
-    def product(
-        self, total: ArithExpr, value: ArithExpr, weights: ArithExpr, channel: int
-    ) -> ArithExpr:
+    def product(self, total: ArithExpr, x: ArithExpr, w: ArithExpr, channel: int) -> ArithExpr:
         """Return `total` plus the product for one channel of the block."""
+        if self.channels == _PAIR:
+            return call_intrinsic(("smlabb", "smlatt")[channel], [x, w, total], INT32)
+        return total + x * w
 
 
-def strip_configs(op: OpCall) -> Sequence[Config]:
+def _strip_configs(op: OpCall) -> Sequence[Config]:
     if op.input(1).shape[2] > _MAX_UNROLLED or channel_multiplier_of(op) != 1:
         return ()
     groups = _groups(op)
@@ -60,7 +78,7 @@ def _groups(op: OpCall) -> list[ValidTapRun]:
 @dataclass(frozen=True, slots=True)
 class _Strips:
     window: ConvWindow
-    taps: TapOperations
+    taps: _DepthwiseTaps
     sums: Int16Accumulation
 
     def pixels(self, b: Kernel, columns: range, at: Position, count: int) -> None:
@@ -128,8 +146,8 @@ class _Strips:
                         b.store(acc, [pixel * lanes + c], product)
 
 
-def build_strips(
-    op: OpCall, config: Config, b: Kernel, taps: TapOperations, sums: Int16Accumulation
+def _build_strips(
+    op: OpCall, config: Config, b: Kernel, taps: _DepthwiseTaps, sums: Int16Accumulation
 ) -> None:
     strips = _Strips(window_of(op, op.input(1).shape[1:3]), taps, sums)
     for across in _groups(op):
@@ -142,3 +160,52 @@ def build_strips(
             if remainder:
                 last = n * 0 + (across.outputs.stop - remainder)
                 strips.pixels(b, across.taps, (n, oy, last), remainder)
+
+
+def _pair_configs(op: OpCall) -> Sequence[Config]:
+    is_even = op.output.shape[3] % _PAIR == 0
+    return _strip_configs(op) if op.input(0).dtype == INT16 and is_even else ()
+
+
+def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)[0]
+    *image, channels = op.input(0).shape
+    words = np.ascontiguousarray(kernel, np.int16).view(np.uint32)
+    weights = b.constant("weights", words, UINT32)
+    sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0), axis=3)
+    shape = (*image, channels // _PAIR)
+    with b.view("words", b.input(0), 0, shape, dtype=UINT32, alignment=4) as x:
+        _build_strips(op, config, b, _DepthwiseTaps(_PAIR, weights, x), sums)
+
+
+def _single_configs(op: OpCall) -> Sequence[Config]:
+    x, (_, height, width, _) = op.input(0), op.input(1).shape
+    is_large = x.dtype == INT8 and height * width > _FEW_TAPS
+    return _strip_configs(op) if is_large or x.dtype == INT16 else ()
+
+
+def _build_single(op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)[0]
+    by_channel = np.moveaxis(kernel, 2, 0)
+    zero_point = tensor_quant(op.input(0)).zero_point
+    taps = _DepthwiseTaps(1, b.constant("weights", kernel, INT8), b.input(0), zero_point)
+    if op.input(0).dtype == INT16:
+        sums = plan_int16_accumulation(b, op, by_channel, axis=3)
+    else:
+        sums = _int8_sums(b, op, by_channel, zero_point)
+    _build_strips(op, config, b, taps, sums)
+
+
+def _int8_sums(b: Kernel, op: OpCall, kernel: Array, zero_point: int) -> Int16Accumulation:
+    bias = bias_of(op, "int32")
+    bounds = accumulator_bounds(bias, kernel, INT8.min - zero_point, INT8.max - zero_point)
+    biases = b.constant("bias", bias, INT32)
+    epilogue = make_epilogue(b, requantization_of(op), bounds, INT8, len(kernel))
+    return Int16Accumulation(INT32, biases, epilogue)
+
+
+_OPERATOR = "depthwise_conv2d"
+SCHEDULES = (
+    dsp_schedule("dsp.depthwise.int16", _OPERATOR, configs=_pair_configs, build=_build_pairs),
+    Schedule("scalar.depthwise.strips", _OPERATOR, frozenset(), _single_configs, _build_single),
+)

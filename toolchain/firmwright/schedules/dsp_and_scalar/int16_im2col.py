@@ -1,0 +1,292 @@
+"""GEMM over im2col columns for int16 conv2d and fully_connected."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32, Array, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, minimum
+from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.schedules.cortex_m_dsp.direct_dot_products import HALVES, TAPS, pack_weight_words
+from firmwright.schedules.epilogue import FinishElement
+from firmwright.schedules.fpu.im2col import FloatIm2colPacker
+from firmwright.schedules.int16_accumulation import (
+    Int16Accumulation,
+    longest_dividing_chunk,
+    plan_int16_accumulation,
+)
+from firmwright.schedules.schedule_factories import dsp_schedule
+
+# The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
+# after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer serve
+# as columns directly. A tile has two channels and two pixels or four channels and one pixel; the
+# last tile overlaps its predecessor. Sums of 64 bits are accumulated in 32-bit chunks
+# (int16_accumulation.py).
+#
+# On the DSP extension a word holds four weights of a channel, which SXTB16 widens once for both
+# pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
+
+_PIXELS = 2
+_SUMS = 4
+_MATRIX = 2
+"""Rank of fully connected weights."""
+_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+
+
+def _configs(op: OpCall) -> Sequence[Config]:
+    if op.input(0).dtype != INT16:
+        return ()
+    return ({"pixels": min(_PIXELS, op.output.elements // op.input(1).shape[0])},)
+
+
+class _Int16Im2colPacker(FloatIm2colPacker):
+    """Packs windows into columns [pixel, element] of int16."""
+
+    @property
+    def pixels(self) -> int:
+        return self.columns.shape[0]
+
+    def points(self, at: ArithExpr) -> None:
+        depth = self.x.shape[3]
+        with self.b.for_("p", self.pixels) as p:
+            self._move((at + p) * depth, p * self.columns.shape[1], depth)
+
+    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        _, rows, cols, channels = self.x.shape
+        offset = ((source[0] * rows + source[1]) * cols + source[2]) * channels
+        self._move(offset, pixel * self.columns.shape[1] + first, count)
+
+    def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+        b, place = self.b, pixel * self.columns.shape[1] + first
+        with (
+            b.view("zeros", self.columns, place, (count,), access="w") as column,
+            b.for_("c", count) as c,
+        ):
+            b.store(column, [c], 0)
+
+    def _move(self, offset: ArithExpr, place: ArithExpr, count: int) -> None:
+        b, even = self.b, self.x.shape[3] % 2 == 0
+        dtype, steps = (UINT32, count // 2) if even else (INT16, count)
+        alignment = 4 if even else 1
+        unroll = next(size for size in (4, 3, 2, 1) if steps % size == 0)
+        with (
+            b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=alignment) as run,
+            b.view("to", self.columns, place, (steps,), dtype=dtype, access="w",
+                     alignment=alignment) as column,
+            b.for_("i", steps // unroll) as i,
+            b.for_("u", unroll, kind="unrolled") as u,
+        ):  # fmt: skip
+            b.store(column, [i * unroll + u], b.load(run, [i * unroll + u]))
+
+
+_AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Int16Microkernel:
+    """Multiplies and accumulates steps of `taps` values, stored as elements of `dtype`.
+
+    `pack` converts int8 weights [channel, tap] to elements [group, step, row] of `weight_dtype`.
+    `add(b, acc, columns, weights, group, step)` adds one step to the sums [pixel, row].
+    """
+
+    taps: int
+    dtype: DType
+    weight_dtype: DType
+    pack: Callable[[Array, int], Array]
+    add: _AddStep
+
+
+def _pack_words(flat: Array, rows: int) -> Array:
+    return pack_weight_words(flat[:, None, None], rows, is_wide=True)[:, 0, 0]
+
+
+def _pack_rows(flat: Array, rows: int) -> Array:
+    return np.ascontiguousarray(flat.reshape(-1, rows, flat.shape[1]).swapaxes(1, 2))
+
+
+def _add_four_taps(
+    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, weights: tir.Buffer, group: ArithExpr,
+    step: ArithExpr,
+) -> None:  # fmt: skip
+    pixels, rows = range(columns.shape[0]), weights.shape[2]
+    with Nest() as enter:
+        pairs = [
+            [enter(b.let("x", b.load(columns, [pixel, step, half]))) for half in range(len(HALVES))]
+            for pixel in pixels
+        ]
+        for row in range(rows):
+            word = enter(b.let("w", b.load(weights, [group, step, row])))
+            for half, name in enumerate(HALVES):
+                with b.let("spread", call_intrinsic(name, [word], UINT32)) as spread:
+                    for pixel in pixels:
+                        at = [pixel * rows + row]
+                        operands = [pairs[pixel][half], spread, b.load(acc, at)]
+                        b.store(acc, at, call_intrinsic("smlad", operands, INT32))
+
+
+def _add_tap(
+    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, weights: tir.Buffer, group: ArithExpr,
+    step: ArithExpr,
+) -> None:  # fmt: skip
+    pixels, rows = range(columns.shape[0]), weights.shape[2]
+    with Nest() as enter:
+        x = [enter(b.let("x", b.load_i32(columns, [pixel, step, 0]))) for pixel in pixels]
+        for row in range(rows):
+            with b.let("w", b.load_i32(weights, [group, step, row])) as w:
+                for pixel in pixels:
+                    at = [pixel * rows + row]
+                    b.store(acc, at, b.load(acc, at) + x[pixel] * w)
+
+
+_FOUR_TAPS = _Int16Microkernel(TAPS, UINT32, UINT32, _pack_words, _add_four_taps)
+_SINGLE_TAP = _Int16Microkernel(1, INT16, INT8, _pack_rows, _add_tap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Int16Gemm:
+    microkernel: _Int16Microkernel
+    weights: tir.Buffer
+    sums: Int16Accumulation
+    outputs: int
+    pixels: int
+    rows: int
+    steps: int
+    chunk: int
+
+    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
+        shape = (self.pixels, self.outputs)
+        with (
+            b.view("out", b.y, at * self.outputs, shape, access="w") as y,
+            b.for_("group", -(-self.outputs // self.rows)) as group,
+        ):
+            first = group * self.rows
+            if self.outputs % self.rows:
+                first = minimum(first, self.outputs - self.rows)
+            if self.chunk < self.steps:
+                self._emit_chunks(b, columns, y, group, first)
+                return
+            acc = b.reg("acc", INT32, self.pixels * self.rows)
+            for row in range(self.rows):
+                with b.let("channel_bias", self.sums.start(b, first + row)) as start:
+                    self._set(b, acc, row, start)
+            self._accumulate(b, acc, columns, group)
+            for row in range(self.rows):
+                with self.sums.bind_channel(b, first + row) as finish:
+                    self._store(b, y, acc, first, row, finish)
+
+    def _emit_chunks(
+        self, b: Kernel, columns: tir.Buffer, y: tir.Buffer, group: ArithExpr, first: ArithExpr
+    ) -> None:
+        total = b.reg("total", INT64, self.pixels * self.rows)
+        for row in range(self.rows):
+            with b.let("channel_bias", b.load(self.sums.bias, [first + row])) as start:
+                self._set(b, total, row, start)
+        with b.for_("chunk", self.steps // self.chunk) as chunk:
+            acc = b.reg("acc", INT32, self.pixels * self.rows)
+            for row in range(self.rows):
+                self._set(b, acc, row, 0)
+            self._accumulate(b, acc, columns, group, chunk * self.chunk)
+            for i in range(self.pixels * self.rows):
+                b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
+        for row in range(self.rows):
+            with self.sums.bind_wide_channel(b, first + row) as finish:
+                self._store(b, y, total, first, row, finish)
+
+    def _set(self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int) -> None:
+        for pixel in range(self.pixels):
+            b.store(sums, [pixel * self.rows + row], value)
+
+    def _store(
+        self, b: Kernel, y: tir.Buffer, sums: tir.Buffer, first: ArithExpr, row: int,
+        finish: FinishElement,
+    ) -> None:  # fmt: skip
+        for pixel in range(self.pixels):
+            b.store(y, [pixel, first + row], finish(b.load(sums, [pixel * self.rows + row])))
+
+    def _accumulate(
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, group: ArithExpr,
+        start: ArithExpr | None = None,
+    ) -> None:  # fmt: skip
+        longest = max(8 // self.microkernel.taps, 1)
+        unroll = next(n for n in (longest, 2, 1) if self.chunk % n == 0)
+        with b.for_("i", self.chunk // unroll) as i, b.for_("u", unroll, kind="unrolled") as u:
+            step = i * unroll + u
+            place = step if start is None else start + step
+            self.microkernel.add(b, acc, columns, self.weights, group, place)
+
+    def columns(
+        self, b: Kernel, source: tir.Buffer, start: ArithExpr
+    ) -> AbstractContextManager[tir.Buffer]:
+        """View `source` from element `start` as columns of micro-kernel elements."""
+        dtype = self.microkernel.dtype
+        shape = (self.pixels, self.steps, self.microkernel.taps * 2 // dtype.size_bytes)
+        return b.view("words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes)
+
+
+def _plan_gemm(
+    microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
+) -> _Int16Gemm:
+    outputs, taps = len(kernel), kernel.size // len(kernel)
+    rows, steps = min(_SUMS // pixels, outputs), -(-taps // microkernel.taps)
+    padding = ((0, 0), (0, steps * microkernel.taps - taps))
+    flat = np.pad(kernel.reshape(outputs, taps), padding)
+    starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
+    packed = microkernel.pack(flat[[start + row for start in starts for row in range(rows)]], rows)
+    return _Int16Gemm(
+        microkernel, b.constant("weights", packed, microkernel.weight_dtype),
+        plan_int16_accumulation(b, op, kernel), outputs, pixels, rows, steps,
+        longest_dividing_chunk(flat, steps),
+    )  # fmt: skip
+
+
+def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:
+    kernel = weights_of(op)
+    taps, count = kernel.size // len(kernel), int(config["pixels"])
+    gemm = _plan_gemm(microkernel, op, kernel, count, b)
+    padded = gemm.steps * microkernel.taps
+    window = _POINT if kernel.ndim == _MATRIX else window_of(op, kernel.shape[1:3])
+    pixels = op.output.elements // len(kernel)
+    with Nest() as enter:
+        columns = None
+        if not window.pointwise or padded != taps:
+            columns = enter(b.allocate("columns", INT16, (count, padded), 4))
+            for pixel in range(count):
+                for tap in range(taps, padded):
+                    b.store(columns, [pixel, tap], 0)
+        index = enter(b.for_("block", -(-pixels // count)))
+        at = enter(b.let("at", minimum(index * count, pixels - count)))
+        if columns is None:
+            x = enter(gemm.columns(b, b.input(0), at * taps))
+        else:
+            image = b.input(0)
+            if kernel.ndim == _MATRIX:
+                image = enter(b.view("image", image, 0, (pixels, 1, 1, taps), alignment=4))
+            _Int16Im2colPacker(b, window, image, columns).pack(op, at)
+            x = enter(gemm.columns(b, columns, at * 0))
+        gemm.emit(b, x, at)
+
+
+_OPERATORS = ("conv2d", "fully_connected")
+SCHEDULES = (
+    *(
+        dsp_schedule(
+            f"dsp.{op}.int16_im2col", op, configs=_configs, build=partial(_build, _FOUR_TAPS)
+        )
+        for op in _OPERATORS
+    ),
+    *(
+        Schedule(
+            f"scalar.{op}.int16_im2col", op, frozenset(), _configs, partial(_build, _SINGLE_TAP)
+        )
+        for op in _OPERATORS
+    ),
+)
