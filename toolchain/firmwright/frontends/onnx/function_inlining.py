@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firmwright.base.errors import InternalError
-from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.node_context import OnnxValue, dtype_of, shape_of
 from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN
 

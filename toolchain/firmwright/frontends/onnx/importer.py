@@ -15,16 +15,23 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8, UINT64, Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx import qdq_fusion as quantized_ops
-from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue, dtype_of
+from firmwright.frontends.onnx import qdq_fusion
 from firmwright.frontends.onnx.function_inlining import (
     function_definition,
     has_changed_semantics,
     has_function_definition,
     inline_function,
 )
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, Results
-from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.frontends.onnx.node_context import (
+    CallEmitter,
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+    dtype_of,
+)
+from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
 from firmwright.frontends.onnx.qdq import (
     DequantizedValue,
@@ -38,8 +45,7 @@ from firmwright.frontends.onnx.qdq import (
     reinterpret_as_quantized,
 )
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
-from firmwright.frontends.onnx.unsupported_reasons import unsupported_reason
-from firmwright.ir.core import Attr, Span
+from firmwright.ir.core import Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpTable
@@ -89,9 +95,7 @@ class _OnnxImporter:
         for node in self.model.nodes:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
-        params = [
-            value for item in self.model.inputs if (value := self._import_input(item)) is not None
-        ]
+        params = [self._import_input(item) for item in self.model.inputs]
         for index, node in enumerate(self.model.nodes):
             self.index = index
             self._import_or_refuse(node, self.model.opset)
@@ -104,12 +108,11 @@ class _OnnxImporter:
                 "sets the sizes that an input leaves open.",
             )
         body = tuple(self._rename_call(call) for call in self.emitter.calls)
-        names = [self._rename_value(value) for value in results if value is not None]
-        return Function("main", tuple(params), body, tuple(names))
+        named = tuple(self._rename_value(value) for value in results if value is not None)
+        return Function("main", tuple(filter(None, params)), body, named)
 
     def _refuse(self, op: str, where: str, why: str) -> None:
-        item = UnsupportedItem(op, where, why)
-        if item not in self.items:
+        if (item := UnsupportedItem(op, where, why)) not in self.items:
             self.items.append(item)
 
     def _import_input(self, item: OnnxValueInfo) -> Value | None:
@@ -156,11 +159,8 @@ class _OnnxImporter:
             return None
         computed = {value.name for call in self.emitter.calls for value in call.outputs}
         output_names = set(self.new_names.values())
-        is_new = isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(
-            tensor, Value
-        )
-        if is_new and tensor.name not in self.new_names and item.name not in self.emitter.names:
-            self.new_names[tensor.name] = self.emitter.unique(item.name)
+        if isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(tensor, Value):
+            self._name(tensor, item.name)
         is_own = isinstance(tensor, Value) and tensor.name in computed
         if not is_own or self.new_names.get(tensor.name) != item.name:
             try:
@@ -172,6 +172,11 @@ class _OnnxImporter:
                 self.new_names[tensor.name] = self.emitter.unique(item.name)
         assert isinstance(tensor, Value)
         return tensor
+
+    def _name(self, value: Value, name: str) -> None:
+        """Name a value as in the model, unless it has a name or the name is used."""
+        if value.name not in self.new_names and name not in self.emitter.names:
+            self.new_names[value.name] = self.emitter.unique(name)
 
     def _import_or_refuse(self, node: Message, opset: int) -> None:
         if node.output and node.output[0] in self.fused_outputs:
@@ -196,19 +201,15 @@ class _OnnxImporter:
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # A value keeps its first name; inputs keep their own.
-        is_made = any(value is tensor for call in self.emitter.calls for value in call.outputs)
-        if is_made and tensor.name not in self.new_names and name not in self.emitter.names:
-            self.new_names[tensor.name] = self.emitter.unique(name)
+        if any(value is tensor for call in self.emitter.calls for value in call.outputs):
+            self._name(tensor, name)
 
     def _import_node(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
         inputs = [self.tensors.get(name) if name else None for name in node.input]
-        blocked = any(
-            name and tensor is None for name, tensor in zip(node.input, inputs, strict=True)
-        )
+        blocked = any(name and x is None for name, x in zip(node.input, inputs, strict=True))
         standard = node.domain in ("", "ai.onnx")
-        importer = onnx_importers().get(
-            node.op_type if standard else f"{node.domain}:{node.op_type}"
-        )
+        full_name = node.op_type if standard else f"{node.domain}:{node.op_type}"
+        importer = onnx_importers().get(full_name)
         if importer is None and not standard and self.is_claimed(node.domain, node.op_type):
             importer = self._emit_custom
         constants = None if blocked else self._fold_node(node, opset, inputs)
@@ -235,13 +236,14 @@ class _OnnxImporter:
         """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
         declared = [_declared_type(value_infos.get(name)) for name in c.outputs]
-        attrs: dict[str, Attr] = {
-            "domain": c.node.domain,
-            "name": c.node.op_type,
-            "data": json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
-        }
-        kinds = tuple(kind for kind in declared if kind is not None)
-        results = self.emitter.multi_result_call("custom", c.inputs, attrs, kinds)
+        results = self.emitter.multi_result_call(
+            "custom",
+            *c.inputs,
+            declared=tuple(kind for kind in declared if kind is not None),
+            domain=c.node.domain,
+            name=c.node.op_type,
+            data=json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
+        )
         if len(results) != len(c.outputs):
             raise NotSupportedError("neither the file nor a type rule determines its result types")
         return results
@@ -249,16 +251,13 @@ class _OnnxImporter:
     def _materialize_all(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
         tensors: list[OnnxValue | None] = []
         for value in inputs:
-            if (
-                isinstance(value, QuantizedValue | DequantizedValue)
-                and id(value) not in self.materialized
-            ):
+            if not isinstance(value, QuantizedValue | DequantizedValue):
+                tensors.append(value)
+                continue
+            if id(value) not in self.materialized:
                 # The key's object is stored too, because ids are unique among living objects only.
                 self.materialized[id(value)] = (value, materialize_value(self.emitter, value))
-            if isinstance(value, QuantizedValue | DequantizedValue):
-                tensors.append(self.materialized[id(value)][1])
-            else:
-                tensors.append(value)
+            tensors.append(self.materialized[id(value)][1])
         return tensors
 
     def _fuse_integer_operator(
@@ -272,21 +271,19 @@ class _OnnxImporter:
             return self._import_quantize(c, inputs)
         if not any(isinstance(item, DequantizedValue) for item in inputs):
             return None
-        if op in quantized_ops.DATA_MOVEMENT_OPERATORS:
-            moved = quantized_ops.fuse_data_movement(importer, c, inputs)
-            if moved is not None or op not in quantized_ops.FUSION_RULES:
+        if op in qdq_fusion.DATA_MOVEMENT_OPERATORS:
+            moved = qdq_fusion.fuse_data_movement(importer, c, inputs)
+            if moved is not None or op not in qdq_fusion.FUSION_RULES:
                 return moved
         chain = self._following_quantize(c.node)
         if chain is None:
             return None
         activation, target, names = chain
-        take = quantized_ops.FUSION_RULES.get(op)
-        if take is not None:
-            fused = quantized_ops.try_fuse(take, c, inputs, target, activation)
-        elif op in quantized_ops.ELEMENTWISE_OPERATORS and activation == "none":
-            fused = quantized_ops.lower_to_lut(importer, c, inputs, target)
-        else:
-            fused = None
+        fusion, fused = qdq_fusion.Fusion(c, inputs, target, activation), None
+        if op in qdq_fusion.FUSION_RULES:
+            fused = qdq_fusion.try_fuse(fusion)
+        elif op in qdq_fusion.ELEMENTWISE_OPERATORS and activation == "none":
+            fused = qdq_fusion.lower_to_lut(importer, fusion)
         if fused is None:
             return None
         self._define(names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned))
@@ -304,8 +301,8 @@ class _OnnxImporter:
             following, activation = self._only_reader(following), "relu"
         if following is None or following.op_type != "QuantizeLinear":
             return None
-        operands = [self.tensors.get(name) for name in following.input[1:]]
-        scaling = constant_qdq_parameters(operands[0], operands[1] if len(operands) > 1 else None)
+        scale, point, *_ = (*(self.tensors.get(name) for name in following.input[1:]), None)
+        scaling = constant_qdq_parameters(scale, point)
         if scaling is None or {item.name for item in following.attribute} - {"axis", "saturate"}:
             return None
         return activation, scaling, [*names, following.output[0]]
@@ -320,13 +317,12 @@ class _OnnxImporter:
     def _import_dequantize(
         self, c: NodeContext, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
-        x, scale = inputs[0], inputs[1]
-        point = inputs[2] if len(inputs) > 2 else None
+        x, scale, point, *_ = (*inputs, None)
         if isinstance(x, ConstantValue):
             weights = attach_quantization(x, scale, point, int(c.attr("axis", 1)))
-            return (
-                None if weights is None or c.attr("block_size", 0) else [DequantizedValue(weights)]
-            )
+            if weights is None or c.attr("block_size", 0):
+                return None
+            return [DequantizedValue(weights)]
         scaling = constant_qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
@@ -334,21 +330,22 @@ class _OnnxImporter:
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
             return [DequantizedValue(reinterpret_as_quantized(self.emitter, x, scaling))]
-        same = isinstance(x, QuantizedValue) and x.quantization == scaling.quantization
-        return [DequantizedValue(x)] if isinstance(x, QuantizedValue) and same else None
+        if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
+            return [DequantizedValue(x)]
+        return None
 
     def _import_quantize(
         self, c: NodeContext, inputs: Sequence[QdqValue | None]
     ) -> Sequence[QdqValue] | None:
-        x = inputs[0]
-        scaling = constant_qdq_parameters(inputs[1], inputs[2] if len(inputs) > 2 else None)
+        x, scale, point, *_ = (*inputs, None)
+        scaling = constant_qdq_parameters(scale, point)
         if scaling is None or set(c.attrs) - {"axis", "saturate"}:
             return None
         if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
             same = x.source.quantization == scaling.quantization
             if same and x.source.is_unsigned == scaling.is_unsigned:
                 return [x.source]
-            other = quantized_ops.requantize_by_lut(c, x.source.value, scaling)
+            other = qdq_fusion.requantize_by_lut(c, x.source.value, scaling)
             return [QuantizedValue(other, scaling.is_unsigned)]
         (reals,) = self._materialize_all([x])
         if not isinstance(reals, Value) or reals.type.dtype != FLOAT32:
@@ -362,24 +359,20 @@ class _OnnxImporter:
             return None
         arrays: dict[str, Array] = {}
         for name, tensor in zip(node.input, inputs, strict=True):
-            if tensor is not None and not isinstance(tensor, ConstantValue):
-                return None
-            if tensor is not None:
+            if isinstance(tensor, ConstantValue):
                 arrays[name] = tensor.array
+            elif tensor is not None:
+                return None
         results = evaluate_node(node, opset, arrays)
         if results is None or any(array.size > _FOLDED_ELEMENTS_MAX for array in results):
             return None
-        return [
-            ConstantValue(array, name)
-            for array, name in zip(results, filter(None, node.output), strict=True)
-        ]
+        return list(map(ConstantValue, results, filter(None, node.output)))
 
     def _inline_definition(
         self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
     ) -> Results | None:
-        definition = function_definition(
-            node, opset, self._materialize_all(inputs), self.model.functions
-        )
+        operands = self._materialize_all(inputs)
+        definition = function_definition(node, opset, operands, self.model.functions)
         version, body = inline_function(node, definition, opset)
         before = len(self.items)
         for inner in body:

@@ -1,23 +1,245 @@
-"""The interface between the ONNX importer and the importers of operators."""
+"""The interface between the ONNX importer and the importers of operators: a node and its calls.
+
+The operator's reference evaluates calls with only constant inputs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, DType
+from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import (
-    CallEmitter,
-    ConstantValue,
-    OnnxValue,
-    dtype_of,
-    shape_of,
-)
+from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.protobuf import Message
+from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.opdef import OpCall, OpTable
+from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantValue:
+    """A value known at compile time; a constant of the module is named after `name`."""
+
+    array: Array
+    name: str
+    quantization: Quantization | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.array.shape)
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.shape, dtype_of(self), self.quantization)
+
+
+OnnxValue: TypeAlias = Value | ConstantValue
+
+
+def shape_of(tensor: OnnxValue) -> tuple[int, ...]:
+    return tensor.shape if isinstance(tensor, ConstantValue) else tensor.type.shape
+
+
+def dtype_of(tensor: OnnxValue) -> DType:
+    if isinstance(tensor, Value):
+        return tensor.type.dtype
+    return supported_dtype(tensor.array.dtype.name)
+
+
+def supported_dtype(name: str) -> DType:
+    """Return the element type called `name`; raise NotSupportedError if there is none."""
+    dtype = find_dtype(name)
+    if dtype is None:
+        raise NotSupportedError(f"element type {name}")
+    return dtype
+
+
+def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
+    """Return the shape of a vector that broadcasts along `axis` of a tensor of `rank` axes."""
+    return tuple(count if k == axis else 1 for k in range(rank))
+
+
+@dataclass(slots=True)
+class CallEmitter:
+    """Collects calls and constants; `span` and `stem` belong to the node being imported."""
+
+    ops: OpTable
+    calls: list[Call] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    span: Span = Span("")
+    stem: str = ""
+    _known: dict[int, tuple[ConstantValue, Value]] = field(default_factory=dict)
+
+    def unique(self, name: str) -> str:
+        candidate, count = name, 0
+        while candidate in self.names:
+            count += 1
+            candidate = f"{name}:{count}"
+        self.names.add(candidate)
+        return candidate
+
+    def const(self, array: Array, part: str = "constant") -> ConstantValue:
+        return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
+
+    def value(self, tensor: OnnxValue) -> Value:
+        """Return the value as a call operand; add a constant to the constant table once."""
+        if isinstance(tensor, Value):
+            return tensor
+        if id(tensor) not in self._known:
+            kind = tensor.type
+            if kind.elements == 0:
+                raise NotSupportedError(f"a tensor without elements, {tensor.name}")
+            name = self.unique(tensor.name)
+            self.constants[name] = Constant.from_array(name, tensor.array, kind.dtype)
+            # The constant is stored too, because ids are unique among living objects only.
+            self._known[id(tensor)] = (tensor, Value(name, kind, name))
+        return self._known[id(tensor)][1]
+
+    def call(
+        self,
+        op: str,
+        /,
+        *inputs: OnnxValue | None,
+        result: TensorType | DType | None = None,
+        **attrs: Attr,
+    ) -> OnnxValue:
+        """Emit a call of `op` with one result.
+
+        `result` gives its dtype, or its type as far as it is not inferred; by default both are
+        those of the first input.
+        """
+        if result is None:
+            result = replace(next(item for item in inputs if item is not None).type, shape=())
+        elif isinstance(result, DType):
+            result = TensorType((), result)
+        return self.multi_result_call(op, *inputs, declared=(result,), **attrs)[0]
+
+    def multi_result_call(
+        self, op: str, /, *inputs: OnnxValue | None, declared: Sequence[TensorType], **attrs: Attr
+    ) -> tuple[OnnxValue, ...]:
+        """Emit a call and return all results; `declared` holds types that are not inferred."""
+        constants = tuple(self._constant(item) for item in inputs)
+        types = tuple(None if item is None else item.type for item in inputs)
+        described = OpCall(op, types, tuple(declared), attrs, constants)
+        inferred = self.ops[op].infer(described)
+        if any(kind.elements == 0 for kind in (*(t for t in types if t), *inferred)):
+            raise NotSupportedError("a tensor without elements")
+        if all(item is None or isinstance(item, ConstantValue) for item in inputs):
+            return self._evaluate(replace(described, outputs=inferred), inputs)
+        operands = tuple(None if item is None else self.value(item) for item in inputs)
+        outputs = tuple(Value(self.unique(f"{self.stem}/{op}"), kind) for kind in inferred)
+        self.calls.append(Call(op, operands, outputs, attrs, self.span))
+        return outputs
+
+    def _evaluate(
+        self, described: OpCall, inputs: Sequence[OnnxValue | None]
+    ) -> tuple[OnnxValue, ...]:
+        arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]
+        with np.errstate(all="ignore"):  # infinity and NaN are valid results
+            results = self.ops[described.op].reference(described, arrays)
+        return tuple(
+            ConstantValue(np.asarray(array), f"{self.stem}/{described.op}", kind.quantization)
+            for array, kind in zip(results, described.outputs, strict=True)
+        )
+
+    def _constant(self, tensor: OnnxValue | None) -> Constant | None:
+        if isinstance(tensor, ConstantValue):
+            return Constant.from_array(tensor.name, tensor.array, dtype_of(tensor))
+        return self.constants[tensor.constant] if tensor and tensor.constant else None
+
+    def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
+        """Emit an expression over inputs a, b, c...; one-element constants become literals."""
+        operands: list[OnnxValue] = []
+        names: dict[str, str] = {}
+        for name, tensor in zip(INPUT_NAMES, inputs, strict=False):
+            literal = self._literal(tensor, inputs)
+            if literal is not None:
+                names[name] = literal
+            else:
+                position = next((k for k, t in enumerate(operands) if t is tensor), len(operands))
+                if position == len(operands):
+                    operands.append(tensor)
+                names[name] = INPUT_NAMES[position]
+        text = substitute_names(formula, names)
+        return self.call("expression", *operands, formula=text, result=dtype_of(operands[0]))
+
+    def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
+        if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
+            return None
+        rank = max((len(shape_of(t)) for t in inputs if isinstance(t, Value)), default=-1)
+        if len(tensor.shape) > rank:
+            return None
+        return f"{dtype_of(tensor).name}({tensor.array.item()!r})"
+
+    def reduction(
+        self, formula: str, step: str, axes: Sequence[int], *inputs: OnnxValue, keep: bool = True
+    ) -> OnnxValue:
+        """Emit a reduction of an expression over inputs a, b... by `step`."""
+        return self.call(
+            "reduction", *inputs, formula=formula, step=step, axes=tuple(axes), keep_dims=keep
+        )
+
+    def gather(self, x: OnnxValue, axis: int, indices: Array) -> OnnxValue:
+        """Emit a gather of constant indices."""
+        places = tuple(int(n) for n in indices.reshape(-1))
+        return self.call("gather", x, axis=axis, indices=places, shape=tuple(indices.shape))
+
+    def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
+        if list(perm) == list(range(len(perm))):
+            return x
+        return self.call("transpose", x, perm=tuple(perm))
+
+    def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
+        if tuple(shape) == shape_of(x):
+            return x
+        if isinstance(x, ConstantValue):
+            return replace(x, array=x.array.reshape(tuple(shape)))
+        return self.call("reshape", x, result=replace(x.type, shape=tuple(int(n) for n in shape)))
+
+    def copy(self, x: OnnxValue) -> Value:
+        source = self.value(x)
+        result = Value(self.unique(f"{self.stem}/copy"), source.type)
+        self.calls.append(Call("reshape", (source,), (result,), {}, self.span))
+        return result
+
+    def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:
+        return x if dtype_of(x) == dtype else self.expression(f"{dtype.name}(a)", x)
+
+    def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
+        if shape_of(x) == tuple(shape):
+            return x
+        return self.call("broadcast_to", x, shape=tuple(shape))
+
+    def slice(
+        self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
+    ) -> OnnxValue:
+        strides = tuple(steps) or (1,) * len(begin)
+        if tuple(counts) == shape_of(x) and all(step == 1 for step in strides):
+            return x
+        return self.call(
+            "strided_slice", x, begin=tuple(begin), strides=strides, counts=tuple(counts), shrunk=()
+        )
+
+    def slice_axis(self, x: OnnxValue, axis: int, first: int, count: int) -> OnnxValue:
+        begin, counts = [0] * len(shape_of(x)), list(shape_of(x))
+        begin[axis], counts[axis] = first, count
+        return self.slice(x, begin, counts)
+
+    def index_axis(self, x: OnnxValue, axis: int, index: int) -> OnnxValue:
+        """Emit a slice of one element along `axis`, which the result lacks."""
+        shape = shape_of(x)
+        part = self.slice_axis(x, axis, index, 1)
+        return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
+
+    def concat(self, parts: Sequence[OnnxValue], axis: int) -> OnnxValue:
+        return parts[0] if len(parts) == 1 else self.call("concatenation", *parts, axis=axis)
+
 
 Results: TypeAlias = Sequence[OnnxValue]
 Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
@@ -42,17 +264,25 @@ class NodeContext:
         """Return the names of the outputs, "" for omitted ones."""
         return tuple(self.node.output)
 
+    @property
+    def rank(self) -> int:
+        """Return the number of dimensions of input 0."""
+        return len(self.shape(0))
+
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attrs.get(name, default)
 
     def has(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] is not None
+        return self.optional(index) is not None
 
     def input(self, index: int) -> OnnxValue:
-        value = self.inputs[index] if index < len(self.inputs) else None
+        value = self.optional(index)
         if value is None:
             raise NotSupportedError(f"a node without input {index}")
         return value
+
+    def all_inputs(self) -> list[OnnxValue]:
+        return [self.input(index) for index in range(len(self.inputs))]
 
     def optional(self, index: int) -> OnnxValue | None:
         return self.inputs[index] if index < len(self.inputs) else None
@@ -70,13 +300,16 @@ class NodeContext:
             raise NotSupportedError(f"{what} that are not constant")
         return value.array
 
-    def ints(self, index: int, what: str) -> tuple[int, ...]:
-        return tuple(int(n) for n in np.asarray(self.array(index, what)).reshape(-1))
+    def scalar(self, index: int, what: str) -> Any:
+        """Return the first element of an input that must be constant."""
+        return self.array(index, what).reshape(-1)[0].item()
 
-    def axis(self, default: int | None = None, name: str = "axis", rank: int | None = None) -> int:
-        """Return an axis attribute, counted from 0; `rank` defaults to that of input 0."""
-        axis = self.attr(name, default)
-        size = len(self.shape(0)) if rank is None else rank
+    def ints(self, index: int, what: str) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.array(index, what).reshape(-1))
+
+    def axis(self, default: int | None = None, rank: int | None = None) -> int:
+        """Return the attribute `axis`, counted from 0; `rank` defaults to that of input 0."""
+        axis, size = self.attr("axis", default), self.rank if rank is None else rank
         if not isinstance(axis, int) or not -size <= axis < size:
             raise NotSupportedError(f"axis {axis} of {size} dimensions")
         return axis % size

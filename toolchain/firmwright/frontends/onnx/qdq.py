@@ -9,7 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
-from firmwright.frontends.onnx.call_emitter import CallEmitter, ConstantValue, OnnxValue
+from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue, shape_of
 from firmwright.ir.graph.nodes import TensorType, Value
 
 UNSIGNED_OFFSET = 128
@@ -58,14 +58,13 @@ class QdqParameters:
     def type(self) -> TensorType:
         return TensorType((), INT8, self.quantization)
 
-    def quantize(self, dequantized_range: Array) -> Array:
+    def quantize(self, reals: Array) -> Array:
         """Quantize float32 values to int8, by the definition of QuantizeLinear."""
-        steps = (
-            np.rint(dequantized_range.astype(np.float32) / np.float32(self.scale)) + self.zero_point
-        )
+        steps = np.rint(reals.astype(np.float32) / np.float32(self.scale)) + self.zero_point
         return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
+        """Return the float32 values of all int8 values, in order."""
         steps = np.arange(INT8.min, INT8.max + 1) - self.zero_point
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 
@@ -73,22 +72,16 @@ class QdqParameters:
 def constant_qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None
 ) -> QdqParameters | None:
-    if (
-        not isinstance(scale, ConstantValue)
-        or scale.array.size != 1
-        or scale.array.dtype != np.float32
-    ):
+    if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
-    if zero_point is not None and not isinstance(zero_point, ConstantValue):
+    if scale.array.size != 1 or scale.array.dtype != np.float32:
         return None
-    kind = np.dtype(np.uint8) if zero_point is None else zero_point.array.dtype
-    point = 0 if zero_point is None else int(zero_point.array.reshape(-1)[0])
-    if kind not in (np.uint8, np.int8):
+    points = np.zeros(1, np.uint8) if zero_point is None else zero_point.array
+    if points.dtype not in (np.uint8, np.int8):
         return None
-    unsigned = kind == np.uint8
-    return QdqParameters(
-        float(scale.array.reshape(-1)[0]), point - UNSIGNED_OFFSET * unsigned, bool(unsigned)
-    )
+    unsigned = points.dtype == np.uint8
+    point = int(points.reshape(-1)[0]) - UNSIGNED_OFFSET * unsigned
+    return QdqParameters(float(scale.array.item()), point, unsigned)
 
 
 def attach_quantization(
@@ -97,16 +90,14 @@ def attach_quantization(
     """Return a constant with the quantization from DequantizeLinear's operands, or None."""
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
-    array = x.array.astype(np.int8) if x.array.dtype.itemsize == 1 and (
-        x.array.dtype.name in ("int4", "uint4", "int2", "uint2")
-    ) else x.array  # fmt: skip
+    array = x.array
+    if array.dtype.name in ("int4", "uint4", "int2", "uint2"):
+        array = array.astype(np.int8)
     if array.dtype not in (np.int8, np.uint8, np.int32) or scale.array.dtype != np.float32:
         return None
     if scale.array.ndim > 1:
         return None
-    points = np.zeros(scale.array.shape, np.int64)
-    if zero_point is not None:
-        points = zero_point.array.astype(np.int64)
+    points = np.zeros(1, np.int64) if zero_point is None else zero_point.array.astype(np.int64)
     if array.dtype == np.uint8:
         array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
         points = points - UNSIGNED_OFFSET
@@ -136,7 +127,7 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
         source = value.source
         if isinstance(source, ConstantValue):
             return dequantize_constant(source)
-        return emit.call("dequantize", [source.value], dtype=FLOAT32)
+        return emit.call("dequantize", source.value, result=FLOAT32)
     if not isinstance(value, QuantizedValue):
         return value
     if value.is_unsigned:
@@ -147,13 +138,11 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
 def reinterpret_as_quantized(
     emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
 ) -> QuantizedValue:
-    kind = scaling.type
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
-        result = emit.call("expression", [x], {"formula": formula}, like=kind)
+        result = emit.call("expression", x, formula=formula, result=scaling.type)
     else:
-        value = emit.value(x)
-        result = emit.call("reshape", [x], {}, like=replace(kind, shape=value.type.shape))
+        result = emit.call("reshape", x, result=replace(scaling.type, shape=shape_of(x)))
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
 
 
@@ -163,5 +152,5 @@ def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> Qu
         f"int8(min(max(rint(a / {scaling.scale!r}) + {float(scaling.zero_point)!r}, "
         f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
     )
-    result = emit.call("expression", [x], {"formula": formula}, like=scaling.type)
+    result = emit.call("expression", x, formula=formula, result=scaling.type)
     return QuantizedValue(emit.value(result), scaling.is_unsigned)

@@ -6,23 +6,30 @@ Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT64
+from firmwright.base.dtypes import FLOAT32, INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, Results
-from firmwright.ir.core import Attr
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+    shape_of,
+)
 
 _LOGISTIC = "1.0 / (1.0 + exp(-a))"
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 
 
-def reject_invalid_attributes(importer: Importer) -> Importer:
-    """Wrap an importer so that missing or inconsistent attributes raise NotSupportedError."""
+def ml_importers(importers: Mapping[str, Importer]) -> dict[str, Importer]:
+    """Return a table of ONNX-ML importers that raise NotSupportedError for invalid attributes."""
+    return {f"ai.onnx.ml:{name}": _check_attributes(item) for name, item in importers.items()}
 
+
+def _check_attributes(importer: Importer) -> Importer:
     def run(c: NodeContext) -> Results | OnnxValue:
         try:
             return importer(c)
@@ -32,16 +39,22 @@ def reject_invalid_attributes(importer: Importer) -> Importer:
     return run
 
 
+def float_rows(c: NodeContext) -> OnnxValue:
+    """Return input 0 as float32, [rows, features]."""
+    x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
+    return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
+
+
 def apply_post_transform(c: NodeContext, scores: OnnxValue) -> OnnxValue:
-    name = post_transform_name(c)
+    name = _post_transform_name(c)
     if name == "NONE":
         return scores
     if name == "LOGISTIC":
         return c.emit.expression(_LOGISTIC, scores)
-    return row_softmax(c, scores, name == "SOFTMAX_ZERO")
+    return _row_softmax(c, scores, name == "SOFTMAX_ZERO")
 
 
-def post_transform_name(c: NodeContext) -> str:
+def _post_transform_name(c: NodeContext) -> str:
     # The newest operator has numbers; ONNX Runtime swaps the standard's 1 and 2.
     value = c.attr("post_transform", "NONE")
     name = "NONE" if value == 0 else str(value)
@@ -50,35 +63,27 @@ def post_transform_name(c: NodeContext) -> str:
     return name
 
 
-def row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool = False) -> OnnxValue:
+def _row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool) -> OnnxValue:
     """Return the softmax along rows; with `keeps_zeros`, zero scores stay zero."""
-    top = row_reduction(c, "max", scores)
     formula = "exp(a - b)"
     if keeps_zeros:
         formula = "where(abs(a) > 0.0000001, exp(a - b), a * exp(-b))"
-    raised = c.emit.expression(formula, scores, top)
-    return c.emit.expression("a / b", raised, row_reduction(c, "add", raised))
-
-
-def row_reduction(c: NodeContext, step: str, x: OnnxValue, formula: str = "a") -> OnnxValue:
-    attrs: dict[str, Attr] = {"formula": formula, "step": step, "axes": (1,), "keep_dims": True}
-    return c.emit.call("reduction", [x], attrs)
+    raised = c.emit.expression(formula, scores, c.emit.reduction("a", "max", (1,), scores))
+    return c.emit.expression("a / b", raised, c.emit.reduction("a", "add", (1,), raised))
 
 
 def class_labels(c: NodeContext) -> tuple[int, ...]:
     numbers = c.attr("classlabels_int64s") or c.attr("classlabels_ints")
-    if numbers:
-        return tuple(numbers)
-    return tuple(range(len(c.attr("classlabels_strings") or ())))
+    return tuple(numbers or range(len(c.attr("classlabels_strings") or ())))
 
 
-def gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
+def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
     """Return the labels of class indices (int64, [rows])."""
     labels = class_labels(c)
     if labels == tuple(range(len(labels))):
         return places
     table = c.emit.const(np.array(labels, np.int64), "labels")
-    return c.emit.call("dynamic_gather", [table, places], {"mode": "along", "axis": 0})
+    return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
 
 
 def labels_and_scores(
@@ -90,22 +95,20 @@ def labels_and_scores(
     """
     rows, count = shape_of(scores)
     if count > 1:
-        attrs: dict[str, Attr] = {"axis": 1, "least": False, "last": False}
-        places = c.emit.call("arg_min_max", [scores], attrs, dtype=INT64)
-        return gather_labels(c, places), apply_post_transform(c, scores)
+        places = c.emit.call("arg_min_max", scores, axis=1, least=False, last=False, result=INT64)
+        return _gather_labels(c, places), apply_post_transform(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0
     places = c.emit.cast(c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second), INT64)
-    return gather_labels(c, places), _binary_scores(c, scores, is_positive)
+    return _gather_labels(c, places), _binary_scores(c, scores, is_positive)
 
 
 def _binary_scores(c: NodeContext, score: OnnxValue, is_positive: bool) -> OnnxValue:
     if is_positive:
         return c.emit.concat([c.emit.expression("1.0 - a", score), score], 1)
-    name = post_transform_name(c)
-    other = c.emit.expression("-a", score)
+    name = _post_transform_name(c)
+    parts = [c.emit.expression("-a", score), score]
     if name == "LOGISTIC":
-        parts = [c.emit.expression(_LOGISTIC, part) for part in (other, score)]
-        return c.emit.concat(parts, 1)
-    both = c.emit.concat([other, score], 1)
-    return both if name == "NONE" else row_softmax(c, both, name == "SOFTMAX_ZERO")
+        return c.emit.concat([c.emit.expression(_LOGISTIC, part) for part in parts], 1)
+    both = c.emit.concat(parts, 1)
+    return both if name == "NONE" else _row_softmax(c, both, name == "SOFTMAX_ZERO")

@@ -10,8 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    shape_of,
+)
 
 _ROUNDS_MAX = 256
 
@@ -30,31 +35,28 @@ def _constant(c: NodeContext) -> OnnxValue:
 
 
 def _constant_of_shape(c: NodeContext) -> OnnxValue:
-    value = c.attr("value")
-    filler = np.zeros(1, np.float32) if value is None else value
+    filler = c.attr("value", np.zeros(1, np.float32))
     return c.emit.const(np.full(c.ints(0, "shapes"), filler[0], filler.dtype), "filled")
 
 
 def _if(c: NodeContext) -> Sequence[OnnxValue]:
-    chosen = bool(c.array(0, "conditions").reshape(-1)[0])
+    chosen = bool(c.scalar(0, "conditions"))
     return c.body(c.attr("then_branch" if chosen else "else_branch"), {})
 
 
 def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
-    rounds = _ROUNDS_MAX + 1 if not c.has(0) else int(c.array(0, "trip counts").reshape(-1)[0])
-    going = not c.has(1) or bool(c.array(1, "conditions").reshape(-1)[0])
+    rounds = int(c.scalar(0, "trip counts")) if c.has(0) else _ROUNDS_MAX + 1
+    going = not c.has(1) or bool(c.scalar(1, "conditions"))
     names = [item.name for item in body.input]
     collected: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     done = 0
     while going and done < rounds:
         if done == _ROUNDS_MAX:
             raise NotSupportedError(f"a loop of more than {_ROUNDS_MAX} iterations")
-        first = (
-            ConstantValue(np.array(done, np.int64), "round"),
-            ConstantValue(np.array(True), "condition"), *state,
-        )  # fmt: skip
-        condition, *results = c.body(body, dict(zip(names, first, strict=True)))
+        counter = ConstantValue(np.array(done, np.int64), "round")
+        operands = (counter, ConstantValue(np.array(True), "condition"), *state)
+        condition, *results = c.body(body, dict(zip(names, operands, strict=True)))
         state = results[: len(state)]
         for collector, item in zip(collected, results[len(state) :], strict=True):
             collector.append(item)
@@ -77,11 +79,11 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     body, scanned = c.attr("body"), int(c.attr("num_scan_inputs"))
     if c.opset < 9:
         raise NotSupportedError("a scan of an opset before 9")
-    state = [c.input(index) for index in range(len(c.inputs) - scanned)]
-    sources = [c.input(index) for index in range(len(c.inputs) - scanned, len(c.inputs))]
+    inputs = c.all_inputs()
+    state, sources = inputs[: len(inputs) - scanned], inputs[len(inputs) - scanned :]
     names = [item.name for item in body.input]
     result_count = len(body.output) - len(state)
-    axes = _axes_attr(c, "scan_input_axes", scanned, [len(shape_of(item)) for item in sources])
+    axes = _axes_attr(c, "scan_input_axes", [len(shape_of(item)) for item in sources])
     backwards = c.attr("scan_input_directions") or (0,) * scanned
     rounds = shape_of(sources[0])[axes[0]]
     if rounds > _ROUNDS_MAX:
@@ -89,7 +91,7 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(rounds):
         slices = [
-            _index_axis(c, source, axis, rounds - 1 - turn if back else turn)
+            c.emit.index_axis(source, axis, rounds - 1 - turn if back else turn)
             for source, axis, back in zip(sources, axes, backwards, strict=True)
         ]
         results = c.body(body, dict(zip(names, (*state, *slices), strict=True)))
@@ -98,7 +100,7 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
             collector.append(item)
     reversed_outputs = c.attr("scan_output_directions") or (0,) * result_count
     ranks = [len(shape_of(items[0])) + 1 for items in collected]
-    output_axes = _axes_attr(c, "scan_output_axes", result_count, ranks)
+    output_axes = _axes_attr(c, "scan_output_axes", ranks)
     stacked = (
         _stack(c, items[::-1] if back else items, axis)
         for items, back, axis in zip(collected, reversed_outputs, output_axes, strict=True)
@@ -106,17 +108,9 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     return [*state, *stacked]
 
 
-def _axes_attr(c: NodeContext, name: str, count: int, ranks: Sequence[int]) -> list[int]:
-    axes = c.attr(name) or (0,) * count
+def _axes_attr(c: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:
+    axes = c.attr(name) or (0,) * len(ranks)
     return [int(axis) % rank for axis, rank in zip(axes, ranks, strict=True)]
-
-
-def _index_axis(c: NodeContext, source: OnnxValue, axis: int, index: int) -> OnnxValue:
-    shape = shape_of(source)
-    begin, counts = [0] * len(shape), list(shape)
-    begin[axis], counts[axis] = index, 1
-    part = c.emit.slice(source, begin, counts)
-    return c.emit.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -7,7 +7,7 @@ single spatial axis becomes an image of one row. Source: ONNX's Conv, ConvTransp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +15,16 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
-from firmwright.frontends.onnx.call_emitter import (
+from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
+    Importer,
+    NodeContext,
     OnnxValue,
-    dtype_of,
     shape_of,
 )
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.nodes import TensorType, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,27 @@ class WindowGeometry:
     before: tuple[int, ...]
     after: tuple[int, ...]
 
-    def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
-        rows = zip(
+    def axes(self, inputs: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield (input, size, stride, dilation, before, after) of each axis."""
+        return zip(
             inputs, self.size, self.stride, self.dilation, self.before, self.after, strict=True
         )
-        return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
+
+    def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
+        return tuple(
+            (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in self.axes(inputs)
+        )
+
+    @property
+    def image_attrs(self) -> dict[str, Attr]:
+        """Return the attributes of the image operators."""
+        rows = (1,) if len(self.size) == 1 else ()
+        none = (0, 0) if rows else (self.before[0], self.after[0])
+        return {
+            "stride": (*rows, *self.stride),
+            "dilation": (*rows, *self.dilation),
+            "padding": (*none, self.before[-1], self.after[-1]),
+        }
 
 
 def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> WindowGeometry:
@@ -62,19 +78,17 @@ def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) 
             max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
             for n, k, s, d in zip(inputs, size, stride, dilation, strict=True)
         ]
-        small, large = (tuple(half(n) for n in totals) for half in (_smaller, _larger))
-        before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
+        before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     if min(*before, *after) < 0:
         raise NotSupportedError("negative padding")
-    return WindowGeometry(tuple(size), stride, dilation, tuple(before), tuple(after))
+    return WindowGeometry(tuple(size), stride, dilation, before, after)
 
 
-def _smaller(total: int) -> int:
-    return total // 2
-
-
-def _larger(total: int) -> int:
-    return total - total // 2
+def _halves(
+    totals: Sequence[int], *, smaller_first: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
+    return (small, large) if smaller_first else (large, small)
 
 
 def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
@@ -82,8 +96,7 @@ def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     shape = shape_of(x)
     if len(shape) == 4:
         return emit.transpose(x, (0, 2, 3, 1))
-    moved = emit.transpose(x, (0, 2, 1))
-    return emit.reshape(moved, (shape[0], 1, shape[2], shape[1]))
+    return emit.reshape(emit.transpose(x, (0, 2, 1)), (shape[0], 1, shape[2], shape[1]))
 
 
 def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
@@ -94,25 +107,47 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
     return emit.transpose(emit.reshape(y, (n, width, channels)), (0, 2, 1))
 
 
-def window_attrs(window: WindowGeometry) -> dict[str, Attr]:
-    rows = (1,) if len(window.size) == 1 else ()
-    none = (0, 0) if rows else (window.before[0], window.after[0])
-    return {
-        "stride": (*rows, *window.stride),
-        "dilation": (*rows, *window.dilation),
-        "padding": (*none, window.before[-1], window.after[-1]),
-    }
-
-
-def filters_to_ohwi(array: Array) -> Array:
+def _filters_to_ohwi(array: Array) -> Array:
     """Transpose [m, c, w] or [m, c, h, w] to [m, h, w, c]."""
     if array.ndim == 3:
         array = array[:, :, None, :]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantFilters:
+    """Constant weights and bias of a convolution."""
+
+    w: ConstantValue
+    bias: ConstantValue | None
+
+    def operands(
+        self, image: OnnxValue, filters: Array, axis: int = 0, rows: slice = slice(None)
+    ) -> list[OnnxValue]:
+        """Return the operands of an image operator; `axis` of `filters` counts outputs."""
+        operands = [image, ConstantValue(filters, self.w.name, _rows(self.w, rows, axis))]
+        if self.bias is not None:
+            array = self.bias.array.reshape(-1)[rows]
+            operands.append(ConstantValue(array, self.bias.name, _rows(self.bias, rows, 0)))
+        return operands
+
+
+def _rows(constant: ConstantValue, rows: slice, axis: int) -> Quantization | None:
+    quant = constant.quantization
+    if quant is None or quant.axis is None:
+        return quant
+    return Quantization(quant.scales[rows], quant.zero_points[rows], axis)
+
+
+def _constant_filters(c: NodeContext) -> ConstantFilters | None:
+    """Return inputs 1 and 2 if image operators of floats support them."""
+    w, bias = c.input(1), c.optional(2)
+    if c.dtype(0) != FLOAT32 or not isinstance(w, ConstantValue) or isinstance(bias, Value):
+        return None
+    return ConstantFilters(w, bias)
+
+
 def _conv(c: NodeContext) -> OnnxValue:
-    x, w, bias = c.input(0), c.input(1), c.optional(2)
     shape, w_shape, groups = c.shape(0), c.shape(1), int(c.attr("group", 1))
     if len(shape) != len(w_shape) or len(shape) < 3:
         raise NotSupportedError(f"weights {list(w_shape)} for an input {list(shape)}")
@@ -121,115 +156,60 @@ def _conv(c: NodeContext) -> OnnxValue:
     window = window_geometry(c, w_shape[2:], shape[2:])
     if min(window.outputs(shape[2:])) < 1:
         raise NotSupportedError("a kernel larger than the padded input")
-    is_constant = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
-    if dtype_of(x) == FLOAT32 and is_constant and len(shape) <= 4:
-        assert isinstance(w, ConstantValue)
-        assert bias is None or isinstance(bias, ConstantValue)
-        return emit_conv2d(c, x, w, bias, window, groups)
-    return emit_conv_nd(c.emit, x, w, bias, window, groups)
+    filters = _constant_filters(c)
+    if filters is not None and len(shape) <= 4:
+        return emit_conv2d(c, c.input(0), filters, window)
+    bias = [c.input(2)] if c.has(2) else []
+    return emit_conv_nd(c, window, c.input(0), c.input(1), *bias)
 
 
-def emit_conv_nd(
-    emit: CallEmitter,
-    x: OnnxValue,
-    w: OnnxValue,
-    bias: OnnxValue | None,
-    window: WindowGeometry,
-    groups: int,
-) -> OnnxValue:
-    attrs: dict[str, Attr] = {
-        "stride": window.stride, "dilation": window.dilation, "before": window.before,
-        "groups": groups, "outputs": window.outputs(shape_of(x)[2:]),
-    }  # fmt: skip
-    inputs = [x, w] if bias is None else [x, w, bias]
-    return emit.call("conv_nd", inputs, attrs)
+def emit_conv_nd(c: NodeContext, window: WindowGeometry, *inputs: OnnxValue) -> OnnxValue:
+    return c.emit.call(
+        "conv_nd", *inputs, stride=window.stride, dilation=window.dilation, before=window.before,
+        groups=int(c.attr("group", 1)), outputs=window.outputs(shape_of(inputs[0])[2:]),
+    )  # fmt: skip
 
 
 def emit_conv2d(
     c: NodeContext,
     x: OnnxValue,
-    w: ConstantValue,
-    bias: ConstantValue | None,
+    constants: ConstantFilters,
     window: WindowGeometry,
-    groups: int,
-    like: TensorType | None = None,
+    result: TensorType | None = None,
     activation: str = "none",
 ) -> OnnxValue:
-    """Emit conv2d or depthwise_conv2d calls; `like` is the type of a quantized result."""
-    emit, rank = c.emit, len(shape_of(x))
-    image = to_nhwc(emit, x)
-    attrs = {**window_attrs(window), "activation": activation}
-    filters = filters_to_ohwi(w.array)
+    """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
+    emit, groups = c.emit, int(c.attr("group", 1))
+    image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
+    attrs = {**window.image_attrs, "activation": activation}
     if groups == 1:
-        operands = _operands(emit, image, filters, w, bias, 0)
-        y = emit.call("conv2d", operands, attrs, like=like)
+        operands = constants.operands(image, filters)
+        y = emit.call("conv2d", *operands, result=result, **attrs)
     elif filters.shape[3] == 1:
         # One or more filters per channel: the weights are [1, h, w, m].
         depthwise = np.ascontiguousarray(filters.transpose(3, 1, 2, 0))
-        operands = _operands(emit, image, depthwise, w, bias, 3)
-        y = emit.call("depthwise_conv2d", operands, attrs, like=like)
+        operands = constants.operands(image, depthwise, 3)
+        y = emit.call("depthwise_conv2d", *operands, result=result, **attrs)
     else:
-        y = _emit_grouped_conv2d(c, image, filters, w, bias, attrs, groups, like)
-    return to_nchw(emit, y, rank)
-
-
-def _operands(
-    emit: CallEmitter,
-    image: OnnxValue,
-    filters: Array,
-    w: ConstantValue,
-    bias: ConstantValue | None,
-    axis: int,
-) -> list[OnnxValue]:
-    quant = w.quantization
-    if quant is not None and quant.axis is not None:
-        quant = replace(quant, axis=axis)
-    operands: list[OnnxValue] = [image, ConstantValue(filters, w.name, quant)]
-    if bias is not None:
-        operands.append(ConstantValue(bias.array.reshape(-1), bias.name, bias.quantization))
-    return operands
-
-
-def _emit_grouped_conv2d(
-    c: NodeContext,
-    image: OnnxValue,
-    filters: Array,
-    w: ConstantValue,
-    bias: ConstantValue | None,
-    attrs: Mapping[str, Attr],
-    groups: int,
-    like: TensorType | None,
-) -> OnnxValue:
-    n, height, width, channels = shape_of(image)
-    whole = c.emit.value(image).type
-    part = replace(whole, shape=(n, height, width, channels // groups))
-    sizes = (channels // groups,) * groups
-    images = c.emit.multi_result_call(
-        "split", [image], {"axis": 3, "sizes": sizes}, (part,) * groups
-    )
-    count = filters.shape[0] // groups
-    results = []
-    for group, source in enumerate(images):
-        rows = slice(group * count, (group + 1) * count)
-        own = None if bias is None else _slice_rows(bias, rows)
-        operands = _operands(c.emit, source, filters[rows], _slice_rows(w, rows), own, 0)
-        results.append(c.emit.call("conv2d", operands, attrs, like=like))
-    return c.emit.concat(results, 3)
-
-
-def _slice_rows(constant: ConstantValue, rows: slice) -> ConstantValue:
-    quant = constant.quantization
-    if quant is not None and quant.axis is not None:
-        quant = Quantization(quant.scales[rows], quant.zero_points[rows], quant.axis)
-    return ConstantValue(constant.array[rows], constant.name, quant)
+        channels, count = shape_of(image)[3] // groups, filters.shape[0] // groups
+        part = replace(emit.value(image).type, shape=(*shape_of(image)[:3], channels))
+        images = emit.multi_result_call(
+            "split", image, axis=3, sizes=(channels,) * groups, declared=(part,) * groups
+        )
+        results = []
+        for group, source in enumerate(images):
+            rows = slice(group * count, (group + 1) * count)
+            operands = constants.operands(source, filters[rows], 0, rows)
+            results.append(emit.call("conv2d", *operands, result=result, **attrs))
+        y = emit.concat(results, 3)
+    return to_nchw(emit, y, len(shape_of(x)))
 
 
 def _conv_integer(c: NodeContext) -> OnnxValue:
-    x, w, groups = c.input(0), c.input(1), int(c.attr("group", 1))
     window = window_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
-    wide = subtract_zero_point(c, x, c.optional(2), len(c.shape(0)))
-    filters = subtract_zero_point(c, w, c.optional(3), len(c.shape(1)))
-    return emit_conv_nd(c.emit, wide, filters, None, window, groups)
+    x = subtract_zero_point(c, c.input(0), c.optional(2), c.rank)
+    w = subtract_zero_point(c, c.input(1), c.optional(3), len(c.shape(1)))
+    return emit_conv_nd(c, window, x, w)
 
 
 def subtract_zero_point(
@@ -244,46 +224,36 @@ def subtract_zero_point(
 
 
 def _conv_transpose(c: NodeContext) -> OnnxValue:
-    x, w, bias = c.input(0), c.input(1), c.optional(2)
     inputs, size = c.shape(0)[2:], c.shape(1)[2:]
     groups = int(c.attr("group", 1))
     window, outputs = _transposed_geometry(c, size, inputs)
-    is_constant = isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue))
+    constants = _constant_filters(c)
     plain = groups == 1 and set(window.dilation) == {1} and len(inputs) <= 2
-    fits = all(n <= (i - 1) * s + k - p for n, i, s, k, p in zip(
-        outputs, inputs, window.stride, size, window.before, strict=True))  # fmt: skip
-    if is_constant and plain and fits and dtype_of(x) == FLOAT32:
-        assert isinstance(w, ConstantValue)
-        assert bias is None or isinstance(bias, ConstantValue)
-        return _emit_transpose_conv2d(c, x, w, bias, window, outputs)
-    attrs: dict[str, Attr] = {
-        "stride": window.stride, "dilation": window.dilation, "before": window.before,
-        "groups": groups, "outputs": outputs,
-    }  # fmt: skip
-    operands = [x, w] if bias is None else [x, w, bias]
-    return c.emit.call("conv_transpose_nd", operands, attrs)
+    rows = zip(outputs, window.axes(inputs), strict=True)
+    fits = all(n <= (i - 1) * s + k - p for n, (i, k, s, _, p, _) in rows)
+    if constants is not None and plain and fits:
+        return _emit_transpose_conv2d(c, constants, window, outputs)
+    bias = [c.input(2)] if c.has(2) else []
+    return c.emit.call(
+        "conv_transpose_nd", c.input(0), c.input(1), *bias, stride=window.stride,
+        dilation=window.dilation, before=window.before, groups=groups, outputs=outputs,
+    )  # fmt: skip
 
 
 def _emit_transpose_conv2d(
-    c: NodeContext,
-    x: OnnxValue,
-    w: ConstantValue,
-    bias: ConstantValue | None,
-    window: WindowGeometry,
-    outputs: tuple[int, ...],
+    c: NodeContext, constants: ConstantFilters, window: WindowGeometry, outputs: tuple[int, ...]
 ) -> OnnxValue:
-    image = to_nhwc(c.emit, x)
     rows = (1,) if len(outputs) == 1 else ()
-    filters = filters_to_ohwi(w.array.swapaxes(0, 1))
-    shape = (c.shape(0)[0], *rows, *outputs, filters.shape[0])
-    attrs: dict[str, Attr] = {
-        "stride": (*rows, *window.stride),
-        "before": (*((0,) * len(rows)), *window.before),
-        "activation": "none",
-    }
-    operands = _operands(c.emit, image, filters, w, bias, 0)
-    y = c.emit.call("transpose_conv", operands, attrs, shape=shape)
-    return to_nchw(c.emit, y, len(c.shape(0)))
+    filters = _filters_to_ohwi(constants.w.array.swapaxes(0, 1))
+    y = c.emit.call(
+        "transpose_conv",
+        *constants.operands(to_nhwc(c.emit, c.input(0)), filters),
+        result=TensorType((c.shape(0)[0], *rows, *outputs, filters.shape[0]), FLOAT32),
+        stride=(*rows, *window.stride),
+        before=(*((0,) * len(rows)), *window.before),
+        activation="none",
+    )
+    return to_nchw(c.emit, y, c.rank)
 
 
 def _transposed_geometry(
@@ -301,18 +271,14 @@ def _transposed_geometry(
     if not output_shape and not auto.startswith("SAME"):
         rows = zip(full, plain.before, plain.after, strict=True)
         return plain, tuple(n - p - q for n, p, q in rows)
-    outputs = (
-        tuple(output_shape[-rank:])
-        if output_shape
-        else tuple(n * s for n, s in zip(inputs, plain.stride, strict=True))
-    )
+    if output_shape:
+        outputs = tuple(output_shape[-rank:])
+    else:
+        outputs = tuple(n * s for n, s in zip(inputs, plain.stride, strict=True))
     totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
-    half: Callable[[int], int] = _smaller if auto == "SAME_UPPER" or not output_shape else _larger
-    if auto == "NOTSET":
-        half = _larger
-    before = tuple(half(n) for n in totals)
-    after = tuple(n - p for n, p in zip(totals, before, strict=True))
-    return WindowGeometry(plain.size, plain.stride, plain.dilation, before, after), outputs
+    smaller_first = auto != "NOTSET" and (auto == "SAME_UPPER" or not output_shape)
+    before, after = _halves(totals, smaller_first=smaller_first)
+    return replace(plain, before=before, after=after), outputs
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -8,12 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array, find_dtype
+from firmwright.base.dtypes import FLOAT32, find_dtype
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    dtype_of,
+    shape_of,
+    supported_dtype,
+    vector_shape,
+)
 from firmwright.frontends.onnx.protobuf import dtype_name
-from firmwright.ir.core import Attr
 
 
 def _reshape(c: NodeContext) -> OnnxValue:
@@ -28,8 +35,7 @@ def _reshape(c: NodeContext) -> OnnxValue:
 
 
 def _flatten(c: NodeContext) -> OnnxValue:
-    shape = c.shape(0)
-    axis = int(c.attr("axis", 1))
+    shape, axis = c.shape(0), int(c.attr("axis", 1))
     axis = axis + len(shape) if axis < 0 else axis
     return c.emit.reshape(c.input(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
@@ -54,29 +60,21 @@ def _squeeze(c: NodeContext) -> OnnxValue:
 
 
 def _unsqueeze(c: NodeContext) -> OnnxValue:
-    shape, count = c.shape(0), len(c.ints(1, "axes"))
-    axes = _axes(c, 1, len(shape) + count)
-    assert axes is not None
-    remaining = iter(shape)
-    rank = len(shape) + count
-    return c.emit.reshape(
-        c.input(0), [1 if axis in axes else next(remaining) for axis in range(rank)]
-    )
+    rank = c.rank + len(c.ints(1, "axes"))
+    axes, remaining = _axes(c, 1, rank) or (), iter(c.shape(0))
+    shape = [1 if axis in axes else next(remaining) for axis in range(rank)]
+    return c.emit.reshape(c.input(0), shape)
 
 
 def _bit_cast(c: NodeContext) -> OnnxValue:
-    name = dtype_name(int(c.attr("to", 0)))
-    before, after = c.dtype(0), find_dtype(name)
-    if after is None:
-        raise NotSupportedError(f"element type {name}")
+    before, after = c.dtype(0), supported_dtype(dtype_name(int(c.attr("to", 0))))
     if before.is_float or after.is_float or before.size_bytes != after.size_bytes:
         raise NotSupportedError(f"the bits of {before.name} as {after.name}")
     return c.emit.cast(c.input(0), after)
 
 
 def _shape(c: NodeContext) -> OnnxValue:
-    shape = c.shape(0)
-    extents = shape[slice(c.attr("start", 0), c.attr("end", len(shape)))]
+    extents = c.shape(0)[slice(c.attr("start", 0), c.attr("end", c.rank))]
     return c.emit.const(np.array(extents, np.int64), "shape")
 
 
@@ -85,36 +83,32 @@ def _size(c: NodeContext) -> OnnxValue:
 
 
 def _eye_like(c: NodeContext) -> OnnxValue:
-    name = dtype_name(c.attr("dtype")) if c.attr("dtype") else dtype_of(c.input(0)).name
-    kind = find_dtype(name)
     shape = c.shape(0)
-    if kind is None or len(shape) != 2:
+    name = dtype_name(c.attr("dtype")) if c.attr("dtype") else c.dtype(0).name
+    dtype = find_dtype(name)
+    if dtype is None or len(shape) != 2:
         raise NotSupportedError(f"an identity of {name} and shape {list(shape)}")
-    return c.emit.const(np.eye(*shape, k=int(c.attr("k", 0)), dtype=kind.np), "eye")
+    return c.emit.const(np.eye(*shape, k=int(c.attr("k", 0)), dtype=dtype.np), "eye")
 
 
 def _trilu(c: NodeContext) -> OnnxValue:
-    shape, x = c.shape(0), c.input(0)
-    shift = int(c.array(1, "diagonals").reshape(-1)[0]) if c.has(1) else 0
-    ones = np.ones(shape[-2:], bool)
+    shift = int(c.scalar(1, "diagonals")) if c.has(1) else 0
+    ones = np.ones(c.shape(0)[-2:], bool)
     mask = np.triu(ones, shift) if c.attr("upper", 1) else np.tril(ones, shift)
-    kind = dtype_of(x).name
-    return c.emit.expression(f"where(b, a, {kind}(0))", x, c.emit.const(mask, "mask"))
+    formula = f"where(b, a, {c.dtype(0).name}(0))"
+    return c.emit.expression(formula, c.input(0), c.emit.const(mask, "mask"))
 
 
 def _transpose(c: NodeContext) -> OnnxValue:
-    rank = len(c.shape(0))
-    perm = c.attr("perm", tuple(reversed(range(rank))))
-    if sorted(perm) != list(range(rank)):
-        raise NotSupportedError(f"axes {list(perm)} of {rank} dimensions")
+    perm = c.attr("perm", tuple(reversed(range(c.rank))))
+    if sorted(perm) != list(range(c.rank)):
+        raise NotSupportedError(f"axes {list(perm)} of {c.rank} dimensions")
     return c.emit.transpose(c.input(0), perm)
 
 
 def _concat(c: NodeContext) -> OnnxValue:
-    axis = c.axis()
-    parts = [c.input(index) for index in range(len(c.inputs))]
-    filled = [part for part in parts if math.prod(shape_of(part))]
-    return c.emit.concat(filled or parts[:1], axis)
+    axis, parts = c.axis(), c.all_inputs()
+    return c.emit.concat([p for p in parts if math.prod(shape_of(p))] or parts[:1], axis)
 
 
 def _split(c: NodeContext) -> Sequence[OnnxValue]:
@@ -133,19 +127,20 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
         return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
     kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
-    return c.emit.multi_result_call("split", [c.input(0)], {"axis": axis, "sizes": sizes}, kinds)
+    return c.emit.multi_result_call("split", c.input(0), axis=axis, sizes=sizes, declared=kinds)
 
 
-def empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
+def _empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
     return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
 
 
 def _split_with_empty_parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
     shape, first, parts = c.shape(0), 0, []
     for size in sizes:
-        begin, counts = [0] * len(shape), list(shape)
-        begin[axis], counts[axis] = first, size
-        parts.append(c.emit.slice(c.input(0), begin, counts) if size else empty_tensor(c, counts))
+        if size:
+            parts.append(c.emit.slice_axis(c.input(0), axis, first, size))
+        else:
+            parts.append(_empty_tensor(c, (*shape[:axis], 0, *shape[axis + 1 :])))
         first += size
     return parts
 
@@ -160,7 +155,7 @@ def _slice(c: NodeContext) -> OnnxValue:
         selected = range(*slice(first, last, step).indices(shape[axis]))
         begin[axis], counts[axis], strides[axis] = selected.start, len(selected), step
     if 0 in counts:
-        return empty_tensor(c, counts)
+        return _empty_tensor(c, counts)
     return c.emit.slice(c.input(0), begin, counts, strides)
 
 
@@ -175,7 +170,7 @@ def _tile(c: NodeContext) -> OnnxValue:
         raise NotSupportedError("a tensor without elements")
     if all(n == 1 for n in repeats):
         return c.input(0)
-    return c.emit.call("tile", [c.input(0)], {"multiples": repeats})
+    return c.emit.call("tile", c.input(0), multiples=repeats)
 
 
 def _depth_to_space(c: NodeContext) -> OnnxValue:
@@ -200,10 +195,9 @@ def _space_to_depth(c: NodeContext) -> OnnxValue:
 
 
 def _image_shape(c: NodeContext) -> tuple[int, ...]:
-    shape = c.shape(0)
-    if len(shape) != 4:
-        raise NotSupportedError(f"an image of {len(shape)} dimensions")
-    return shape
+    if c.rank != 4:
+        raise NotSupportedError(f"an image of {c.rank} dimensions")
+    return c.shape(0)
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
@@ -215,54 +209,42 @@ def _reverse_sequence(c: NodeContext) -> OnnxValue:
     moved = np.moveaxis(places, (batch, time), (0, 1)).copy()
     for sample, length in enumerate(lengths):
         moved[sample, :length] = moved[sample, :length][::-1]
-    return _gather_flat(c, np.moveaxis(moved, (0, 1), (batch, time)))
-
-
-def _gather_flat(c: NodeContext, places: Array) -> OnnxValue:
-    flat = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),))
-    indices = tuple(int(n) for n in places.reshape(-1))
-    attrs: dict[str, Attr] = {
-        "axis": 0,
-        "indices": indices,
-        "shape": tuple(int(n) for n in places.shape),
-    }
-    return c.emit.call("gather", [flat], attrs)
+    flat = c.emit.reshape(c.input(0), (math.prod(shape),))
+    return c.emit.gather(flat, 0, np.moveaxis(moved, (0, 1), (batch, time)))
 
 
 def _pad(c: NodeContext) -> OnnxValue:
-    rank = len(c.shape(0))
     pads = c.ints(1, "pads")
-    axes = _axes(c, 3, rank) or tuple(range(rank))
+    axes = _axes(c, 3, c.rank) or tuple(range(c.rank))
     if len(pads) != 2 * len(axes):
         raise NotSupportedError(f"{len(pads)} pads of {len(axes)} axes")
-    before, after = [0] * rank, [0] * rank
+    before, after = [0] * c.rank, [0] * c.rank
     for position, axis in enumerate(axes):
         before[axis], after[axis] = pads[position], pads[position + len(axes)]
     mode = c.attr("mode", "constant")
     if mode != "constant":
         return _pad_by_gather(c, mode, before, after)
     x = _crop(c, before, after)
-    margins = [max(n, 0) for pair in zip(before, after, strict=True) for n in pair]
+    pairs = [(max(p, 0), max(q, 0)) for p, q in zip(before, after, strict=True)]
+    margins = tuple(n for pair in pairs for n in pair)
     if not any(margins):
         return x
     value = c.input(2) if c.has(2) and 0 not in c.shape(2) else None
-    if value is None:
-        return c.emit.call("pad", [x], {"paddings": tuple(margins)})
     if isinstance(value, ConstantValue):
         filler = c.emit.const(value.array.reshape(1), "padding")
-        return c.emit.call("pad", [x, filler], {"paddings": tuple(margins)})
+        return c.emit.call("pad", x, filler, paddings=margins)
+    padded = c.emit.call("pad", x, paddings=margins)
+    if value is None:
+        return padded
     # The margin is where a padded tensor of ones is zero.
-    padded = c.emit.call("pad", [x], {"paddings": tuple(margins)})
-    pairs = list(zip(margins[::2], margins[1::2], strict=True))
-    inside = np.pad(np.ones(shape_of(x), bool), pairs)
-    mask = c.emit.const(inside, "inside")
+    mask = c.emit.const(np.pad(np.ones(shape_of(x), bool), pairs), "inside")
     return c.emit.expression("where(b, a, c)", padded, mask, c.emit.reshape(value, ()))
 
 
 def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
-    shape = c.shape(0)
     begin = [max(-n, 0) for n in before]
-    counts = [n - first - max(-last, 0) for n, first, last in zip(shape, begin, after, strict=True)]
+    rows = zip(c.shape(0), begin, after, strict=True)
+    counts = [n - first - max(-last, 0) for n, first, last in rows]
     return c.emit.slice(c.input(0), begin, counts)
 
 
@@ -270,34 +252,28 @@ def _pad_by_gather(
     c: NodeContext, mode: str, before: Sequence[int], after: Sequence[int]
 ) -> OnnxValue:
     """Pad with elements of the tensor itself, by one static gather per axis."""
-    modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
-    if mode not in modes or min(*before, *after) < 0:
+    if mode not in ("reflect", "edge", "wrap") or min(*before, *after) < 0:
         raise NotSupportedError(f"padding in mode {mode!r}")
     x = c.input(0)
-    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
-        if first or last:
-            there = np.pad(np.arange(shape_of(x)[axis]), (first, last), modes[mode])  # type: ignore[call-overload]  # a str, not a literal type
-            indices = tuple(int(n) for n in there)
-            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (len(indices),)}
-            x = c.emit.call("gather", [x], attrs)
+    for axis, margins in enumerate(zip(before, after, strict=True)):
+        if any(margins):
+            there = np.pad(np.arange(shape_of(x)[axis]), margins, mode)  # type: ignore[call-overload]  # a str, not a literal type
+            x = c.emit.gather(x, axis, there)
     return x
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
     indices, values = c.input(0), c.input(2)
-    depth = int(c.array(1, "depths").reshape(-1)[0])
-    rank = len(shape_of(indices)) + 1
+    depth, rank = int(c.scalar(1, "depths")), c.rank + 1
     axis = c.axis(-1, rank=rank)
-    line = [1] * rank
-    line[axis] = depth
     spread = list(shape_of(indices))
     spread.insert(axis, 1)
     kind = dtype_of(indices)
-    steps = c.emit.const(np.arange(depth).reshape(line).astype(kind.np), "places")
+    line = np.arange(depth).reshape(vector_shape(depth, axis, rank)).astype(kind.np)
     off, on = (c.emit.reshape(c.emit.slice(values, [k], [1]), ()) for k in (0, 1))
-    wide = c.emit.reshape(indices, spread)
-    depth_text = f"{kind.name}({depth})"
-    place = "a" if not kind.signed and kind != FLOAT32 else f"where(a < 0, a + {depth_text}, a)"
+    steps, wide = c.emit.const(line, "places"), c.emit.reshape(indices, spread)
+    is_natural = not kind.signed and kind != FLOAT32
+    place = "a" if is_natural else f"where(a < 0, a + {kind.name}({depth}), a)"
     return c.emit.expression(f"where({place} == b, c, d)", wide, steps, on, off)
 
 

@@ -9,10 +9,17 @@ from functools import partial, reduce
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, find_dtype
+from firmwright.base.dtypes import BOOL, FLOAT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, dtype_of, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    dtype_of,
+    shape_of,
+    supported_dtype,
+)
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
@@ -67,47 +74,43 @@ def _float_formula(formula: str, c: NodeContext) -> OnnxValue:
 
 
 def _formula(formula: str, c: NodeContext) -> OnnxValue:
-    named = set(re.findall(r"\b[a-z]\b", formula))
-    inputs = [c.input(index) for index in range(max(len(c.inputs), len(named)))]
-    return c.emit.expression(formula, *inputs)
+    count = len(set(re.findall(r"\b[a-z]\b", formula)))
+    return c.emit.expression(formula, *(c.input(k) for k in range(max(len(c.inputs), count))))
 
 
 def _formula_with_attrs(formula: str, defaults: Mapping[str, float], c: NodeContext) -> OnnxValue:
     require_float32(c)
     values = {name: float32_literal(c.attr(name, default)) for name, default in defaults.items()}
-    formula = substitute_names(formula, values)
-    return c.emit.expression(formula, c.input(0))
+    return c.emit.expression(substitute_names(formula, values), c.input(0))
 
 
 def _sign(c: NodeContext) -> OnnxValue:
     kind = c.dtype(0).name
-    return c.emit.expression(f"where(a > 0, {kind}(1), where(a < 0, {kind}(-1), {kind}(0)))",
-                             c.input(0))  # fmt: skip
+    formula = f"where(a > 0, {kind}(1), where(a < 0, {kind}(-1), {kind}(0)))"
+    return c.emit.expression(formula, c.input(0))
 
 
 def _relu(c: NodeContext) -> OnnxValue:
     if c.dtype(0) == FLOAT32:
-        return c.emit.call("relu", [c.input(0)])
+        return c.emit.call("relu", c.input(0))
     return c.emit.expression("max(a, 0)", c.input(0))
 
 
 def _gelu(c: NodeContext) -> OnnxValue:
     require_float32(c)
     if c.attr("approximate", "none") == "tanh":
-        return c.emit.expression(
-            f"0.5 * a * (1.0 + tanh({float32_literal(math.sqrt(2 / math.pi))} * "
-            "(a + 0.044715 * a * a * a)))",
-            c.input(0),
-        )
-    return c.emit.expression(f"0.5 * a * erfc(a * {float32_literal(-math.sqrt(0.5))})", c.input(0))
+        root = float32_literal(math.sqrt(2 / math.pi))
+        formula = f"0.5 * a * (1.0 + tanh({root} * (a + 0.044715 * a * a * a)))"
+    else:
+        formula = f"0.5 * a * erfc(a * {float32_literal(-math.sqrt(0.5))})"
+    return c.emit.expression(formula, c.input(0))
 
 
 def _shrink(c: NodeContext) -> OnnxValue:
     require_float32(c)
     lambd, bias = float32_literal(c.attr("lambd", 0.5)), float32_literal(c.attr("bias", 0.0))
-    return c.emit.expression(
-        f"where(a < -({lambd}), a + {bias}, where(a > {lambd}, a - {bias}, 0.0))", c.input(0)
-    )
+    formula = f"where(a < -({lambd}), a + {bias}, where(a > {lambd}, a - {bias}, 0.0))"
+    return c.emit.expression(formula, c.input(0))
 
 
 def _prelu(c: NodeContext) -> OnnxValue:
@@ -125,15 +128,11 @@ def _clip_limit(c: NodeContext, index: int) -> OnnxValue | None:
 
 def _clip(c: NodeContext) -> OnnxValue:
     x, low, high = c.input(0), _clip_limit(c, 1), _clip_limit(c, 2)
-    if (
-        c.dtype(0) == FLOAT32
-        and isinstance(low, ConstantValue)
-        and float(low.array.reshape(-1)[0]) == 0
-    ):
+    if c.dtype(0) == FLOAT32 and isinstance(low, ConstantValue) and c.scalar(1, "limits") == 0:
         if high is None:
-            return c.emit.call("relu", [x])
-        if isinstance(high, ConstantValue) and float(high.array.reshape(-1)[0]) == 6:
-            return c.emit.call("relu6", [x])
+            return c.emit.call("relu", x)
+        if isinstance(high, ConstantValue) and c.scalar(2, "limits") == 6:
+            return c.emit.call("relu6", x)
     # The standard does not define crossed limits; the upper one wins.
     if low is not None and high is not None:
         return c.emit.expression("min(max(a, b), c)", x, low, high)
@@ -145,7 +144,7 @@ def _clip(c: NodeContext) -> OnnxValue:
 def _pow(c: NodeContext) -> OnnxValue:
     x, y = c.input(0), c.input(1)
     if isinstance(y, ConstantValue) and y.array.size == 1 and len(shape_of(y)) <= len(shape_of(x)):
-        power = float(y.array.reshape(-1)[0])
+        power = float(y.array.item())
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
         if power == 0.5 and dtype_of(x) == FLOAT32:
@@ -182,16 +181,12 @@ def _shift(c: NodeContext) -> OnnxValue:
 
 
 def _variadic(join: str, c: NodeContext) -> OnnxValue:
-    inputs = [c.input(index) for index in range(len(c.inputs))]
-    if len(inputs) == 1:
-        return inputs[0]
-    return reduce(lambda a, b: c.emit.expression(join, a, b), inputs)
+    return reduce(lambda a, b: c.emit.expression(join, a, b), c.all_inputs())
 
 
 def _mean(c: NodeContext) -> OnnxValue:
     require_float32(c, len(c.inputs))
-    total = _variadic("a + b", c)
-    return c.emit.expression(f"a / {float(len(c.inputs))}", total)
+    return c.emit.expression(f"a / {float(len(c.inputs))}", _variadic("a + b", c))
 
 
 def _is_inf(c: NodeContext) -> OnnxValue:
@@ -205,29 +200,14 @@ def _is_inf(c: NodeContext) -> OnnxValue:
 
 
 def _cast(c: NodeContext) -> OnnxValue:
-    name = dtype_name(int(c.attr("to", 0)))
-    target = find_dtype(name)
-    if target is None:
-        raise NotSupportedError(f"element type {name}")
-    return c.emit.cast(c.input(0), target)
-
-
-def _cast_like(c: NodeContext) -> OnnxValue:
-    return c.emit.cast(c.input(0), c.dtype(1))
-
-
-def _identity(c: NodeContext) -> OnnxValue:
-    return c.input(0)
+    return c.emit.cast(c.input(0), supported_dtype(dtype_name(int(c.attr("to", 0)))))
 
 
 def _dropout(c: NodeContext) -> list[OnnxValue]:
-    x = c.input(0)
-    if c.has(2) and bool(c.array(2, "training modes").reshape(-1)[0]):
-        ratio = c.array(1, "ratios").reshape(-1)[0] if c.has(1) else 0.5
-        if ratio != 0:
-            raise NotSupportedError("dropout while training")
-    mask = c.emit.const(np.ones(shape_of(x), BOOL.np), "mask")
-    return [x, mask][: max(1, len(c.outputs))]
+    if c.has(2) and c.scalar(2, "training modes") and (not c.has(1) or c.scalar(1, "ratios") != 0):
+        raise NotSupportedError("dropout while training")
+    mask = c.emit.const(np.ones(c.shape(0), BOOL.np), "mask")
+    return [c.input(0), mask][: max(1, len(c.outputs))]
 
 
 IMPORTERS: Mapping[str, Importer] = {
@@ -236,11 +216,11 @@ IMPORTERS: Mapping[str, Importer] = {
     **{name: partial(_formula_with_attrs, *row) for name, row in _FORMULAS_WITH_ATTRS.items()},
     "BitShift": _shift,
     "Cast": _cast,
-    "CastLike": _cast_like,
+    "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
     "Clip": _clip,
     "Dropout": _dropout,
     "Gelu": _gelu,
-    "Identity": _identity,
+    "Identity": lambda c: c.input(0),
     "IsInf": _is_inf,
     "Max": partial(_variadic, "max(a, b)"),
     "Mean": _mean,

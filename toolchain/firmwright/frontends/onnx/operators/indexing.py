@@ -10,119 +10,113 @@ import numpy as np
 
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import ConstantValue, OnnxValue, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
-from firmwright.ir.core import Attr
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    shape_of,
+)
 from firmwright.ir.graph.nodes import TensorType
 
 
 def _gather(c: NodeContext) -> OnnxValue:
-    axis, shape, places = c.axis(0), c.shape(0), c.input(1)
+    x, axis, shape, places = c.input(0), c.axis(0), c.shape(0), c.input(1)
     if not isinstance(places, ConstantValue):
-        return c.emit.call("dynamic_gather", [c.input(0), places], {"mode": "along", "axis": axis})
+        return c.emit.call("dynamic_gather", x, places, mode="along", axis=axis)
     size = shape[axis]
-    indices = tuple(int(n) + size * (n < 0) for n in places.array.reshape(-1))
-    if not all(0 <= index < size for index in indices):
+    indices = places.array.astype(np.int64)
+    indices = np.where(indices < 0, indices + size, indices)
+    if not ((indices >= 0) & (indices < size)).all():
         raise NotSupportedError("indices outside of the input")
-    run = range(indices[0], indices[0] + len(indices))
-    if indices == tuple(run):
+    first, count = int(indices.reshape(-1)[0]), indices.size
+    if (indices.reshape(-1) == first + np.arange(count)).all():
         # Consecutive indices are a slice, which may be a view.
-        begin, counts = [0] * len(shape), list(shape)
-        begin[axis], counts[axis] = run.start, len(run)
-        part = c.emit.slice(c.input(0), begin, counts)
+        part = c.emit.slice_axis(x, axis, first, count)
         return c.emit.reshape(part, (*shape[:axis], *shape_of(places), *shape[axis + 1 :]))
-    attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": shape_of(places)}
-    return c.emit.call("gather", [c.input(0)], attrs)
+    return c.emit.gather(x, axis, indices)
 
 
 def _gather_elements(c: NodeContext) -> OnnxValue:
-    attrs: dict[str, Attr] = {"mode": "elements", "axis": c.axis(0)}
-    return c.emit.call("dynamic_gather", [c.input(0), c.input(1)], attrs)
+    axis = c.axis(0)
+    return c.emit.call("dynamic_gather", c.input(0), c.input(1), mode="elements", axis=axis)
 
 
 def _gather_nd(c: NodeContext) -> OnnxValue:
-    attrs: dict[str, Attr] = {"mode": "slices", "batch_dims": int(c.attr("batch_dims", 0))}
-    return c.emit.call("dynamic_gather", [c.input(0), c.input(1)], attrs)
+    count = int(c.attr("batch_dims", 0))
+    return c.emit.call("dynamic_gather", c.input(0), c.input(1), mode="slices", batch_dims=count)
 
 
 def _scatter_elements(c: NodeContext) -> OnnxValue:
-    attrs: dict[str, Attr] = {
-        "mode": "elements", "axis": c.axis(0), "step": c.attr("reduction", "none"),
-    }  # fmt: skip
-    return c.emit.call("dynamic_scatter", [c.input(k) for k in range(3)], attrs)
+    axis, step = c.axis(0), c.attr("reduction", "none")
+    inputs = (c.input(k) for k in range(3))
+    return c.emit.call("dynamic_scatter", *inputs, mode="elements", axis=axis, step=step)
 
 
 def _scatter_nd(c: NodeContext) -> OnnxValue:
-    attrs: dict[str, Attr] = {
-        "mode": "slices", "batch_dims": 0, "step": c.attr("reduction", "none"),
-    }  # fmt: skip
-    return c.emit.call("dynamic_scatter", [c.input(k) for k in range(3)], attrs)
+    inputs, step = (c.input(k) for k in range(3)), c.attr("reduction", "none")
+    return c.emit.call("dynamic_scatter", *inputs, mode="slices", batch_dims=0, step=step)
 
 
 def _compress(c: NodeContext) -> OnnxValue:
     keep = c.array(1, "conditions").reshape(-1)
-    flat = c.attr("axis") is None
-    x = c.emit.reshape(c.input(0), (math.prod(c.shape(0)),)) if flat else c.input(0)
-    axis = 0 if flat else c.axis()
-    indices = tuple(int(n) for n in np.nonzero(keep)[0])
-    if not indices:
+    x, axis = c.input(0), 0
+    if c.attr("axis") is None:
+        x = c.emit.reshape(x, (math.prod(c.shape(0)),))
+    else:
+        axis = c.axis()
+    if not keep.any():
         raise NotSupportedError("a tensor without elements")
-    attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (len(indices),)}
-    return c.emit.call("gather", [x], attrs)
+    return c.emit.gather(x, axis, np.nonzero(keep)[0])
 
 
 def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
-    axis, shape = c.axis(0), c.shape(0)
-    attrs: dict[str, Attr] = {
-        "axis": axis, "least": least, "last": bool(c.attr("select_last_index", 0)),
-    }  # fmt: skip
-    y = c.emit.call("arg_min_max", [c.input(0)], attrs, dtype=INT64)
+    axis, shape, last = c.axis(0), c.shape(0), bool(c.attr("select_last_index", 0))
+    y = c.emit.call("arg_min_max", c.input(0), axis=axis, least=least, last=last, result=INT64)
     if not c.attr("keepdims", 1):
         return y
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
 def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
-    axis, shape = c.axis(-1), c.shape(0)
-    k = int(c.array(1, "counts").reshape(-1)[0])
-    attrs: dict[str, Attr] = {"axis": axis, "k": k, "least": not c.attr("largest", 1)}
+    axis, shape, k = c.axis(-1), c.shape(0), int(c.scalar(1, "counts"))
     result_shape = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))
-    return c.emit.multi_result_call("top_k", [c.input(0)], attrs, kinds)
+    least = not c.attr("largest", 1)
+    return c.emit.multi_result_call(
+        "top_k", c.input(0), axis=axis, k=k, least=least, declared=kinds
+    )
 
 
 def _cumulative(step: str, c: NodeContext) -> OnnxValue:
-    rank = len(c.shape(0))
-    axis = int(c.array(1, "axes").reshape(-1)[0])
-    if not -rank <= axis < rank:
-        raise NotSupportedError(f"axis {axis} of {rank} dimensions")
-    attrs: dict[str, Attr] = {
-        "axis": axis % rank, "step": step, "exclusive": bool(c.attr("exclusive", 0)),
-        "reverse": bool(c.attr("reverse", 0)),
-    }  # fmt: skip
-    return c.emit.call("cumulative", [c.input(0)], attrs)
+    axis = int(c.scalar(1, "axes"))
+    if not -c.rank <= axis < c.rank:
+        raise NotSupportedError(f"axis {axis} of {c.rank} dimensions")
+    exclusive, reverse = (bool(c.attr(name, 0)) for name in ("exclusive", "reverse"))
+    return c.emit.call(
+        "cumulative", c.input(0), axis=axis % c.rank, step=step, exclusive=exclusive,
+        reverse=reverse,
+    )  # fmt: skip
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
     """Write new rows into a cache, from the index of each sample."""
-    cache, update = c.input(0), c.input(1)
-    shape, rows = shape_of(cache), shape_of(update)
-    axis = c.axis(-2)
-    length, new = shape[axis], rows[axis]
+    cache, update, axis = c.input(0), c.input(1), c.axis(-2)
+    count, length, new = c.shape(0)[0], c.shape(0)[axis], c.shape(1)[axis]
     steps = c.emit.const(np.arange(new, dtype=np.int64), "steps")
-    count = shape[0]
     if c.has(2):
         start = c.emit.reshape(c.emit.cast(c.input(2), INT64), (count, 1))
     else:
         start = c.emit.const(np.zeros((count, 1), np.int64), "starts")
     circular = c.attr("mode", "linear") == "circular"
     formula = f"(a + b) % int64({length})" if circular else "a + b"
-    places = c.emit.expression(formula, start, steps)
-    line = [count, *(1,) * (len(shape) - 1)]
+    line = [count, *(1,) * (c.rank - 1)]
     line[axis] = new
-    wide = c.emit.broadcast(c.emit.reshape(places, line), rows)
-    attrs: dict[str, Attr] = {"mode": "elements", "axis": axis, "step": "none"}
-    return c.emit.call("dynamic_scatter", [cache, wide, update], attrs)
+    places = c.emit.reshape(c.emit.expression(formula, start, steps), line)
+    wide = c.emit.broadcast(places, c.shape(1))
+    return c.emit.call(
+        "dynamic_scatter", cache, wide, update, mode="elements", axis=axis, step="none"
+    )
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -5,28 +5,23 @@ Source of the semantics: ONNX-ML's operators, and ONNX Runtime where the standar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, shape_of
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     class_labels,
+    float_rows,
     labels_and_scores,
-    reject_invalid_attributes,
-    row_reduction,
+    ml_importers,
 )
-from firmwright.ir.core import Attr
-
-
-def _feature_rows(c: NodeContext) -> OnnxValue:
-    x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
-    return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
 
 def _float_attr(c: NodeContext, name: str) -> Array:
@@ -36,12 +31,11 @@ def _float_attr(c: NodeContext, name: str) -> Array:
 def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxValue:
     w = c.emit.const(weights.astype(np.float32), "weights")
     b = c.emit.const(bias.astype(np.float32), "bias") if bias.size else None
-    attrs: dict[str, Attr] = {"activation": "none", "keep_dims": False}
-    return c.emit.call("fully_connected", [x, w, b], attrs)
+    return c.emit.call("fully_connected", x, w, b, activation="none", keep_dims=False)
 
 
 def _linear(c: NodeContext, outputs: int) -> OnnxValue:
-    x = _feature_rows(c)
+    x = float_rows(c)
     weights = _float_attr(c, "coefficients").reshape(outputs, -1)
     if weights.shape[1] != shape_of(x)[1]:
         raise NotSupportedError(f"{weights.shape[1]} coefficients of {shape_of(x)[1]} features")
@@ -67,10 +61,7 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
         rows, count = shape_of(x)
         wide = c.emit.reshape(x, (rows, 1, count))
         points = c.emit.const(vectors[None].astype(np.float32), "vectors")
-        attrs: dict[str, Attr] = {
-            "formula": "(a - b) * (a - b)", "step": "add", "axes": (2,), "keep_dims": False,
-        }  # fmt: skip
-        distances = c.emit.call("reduction", [wide, points], attrs)
+        distances = c.emit.reduction("(a - b) * (a - b)", "add", (2,), wide, points, keep=False)
         return c.emit.expression(f"exp(a * {-gamma!r})", distances)
     dots = _product(c, x, vectors, np.zeros(0))
     match kind:
@@ -84,20 +75,14 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
 
 
 def _svm_regressor(c: NodeContext) -> OnnxValue:
-    x, coefficients, rho = _feature_rows(c), _float_attr(c, "coefficients"), _float_attr(c, "rho")
+    x, coefficients, rho = float_rows(c), _float_attr(c, "coefficients"), _float_attr(c, "rho")
     supports = int(c.attr("n_supports", 0))
-    if supports == 0:
-        score = _product(c, x, coefficients.reshape(1, -1), rho[:1])
-    else:
-        vectors = _float_attr(c, "support_vectors").reshape(supports, -1)
-        score = _product(c, _kernel(c, x, vectors), coefficients.reshape(1, -1), rho[:1])
+    if supports:
+        x = _kernel(c, x, _float_attr(c, "support_vectors").reshape(supports, -1))
+    score = _product(c, x, coefficients.reshape(1, -1), rho[:1])
     if c.attr("one_class", 0):
         score = c.emit.expression("where(a > 0.0, 1.0, -1.0)", score)
     return apply_post_transform(c, score)
-
-
-def _class_pairs(counts: Sequence[int]) -> list[tuple[int, int]]:
-    return [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
 
 
 def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
@@ -106,18 +91,16 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
     counts = tuple(c.attr("vectors_per_class", ()))
     if not counts:
         return labels_and_scores(c, _linear(c, len(class_labels(c))))
-    total, pairs = sum(counts), _class_pairs(counts)
+    total, pairs = sum(counts), list(combinations(range(len(counts)), 2))
     vectors = _float_attr(c, "support_vectors").reshape(total, -1)
     coefficients = _float_attr(c, "coefficients").reshape(len(counts) - 1, total)
     starts = np.cumsum((0, *counts))
     weights = np.zeros((len(pairs), total), np.float32)
     for row, (i, j) in enumerate(pairs):
         mine, theirs = (slice(starts[k], starts[k + 1]) for k in (i, j))
-        weights[row, mine], weights[row, theirs] = (
-            coefficients[j - 1, mine],
-            coefficients[i, theirs],
-        )
-    scores = _product(c, _kernel(c, _feature_rows(c), vectors), weights, _float_attr(c, "rho"))
+        weights[row, mine] = coefficients[j - 1, mine]
+        weights[row, theirs] = coefficients[i, theirs]
+    scores = _product(c, _kernel(c, float_rows(c), vectors), weights, _float_attr(c, "rho"))
     return _count_votes(c, scores, pairs)
 
 
@@ -135,20 +118,19 @@ def _count_votes(
     votes = _product(c, won, signs, np.zeros(0))
     labels, _ = labels_and_scores(c, votes) if classes > 1 else (votes, votes)
     if classes == 2:
-        other = c.emit.expression("-a", scores)
-        scores = c.emit.concat([other, scores], 1)
+        scores = c.emit.concat([c.emit.expression("-a", scores), scores], 1)
     return labels, scores
 
 
 def _normalizer(c: NodeContext) -> OnnxValue:
-    x = _feature_rows(c)
+    x = float_rows(c)
     match str(c.attr("norm", "MAX")):
         case "L1":
-            norm = row_reduction(c, "add", x, "abs(a)")
+            norm = c.emit.reduction("abs(a)", "add", (1,), x)
         case "L2":
-            norm = c.emit.expression("sqrt(a)", row_reduction(c, "add", x, "a * a"))
+            norm = c.emit.expression("sqrt(a)", c.emit.reduction("a * a", "add", (1,), x))
         case "MAX":
-            norm = row_reduction(c, "max", x)
+            norm = c.emit.reduction("a", "max", (1,), x)
         case other:
             raise NotSupportedError(f"a norm {other}")
     return c.emit.expression("where(b != 0.0, a / b, a)", x, norm)
@@ -156,7 +138,7 @@ def _normalizer(c: NodeContext) -> OnnxValue:
 
 def _scaler(c: NodeContext) -> OnnxValue:
     tables = [c.emit.const(_float_attr(c, name), name) for name in ("offset", "scale")]
-    return c.emit.expression("(a - b) * c", _feature_rows(c), *tables)
+    return c.emit.expression("(a - b) * c", float_rows(c), *tables)
 
 
 def _binarizer(c: NodeContext) -> OnnxValue:
@@ -168,23 +150,19 @@ def _extractor(c: NodeContext) -> OnnxValue:
     shape = shape_of(x)
     if len(shape) == 1:
         x, shape = c.emit.reshape(x, (1, *shape)), (1, *shape)
-    places = c.emit.reshape(c.input(1), (int(np.prod(c.shape(1))),))
-    attrs: dict[str, Attr] = {"mode": "along", "axis": len(shape) - 1}
-    return c.emit.call("dynamic_gather", [x, places], attrs)
+    places = c.emit.reshape(c.input(1), (math.prod(c.shape(1)),))
+    return c.emit.call("dynamic_gather", x, places, mode="along", axis=len(shape) - 1)
 
 
 def _imputer(c: NodeContext) -> OnnxValue:
-    x = c.input(0)
     if c.dtype(0) == FLOAT32:
-        values, missing = (
-            _float_attr(c, "imputed_value_floats"),
-            c.attr("replaced_value_float", 0.0),
-        )
+        values = _float_attr(c, "imputed_value_floats")
+        missing = c.attr("replaced_value_float", 0.0)
         test = "a != a" if np.isnan(missing) else f"a == {missing!r}"
     else:
         values = np.asarray(c.attr("imputed_value_int64s") or (), np.int64)
         test = f"a == {int(c.attr('replaced_value_int64', 0))}"
-    return c.emit.expression(f"where({test}, b, a)", x, c.emit.const(values, "imputed"))
+    return c.emit.expression(f"where({test}, b, a)", c.input(0), c.emit.const(values, "imputed"))
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
@@ -218,16 +196,16 @@ def _label_map(c: NodeContext, part: str) -> Array:
     raise NotSupportedError("labels that are strings")
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    "ai.onnx.ml:ArrayFeatureExtractor": reject_invalid_attributes(_extractor),
-    "ai.onnx.ml:Binarizer": reject_invalid_attributes(_binarizer),
-    "ai.onnx.ml:Imputer": reject_invalid_attributes(_imputer),
-    "ai.onnx.ml:LabelEncoder": reject_invalid_attributes(_label_encoder),
-    "ai.onnx.ml:LinearClassifier": reject_invalid_attributes(_linear_classifier),
-    "ai.onnx.ml:LinearRegressor": reject_invalid_attributes(_linear_regressor),
-    "ai.onnx.ml:Normalizer": reject_invalid_attributes(_normalizer),
-    "ai.onnx.ml:OneHotEncoder": reject_invalid_attributes(_one_hot),
-    "ai.onnx.ml:SVMClassifier": reject_invalid_attributes(_svm_classifier),
-    "ai.onnx.ml:SVMRegressor": reject_invalid_attributes(_svm_regressor),
-    "ai.onnx.ml:Scaler": reject_invalid_attributes(_scaler),
-}
+IMPORTERS: Mapping[str, Importer] = ml_importers({
+    "ArrayFeatureExtractor": _extractor,
+    "Binarizer": _binarizer,
+    "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
+    "LinearClassifier": _linear_classifier,
+    "LinearRegressor": _linear_regressor,
+    "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot,
+    "SVMClassifier": _svm_classifier,
+    "SVMRegressor": _svm_regressor,
+    "Scaler": _scaler,
+})  # fmt: skip

@@ -8,10 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from firmwright.base.dtypes import FLOAT32, DType, find_dtype
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import OnnxValue, dtype_of, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    dtype_of,
+    shape_of,
+    supported_dtype,
+    vector_shape,
+)
 from firmwright.frontends.onnx.operators.convolutions import (
     emit_conv_nd,
     subtract_zero_point,
@@ -19,7 +28,6 @@ from firmwright.frontends.onnx.operators.convolutions import (
 )
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
-from firmwright.ir.core import Attr
 
 
 def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
@@ -27,28 +35,23 @@ def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...
     own = shape_of(operand)
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
-    axis = int(c.attr("axis", 1)) % len(shape)
-    block = int(c.attr("block_size", 0))
+    axis, block = int(c.attr("axis", 1)) % len(shape), int(c.attr("block_size", 0))
     if block:
-        places = tuple(k // block for k in range(shape[axis]))
-        attrs: dict[str, Attr] = {"axis": axis, "indices": places, "shape": (len(places),)}
-        return c.emit.call("gather", [operand], attrs)
+        return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)
     if own != (shape[axis],):
         raise NotSupportedError(f"scales {list(own)} for axis {axis} of {list(shape)}")
-    return c.emit.reshape(operand, [n if k == axis else 1 for k, n in enumerate(shape)])
+    return c.emit.reshape(operand, vector_shape(shape[axis], axis, len(shape)))
 
 
 def _target(c: NodeContext) -> DType:
-    name = dtype_name(c.attr("output_dtype")) if c.attr("output_dtype") else "uint8"
     if c.has(2):
-        return dtype_of(c.input(2))
-    dtype = find_dtype(name)
-    if dtype is None:
-        raise NotSupportedError(f"element type {name}")
-    return dtype
+        return c.dtype(2)
+    return supported_dtype(
+        dtype_name(c.attr("output_dtype")) if c.attr("output_dtype") else "uint8"
+    )
 
 
-def round_and_saturate(
+def _round_and_saturate(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType
 ) -> OnnxValue:
     """Return rint(x) + zero point, saturated to the range of `kind`."""
@@ -65,7 +68,7 @@ def _quantize(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"{dtype_of(x).name} as {kind.name}")
     steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), shape_of(x)))
     point = _broadcast_operand(c, c.input(2), shape_of(x)) if c.has(2) else None
-    return round_and_saturate(c, steps, point, kind)
+    return _round_and_saturate(c, steps, point, kind)
 
 
 def _dequantize(c: NodeContext) -> OnnxValue:
@@ -86,42 +89,42 @@ def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
 
 
 def _qlinear_conv(c: NodeContext) -> OnnxValue:
-    rank, groups = len(c.shape(0)), int(c.attr("group", 1))
     window = window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
-    x = subtract_zero_point(c, c.input(0), c.input(2), rank)
-    w = subtract_zero_point(c, c.input(3), c.input(5), rank)
-    total = emit_conv_nd(c.emit, x, w, c.optional(8), window, groups)
-    factor = c.emit.expression("a * b / c", *(_channels(c, c.input(k), rank) for k in (1, 4, 6)))
-    point = c.input(7)
+    x = subtract_zero_point(c, c.input(0), c.input(2), c.rank)
+    w = subtract_zero_point(c, c.input(3), c.input(5), c.rank)
+    total = emit_conv_nd(c, window, x, w, *([c.input(8)] if c.has(8) else []))
+    scales = (_channels(c, c.input(k), c.rank) for k in (1, 4, 6))
+    factor = c.emit.expression("a * b / c", *scales)
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return round_and_saturate(c, steps, c.emit.reshape(point, ()), dtype_of(point))
+    return _round_and_saturate(c, steps, c.emit.reshape(c.input(7), ()), c.dtype(7))
 
 
 def _qlinear_matmul(c: NodeContext) -> OnnxValue:
-    if dtype_of(c.input(1)) != FLOAT32:
-        raise NotSupportedError(f"steps of {dtype_of(c.input(1)).name}")
+    if c.dtype(1) != FLOAT32:
+        raise NotSupportedError(f"steps of {c.dtype(1).name}")
     rows = 2 if math.prod(c.shape(2)) > 1 else 1
     a = subtract_zero_point(c, c.input(0), c.input(2), rows)
     b = subtract_zero_point(c, c.input(3), c.input(5), 1)
     total = emit_matmul(c.emit, a, b)
-    scales = [c.input(k) for k in (1, 4, 6)]
-    if math.prod(shape_of(scales[0])) > 1:
-        scales[0] = c.emit.reshape(scales[0], (math.prod(shape_of(scales[0])), 1))
-    factor = c.emit.expression("a * b / c", *scales)
+    scale, count = c.input(1), math.prod(c.shape(1))
+    if count > 1:
+        scale = c.emit.reshape(scale, (count, 1))
+    factor = c.emit.expression("a * b / c", scale, c.input(4), c.input(6))
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return round_and_saturate(c, steps, c.input(7), dtype_of(c.input(7)))
+    return _round_and_saturate(c, steps, c.input(7), c.dtype(7))
 
 
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     """Return uint8 values over a range that includes 0, with scale and zero point."""
     x = c.input(0)
-    axes = tuple(range(len(shape_of(x))))
-    flat: dict[str, Attr] = {"axes": axes, "keep_dims": False}
-    low, high = (c.emit.call(f"reduce_{kind}", [x], flat) for kind in ("min", "max"))
+    axes = tuple(range(c.rank))
+    low, high = (
+        c.emit.call(op, x, axes=axes, keep_dims=False) for op in ("reduce_min", "reduce_max")
+    )
     scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
     point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
     steps = c.emit.expression("a / b", x, scale)
-    return [round_and_saturate(c, steps, point, dtype_of(point)), scale, point]
+    return [_round_and_saturate(c, steps, point, dtype_of(point)), scale, point]
 
 
 IMPORTERS: Mapping[str, Importer] = {

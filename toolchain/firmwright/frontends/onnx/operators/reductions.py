@@ -10,43 +10,29 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import (
+from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
+    Importer,
+    NodeContext,
     OnnxValue,
     dtype_of,
     shape_of,
+    vector_shape,
 )
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.nodes import TensorType
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
     """Return the axes to reduce, or None for no reduction."""
-    rank = len(c.shape(0))
-    axes: tuple[int, ...] = tuple(c.attr("axes") or ())
-    if c.has(1):
-        axes = c.ints(1, "axes")
+    rank = c.rank
+    axes = c.ints(1, "axes") if c.has(1) else tuple(c.attr("axes") or ())
     if not axes:
         return None if c.attr("noop_with_empty_axes", 0) else tuple(range(rank))
     if any(not -rank <= axis < rank for axis in axes):
         raise NotSupportedError(f"axes {list(axes)} of {rank} dimensions")
     return tuple(sorted({axis % rank for axis in axes}))
-
-
-def emit_reduction(
-    emit: CallEmitter,
-    inputs: Sequence[OnnxValue],
-    formula: str,
-    step: str,
-    axes: Sequence[int],
-    keep: bool = True,
-) -> OnnxValue:
-    attrs: dict[str, Attr] = {
-        "formula": formula, "step": step, "axes": tuple(axes), "keep_dims": keep,
-    }  # fmt: skip
-    return emit.call("reduction", inputs, attrs)
 
 
 def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
@@ -55,37 +41,36 @@ def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
     if axes is None:
         # Nothing is reduced, but both formulas still apply to each element.
         return c.emit.expression(last, c.emit.expression(formula, x))
-    y = emit_reduction(c.emit, [x], formula, step, axes, keep)
+    y = c.emit.reduction(formula, step, axes, x, keep=keep)
     return y if last == "a" else c.emit.expression(last, y)
 
 
-# reduce_max starts from the least finite number, like TFLite's; ONNX starts from -inf.
-
-
 def _reduce_min_max(step: str, c: NodeContext) -> OnnxValue:
-    axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
+    axes, keep, x = reduction_axes(c), bool(c.attr("keepdims", 1)), c.input(0)
     if axes is None:
-        return c.input(0)
-    if dtype_of(c.input(0)) == BOOL:
-        return emit_reduction(
-            c.emit, [c.input(0)], "a", {"max": "or", "min": "and"}[step], axes, keep
-        )
-    return emit_reduction(c.emit, [c.input(0)], "a", step, axes, keep)
+        return x
+    if dtype_of(x) == BOOL:
+        step = {"max": "or", "min": "and"}[step]
+    # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite number.
+    return c.emit.reduction("a", step, axes, x, keep=keep)
 
 
 def _mean(c: NodeContext) -> OnnxValue:
     axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
-    if axes is None:
-        return c.input(0)
-    return emit_mean(c.emit, c.input(0), axes, keep)
+    return c.input(0) if axes is None else _emit_mean(c.emit, c.input(0), axes, keep)
 
 
-def emit_mean(emit: CallEmitter, x: OnnxValue, axes: Sequence[int], keep: bool = True) -> OnnxValue:
+def _emit_mean(
+    emit: CallEmitter, x: OnnxValue, axes: Sequence[int], keep: bool = True
+) -> OnnxValue:
     if dtype_of(x) == FLOAT32:
-        attrs: dict[str, Attr] = {"axes": tuple(axes), "keep_dims": keep}
-        return emit.call("mean", [x], attrs)
-    count = math.prod(shape_of(x)[axis] for axis in axes)
-    return emit.expression(f"a / {count}", emit_reduction(emit, [x], "a", "add", axes, keep))
+        return emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
+    total = emit.reduction("a", "add", axes, x, keep=keep)
+    return emit.expression(f"a / {_count(x, axes)}", total)
+
+
+def _count(x: OnnxValue, axes: Sequence[int]) -> int:
+    return math.prod(shape_of(x)[axis] for axis in axes)
 
 
 def _log_sum_exp(c: NodeContext) -> OnnxValue:
@@ -93,52 +78,50 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
     require_float32(c)
     if axes is None:
         return x
-    highest = emit_reduction(c.emit, [x], "a", "max", axes)
-    total = emit_reduction(c.emit, [x, highest], "exp(a - b)", "add", axes)
+    highest = c.emit.reduction("a", "max", axes, x)
+    total = c.emit.reduction("exp(a - b)", "add", axes, x, highest)
     y = c.emit.expression("log(a) + b", total, highest)
-    return y if c.attr("keepdims", 1) else c.emit.reshape(y, _drop_axes(shape_of(y), axes))
-
-
-def _drop_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(n for axis, n in enumerate(shape) if axis not in axes)
+    if c.attr("keepdims", 1):
+        return y
+    return c.emit.reshape(y, [n for axis, n in enumerate(shape_of(y)) if axis not in axes])
 
 
 def _softmax(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    axis, rank = c.axis(-1), len(c.shape(0))
+    return emit_softmax(c.emit, c.input(0), c.axis(-1))
+
+
+def emit_softmax(
+    emit: CallEmitter, x: OnnxValue, axis: int, result: TensorType | None = None
+) -> OnnxValue:
+    rank = len(shape_of(x))
     perm = [k for k in range(rank) if k != axis] + [axis]
-    moved = c.emit.transpose(c.input(0), perm)
-    y = c.emit.call("softmax", [moved], {"beta": 1.0})
-    return c.emit.transpose(y, [perm.index(k) for k in range(rank)])
+    y = emit.call("softmax", emit.transpose(x, perm), beta=1.0, result=result)
+    return emit.transpose(y, [perm.index(k) for k in range(rank)])
 
 
 def _log_softmax(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axis = c.input(0), c.axis(-1)
-    highest = emit_reduction(c.emit, [x], "a", "max", (axis,))
-    total = emit_reduction(c.emit, [x, highest], "exp(a - b)", "add", (axis,))
+    highest = c.emit.reduction("a", "max", (axis,), x)
+    total = c.emit.reduction("exp(a - b)", "add", (axis,), x, highest)
     return c.emit.expression("a - b - log(c)", x, highest, total)
 
 
 def _hardmax(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    axis, shape = c.axis(-1), c.shape(0)
-    attrs: dict[str, Attr] = {"axis": axis, "least": False, "last": False}
-    place = c.emit.call("arg_min_max", [c.input(0)], attrs, dtype=INT32)
-    line = [1] * len(shape)
-    line[axis] = shape[axis]
-    steps = c.emit.const(np.arange(shape[axis], dtype=np.int32).reshape(line), "places")
-    wide = list(shape)
-    wide[axis] = 1
-    spread = c.emit.reshape(place, wide)
-    return c.emit.expression("where(a == b, 1.0, 0.0)", spread, steps)
+    x, axis, shape = c.input(0), c.axis(-1), c.shape(0)
+    place = c.emit.call("arg_min_max", x, axis=axis, least=False, last=False, result=INT32)
+    line = np.arange(shape[axis], dtype=np.int32).reshape(vector_shape(shape[axis], axis, c.rank))
+    spread = c.emit.reshape(place, (*shape[:axis], 1, *shape[axis + 1 :]))
+    return c.emit.expression("where(a == b, 1.0, 0.0)", spread, c.emit.const(line, "places"))
 
 
 def _lp_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     axis, order = c.axis(-1), int(c.attr("p", 2))
     formula, root = ("abs(a)", "b") if order == 1 else ("a * a", "sqrt(b)")
-    total = emit_reduction(c.emit, [c.input(0)], formula, "add", (axis,))
+    total = c.emit.reduction(formula, "add", (axis,), c.input(0))
     return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
 
 
@@ -151,46 +134,41 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     if c.attr("training_mode", 0):
         raise NotSupportedError("normalization while training")
-    x, rank = c.input(0), len(c.shape(0))
+    x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
-    if rank > 1 and all(isinstance(item, ConstantValue) for item in vectors):
-        scale, bias, middle, variance = (
-            np.asarray(item.array, np.float64)
-            for item in vectors
-            if isinstance(item, ConstantValue)
-        )
+    constants = [
+        item.array.astype(np.float64) for item in vectors if isinstance(item, ConstantValue)
+    ]
+    if rank > 1 and len(constants) == 4:
+        scale, bias, middle, variance = constants
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - middle * factor
-        return c.emit.expression(
-            "a * b + c",
-            x,
-            _broadcast_channels(c.emit.const(factor.astype(np.float32), "factor"), rank, c.emit),
-            _broadcast_channels(c.emit.const(shift.astype(np.float32), "shift"), rank, c.emit),
+        tensors = (
+            _broadcast_channels(c.emit.const(array.astype(np.float32), name), rank, c.emit)
+            for array, name in ((factor, "factor"), (shift, "shift"))
         )
+        return c.emit.expression("a * b + c", x, *tensors)
     spread = [_broadcast_channels(item, max(rank, 2), c.emit) for item in vectors]
     return c.emit.expression(f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread)
 
 
-def emit_normalization(
-    emit: CallEmitter, x: OnnxValue, axes: Sequence[int], epsilon: float
+def _emit_normalization(
+    c: NodeContext, x: OnnxValue, axes: Sequence[int]
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Emit (normalized x, mean, 1 / standard deviation) along axes."""
-    middle = emit_mean(emit, x, axes)
-    count = math.prod(shape_of(x)[axis] for axis in axes)
-    total = emit_reduction(emit, [x, middle], "(a - b) * (a - b)", "add", axes)
-    inverse = emit.expression(f"1.0 / sqrt(a / {float(count)} + {float32_literal(epsilon)})", total)
-    return emit.expression("(a - b) * c", x, middle, inverse), middle, inverse
+    middle, epsilon = _emit_mean(c.emit, x, axes), float32_literal(c.attr("epsilon", 1e-5))
+    total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
+    formula = f"1.0 / sqrt(a / {float(_count(x, axes))} + {epsilon})"
+    inverse = c.emit.expression(formula, total)
+    return c.emit.expression("(a - b) * c", x, middle, inverse), middle, inverse
 
 
 def _layer_normalization(c: NodeContext) -> Sequence[OnnxValue]:
     require_float32(c)
     if c.attr("stash_type", 1) != 1:
         raise NotSupportedError("a stash type other than float32")
-    axes = tuple(range(c.axis(-1), len(c.shape(0))))
-    y, middle, inverse = emit_normalization(
-        c.emit, c.input(0), axes, float(c.attr("epsilon", 1e-5))
-    )
+    y, middle, inverse = _emit_normalization(c, c.input(0), range(c.axis(-1), c.rank))
     y = _scale_and_shift(c, y, c.optional(1), c.optional(2))
     return [y, middle, inverse][: len(c.outputs)]
 
@@ -205,11 +183,9 @@ def _scale_and_shift(
 
 def _instance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    rank = len(c.shape(0))
-    y, _, _ = emit_normalization(
-        c.emit, c.input(0), tuple(range(2, rank)), float(c.attr("epsilon", 1e-5))
-    )
-    return _scale_and_shift(c, y, *(_broadcast_channels(c.input(k), rank, c.emit) for k in (1, 2)))
+    y, _, _ = _emit_normalization(c, c.input(0), range(2, c.rank))
+    vectors = (_broadcast_channels(c.input(k), c.rank, c.emit) for k in (1, 2))
+    return _scale_and_shift(c, y, *vectors)
 
 
 def _group_normalization(c: NodeContext) -> OnnxValue:
@@ -219,40 +195,33 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"{groups} groups of {shape[1]} channels")
     inner = (shape[0], groups, math.prod(shape[1:]) // groups)
     rows = c.emit.reshape(c.input(0), inner)
-    y, _, _ = emit_normalization(c.emit, rows, (2,), float(c.attr("epsilon", 1e-5)))
-    scale, bias = c.input(1), c.input(2)
+    y, _, _ = _emit_normalization(c, rows, (2,))
+    vectors = [c.input(1), c.input(2)]
     if c.opset < 21:
         # One value per group, not per channel.
-        scale, bias = (
-            c.emit.reshape(
-                c.emit.broadcast(c.emit.reshape(item, (groups, 1)), (groups, shape[1] // groups)),
-                (shape[1],),
-            )
-            for item in (scale, bias)
-        )
+        for k, item in enumerate(vectors):
+            column = c.emit.reshape(item, (groups, 1))
+            repeated = c.emit.broadcast(column, (groups, shape[1] // groups))
+            vectors[k] = c.emit.reshape(repeated, (shape[1],))
     wide = c.emit.reshape(y, shape)
-    return _scale_and_shift(
-        c, wide, *(_broadcast_channels(item, len(shape), c.emit) for item in (scale, bias))
-    )
+    return _scale_and_shift(c, wide, *(_broadcast_channels(v, c.rank, c.emit) for v in vectors))
 
 
 def _rms_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    x, axes = c.input(0), tuple(range(c.axis(-1), len(c.shape(0))))
-    count = math.prod(c.shape(0)[axis] for axis in axes)
-    total = emit_reduction(c.emit, [x], "a * a", "add", axes)
-    epsilon = float32_literal(c.attr("epsilon", 1e-5))
-    return c.emit.expression(f"a / sqrt(b / {float(count)} + {epsilon}) * c", x, total, c.input(1))
+    x, axes = c.input(0), range(c.axis(-1), c.rank)
+    total = c.emit.reduction("a * a", "add", axes, x)
+    root = f"sqrt(b / {float(_count(x, axes))} + {float32_literal(c.attr('epsilon', 1e-5))})"
+    return c.emit.expression(f"a / {root} * c", x, total, c.input(1))
 
 
 def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    axes = tuple(axis % len(c.shape(0)) for axis in c.attr("axes", (0, 2, 3)))
-    x = c.input(0)
-    middle = emit_mean(c.emit, x, axes)
-    count = math.prod(c.shape(0)[axis] for axis in axes)
-    total = emit_reduction(c.emit, [x, middle], "(a - b) * (a - b)", "add", axes)
-    return c.emit.expression(f"(a - b) / (sqrt(c / {float(count)}) + 1e-9)", x, middle, total)
+    x, axes = c.input(0), [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
+    middle = _emit_mean(c.emit, x, axes)
+    total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
+    formula = f"(a - b) / (sqrt(c / {float(_count(x, axes))}) + 1e-9)"
+    return c.emit.expression(formula, x, middle, total)
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -1,4 +1,4 @@
-"""The table of ONNX importers, collected from the `IMPORTERS` of this package's modules."""
+"""The ONNX importers of this package, and reasons why other operators are not supported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firmwright.frontends.onnx.node_context import Importer
 
 @cache
 def onnx_importers() -> Mapping[str, Importer]:
-    """Return importers by operator name, or DOMAIN:OPERATOR outside the standard domain."""
+    """Merge the `IMPORTERS` of the modules: operator, or DOMAIN:OPERATOR, -> importer."""
     table: dict[str, Importer] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
@@ -23,3 +23,26 @@ def onnx_importers() -> Mapping[str, Importer]:
                 raise InternalError(f"ONNX's {name} is imported twice")
             table[name] = importer
     return table
+
+
+_REASONS: Mapping[str, str] = {
+    "the number of results depends on the data": (
+        "Compress NonMaxSuppression NonZero StringSplit TfIdfVectorizer Unique"
+    ),
+    "a training operator": "Adagrad Adam Gradient Momentum",
+    "random numbers": (
+        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+    ),
+    "tensors in lists": (
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase "
+        "SequenceInsert SequenceLength SequenceMap SplitToSequence"
+    ),
+    "values that may be absent": "Optional OptionalGetElement OptionalHasElement",
+    "texts": "RegexFullMatch StringConcat StringNormalizer",
+    "images in files": "ImageDecoder",
+}
+
+
+def unsupported_reason(op: str) -> str:
+    found = (why for why, names in _REASONS.items() if op in names.split())
+    return next(found, "this operator is not supported")

@@ -8,9 +8,13 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import OnnxValue, shape_of
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
-from firmwright.ir.core import Attr
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    shape_of,
+    vector_shape,
+)
 
 
 def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
@@ -38,30 +42,26 @@ def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: fl
 
 
 def _region(c: NodeContext, axis: int) -> tuple[float, float]:
-    roi = c.array(1, "regions").reshape(-1)
-    axes = _axes(c)
-    place = axes.index(axis)
-    return float(roi[place]), float(roi[place + len(axes)])
+    starts, ends = c.array(1, "regions").reshape(2, -1)
+    place = _axes(c).index(axis)
+    return float(starts[place]), float(ends[place])
 
 
 def _axes(c: NodeContext) -> list[int]:
-    rank = len(c.shape(0))
-    return [int(axis) % rank for axis in c.attr("axes") or range(rank)]
+    return [int(axis) % c.rank for axis in c.attr("axes") or range(c.rank)]
 
 
 def _nearest(c: NodeContext, places: Array, length: int) -> Array:
-    match c.attr("nearest_mode", "round_prefer_floor"):
-        case "round_prefer_floor":
-            nearest = np.ceil(places - 0.5)
-        case "round_prefer_ceil":
-            nearest = np.floor(places + 0.5)
-        case "floor":
-            nearest = np.floor(places)
-        case "ceil":
-            nearest = np.ceil(places)
-        case other:
-            raise NotSupportedError(f"nearest by {other!r}")
-    return np.clip(nearest, 0, length - 1).astype(np.int64)
+    nearest = {
+        "round_prefer_floor": np.ceil(places - 0.5),
+        "round_prefer_ceil": np.floor(places + 0.5),
+        "floor": np.floor(places),
+        "ceil": np.ceil(places),
+    }
+    mode = c.attr("nearest_mode", "round_prefer_floor")
+    if mode not in nearest:
+        raise NotSupportedError(f"nearest by {mode!r}")
+    return np.clip(nearest[mode], 0, length - 1).astype(np.int64)
 
 
 def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array, Array]:
@@ -92,19 +92,11 @@ def _emit_interpolation(
     if c.attr("exclude_outside", 0) or c.attr("antialias", 0):
         weights = weights / weights.sum(axis=1, keepdims=True)
     at = np.clip(at, 0, length - 1).astype(np.uint16)
-    y = c.emit.call(
-        "resample",
-        [
-            x,
-            c.emit.const(at, f"places{axis}"),
-            c.emit.const(weights.astype(np.float32), f"weights{axis}"),
-        ],
-        {"axis": axis},
-    )
+    taps = c.emit.const(weights.astype(np.float32), f"weights{axis}")
+    y = c.emit.call("resample", x, c.emit.const(at, f"places{axis}"), taps, axis=axis)
     if c.attr("coordinate_transformation_mode") == "tf_crop_and_resize" and outside.any():
-        line = [1] * len(shape_of(x))
-        line[axis] = len(places)
-        mask = c.emit.const(outside.reshape(line), f"outside{axis}")
+        line = outside.reshape(vector_shape(len(places), axis, c.rank))
+        mask = c.emit.const(line, f"outside{axis}")
         filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
         y = c.emit.expression(f"where(b, {filler!r}, a)", y, mask)
     return y
@@ -142,9 +134,7 @@ def _emit_resize(
             continue
         places = _coordinates(c, axis, n, outputs, scale)
         if mode == "nearest":
-            indices = tuple(int(k) for k in _nearest(c, places, n))
-            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}
-            x = c.emit.call("gather", [x], attrs)
+            x = c.emit.gather(x, axis, _nearest(c, places, n))
         elif mode in ("linear", "cubic"):
             x = _emit_interpolation(c, x, axis, mode, places, scale)
         else:
@@ -158,15 +148,14 @@ def _resize(c: NodeContext) -> OnnxValue:
 
 def _upsample(c: NodeContext) -> OnnxValue:
     scales = [float(factor) for factor in c.array(1, "scales").reshape(-1)]
-    sizes = [int(np.floor(n * scale)) for n, scale in zip(c.shape(0), scales, strict=True)]
+    if c.attr("mode", "nearest") != "nearest":
+        raise NotSupportedError("an Upsample of a mode other than nearest")
     x = c.input(0)
-    for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
-        if c.attr("mode", "nearest") != "nearest":
-            raise NotSupportedError("an Upsample of a mode other than nearest")
+    for axis, (n, scale) in enumerate(zip(c.shape(0), scales, strict=True)):
+        outputs = int(np.floor(n * scale))
         if n != outputs:
-            indices = tuple(min(int(k / scale), n - 1) for k in range(outputs))
-            attrs: dict[str, Attr] = {"axis": axis, "indices": indices, "shape": (outputs,)}
-            x = c.emit.call("gather", [x], attrs)
+            places = (np.arange(outputs) / scale).astype(np.int64)
+            x = c.emit.gather(x, axis, np.minimum(places, n - 1))
     return x
 
 

@@ -12,16 +12,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.call_emitter import OnnxValue
-from firmwright.frontends.onnx.node_context import Importer, NodeContext
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
+    float_rows,
     labels_and_scores,
-    reject_invalid_attributes,
+    ml_importers,
 )
-from firmwright.ir.core import Attr
 from firmwright.ops.tree_ensemble import quantize_leaves
 
 _MODE_NAMES = (
@@ -115,11 +114,8 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     )  # fmt: skip
     branches: dict[Key, _TreeNode | None] = {}
     for tree, number, mode, feature, value, true, false, missing in rows:
-        branches[tree, number] = (
-            None
-            if mode == "LEAF"
-            else _TreeNode(mode, feature, value, (tree, true), (tree, false), bool(missing))
-        )
+        node = _TreeNode(mode, feature, value, (tree, true), (tree, false), bool(missing))
+        branches[tree, number] = None if mode == "LEAF" else node
 
     def find(key: Key) -> _TreeNode | None:
         if key not in branches:
@@ -158,9 +154,7 @@ def _emit_tree_ensemble(
     outputs = values.shape[1]
     start = np.zeros(outputs) + (np.array(bases, np.float64) if len(bases) else 0.0)
     leaves, whole, exponent = quantize_leaves(values, start, np.array(flattened.trees))
-    x = c.emit.cast(c.input(0), FLOAT32)
-    shape = c.shape(0)
-    x = c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
+    x = float_rows(c)
     parts = (
         ("features", flattened.features, np.int32),
         ("thresholds", flattened.thresholds, np.float32),
@@ -168,10 +162,8 @@ def _emit_tree_ensemble(
         ("sizes", flattened.sizes, np.int32), ("leaves", leaves, np.int32),
     )  # fmt: skip
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
-    attrs: dict[str, Attr] = {
-        "exponent": exponent, "bases": tuple(int(base) for base in whole),
-    }  # fmt: skip
-    return c.emit.call("tree_ensemble", [x, *tables], attrs)
+    start_values = tuple(int(base) for base in whole)
+    return c.emit.call("tree_ensemble", x, *tables, exponent=exponent, bases=start_values)
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:
@@ -246,8 +238,8 @@ def _ensemble(c: NodeContext) -> OnnxValue:
     return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, ()))
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    "ai.onnx.ml:TreeEnsemble": reject_invalid_attributes(_ensemble),
-    "ai.onnx.ml:TreeEnsembleClassifier": reject_invalid_attributes(_classifier),
-    "ai.onnx.ml:TreeEnsembleRegressor": reject_invalid_attributes(_regressor),
-}
+IMPORTERS: Mapping[str, Importer] = ml_importers({
+    "TreeEnsemble": _ensemble,
+    "TreeEnsembleClassifier": _classifier,
+    "TreeEnsembleRegressor": _regressor,
+})  # fmt: skip
