@@ -21,7 +21,8 @@ from mutants import SURVIVED, Outcome, caught
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
-from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.model_emitter import emit_model
 from firmwright.flows.first_divergence import _comparable_operators, _ComparableOperator
 from firmwright.flows.model import load_model
 from firmwright.flows.model_session import library_model

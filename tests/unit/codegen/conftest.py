@@ -15,7 +15,8 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import INT32, UINT8, DType
 from firmwright.base.quant import Quantization
-from firmwright.codegen.model_emitter import DEFAULT_EMIT_OPTIONS, EmitOptions, emit_model
+from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
+from firmwright.codegen.model_emitter import emit_model
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.nodes import TensorType

@@ -22,9 +22,8 @@ from firmwright.base.dtypes import (
     DType,
 )
 from firmwright.base.errors import InternalError
-from firmwright.codegen.buffer_bindings import MemoryBinding
 from firmwright.codegen.c_expr import float_literal
-from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.c_names import MemoryBinding, ModelNames
 from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder

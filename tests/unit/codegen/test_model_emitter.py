@@ -11,13 +11,8 @@ from firmwright.base import dtypes
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import InternalError
 from firmwright.base.resources import runtime_dir
-from firmwright.codegen.model_emitter import (
-    RUNTIME_ABI,
-    RUNTIME_DTYPES,
-    EmitOptions,
-    emit_model,
-    model_id,
-)
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_model, model_id
 from firmwright.ir.core import Span
 from firmwright.ir.tir.builder import Builder, maximum, minimum
 

@@ -22,7 +22,8 @@ from firmwright.codegen.constant_arrays import (
     find_shared_constants,
     shared_symbols,
 )
-from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.model_interface import build_interface
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo, Span

@@ -9,7 +9,8 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32, HANDLE, INT8, INT16, INT32, INT64, UINT8, UINT32, DType
 from firmwright.base.errors import InternalError
-from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.model_emitter import emit_model
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder, call_intrinsic, maximum, minimum, select
 from firmwright.ir.tir.interpreter import interpret

@@ -30,7 +30,7 @@ from firmwright.cli.option_values import (
     positive_seconds,
 )
 from firmwright.cli.verb import REPEATABLE, ParserOrGroup, add_options
-from firmwright.codegen.code_style import C_STANDARDS, DEFAULT_LICENSE
+from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.mlperf import with_benchmark_firmware
 from firmwright.flows.model import Model, load_model

@@ -1,7 +1,8 @@
-"""C expressions with precedence and C type, literals, and conversions."""
+"""C operators and C expressions with precedence and type, literals, and conversions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,35 @@ from firmwright.ir import tir
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10, 9
 BIT_AND, BIT_XOR, BIT_OR, LOGICAL_AND, LOGICAL_OR, CONDITIONAL = 8, 7, 6, 5, 4, 3
+
+C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "add": ("+", SUM, SUM),
+    "sub": ("-", SUM, SUM),
+    "mul": ("*", PRODUCT, PRODUCT),
+    "div": ("/", PRODUCT, PRODUCT),
+    "mod": ("%", PRODUCT, UNARY),
+    "shl": ("<<", SHIFT, UNARY),
+    "shr": (">>", SHIFT, UNARY),
+    "and": ("&", BIT_AND, UNARY),
+    "or": ("|", BIT_OR, UNARY),
+    "xor": ("^", BIT_XOR, UNARY),
+    "lt": ("<", RELATION, SUM),
+    "le": ("<=", RELATION, SUM),
+    "gt": (">", RELATION, SUM),
+    "ge": (">=", RELATION, SUM),
+    "eq": ("==", EQUALITY, SUM),
+    "ne": ("!=", EQUALITY, SUM),
+}
+"""For each TIR operator the C operator, its precedence, and the least precedence of its operands.
+
+Operands of lower precedence are parenthesized, also where only compiler warnings require it.
+"""
+BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
+    "and": ("&&", LOGICAL_AND, BIT_AND),
+    "or": ("||", LOGICAL_OR, BIT_AND),
+    "xor": ("!=", EQUALITY, SUM),
+}
+"""The same for boolean operands."""
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -24,8 +54,8 @@ class CExpr:
     """
 
     text: str
-    precedence: int
     ctype: DType
+    precedence: int = PRIMARY
     literal: bool = False
     sign_extended: bool = False
 
@@ -36,14 +66,14 @@ class CExpr:
 
 def integer_literal(value: int, dtype: DType) -> CExpr:
     if dtype.signed and value == dtype.min and dtype.bits >= 32:
-        return CExpr(f"INT{dtype.bits}_MIN", PRIMARY, dtype, literal=True)
+        return CExpr(f"INT{dtype.bits}_MIN", dtype, literal=True)
     if dtype in (UINT32, UINT64) and value < 1 << 32:
-        return CExpr(f"{format_unsigned(value)}u", PRIMARY, UINT32, literal=True)
+        return CExpr(f"{format_unsigned(value)}u", UINT32, literal=True)
     if dtype.bits <= 32 or -(1 << 31) < value < 1 << 31:
-        return CExpr(str(value), UNARY if value < 0 else PRIMARY, INT32, literal=True)
+        return CExpr(str(value), INT32, UNARY if value < 0 else PRIMARY, literal=True)
     macro = "INT64_C" if dtype.signed else "UINT64_C"
     text = str(value) if dtype.signed else format_unsigned(value)
-    return CExpr(f"{macro}({text})", PRIMARY, dtype, literal=True)
+    return CExpr(f"{macro}({text})", dtype, literal=True)
 
 
 def format_unsigned(value: int, digits: int = 0) -> str:
@@ -57,11 +87,11 @@ def float_literal(value: float, dtype: DType) -> CExpr:
     """Return the shortest decimal literal that reads back as the same float32."""
     if not np.isfinite(value):
         text = "NAN" if np.isnan(value) else "INFINITY"
-        sign = "-" if value < 0 else ""
-        return CExpr(sign + text, UNARY if sign else PRIMARY, dtype, literal=True)
-    digits = str(np.float32(value))
-    digits = digits if any(c in digits for c in ".e") else f"{digits}.0"
-    return CExpr(f"{digits}f", UNARY if digits[0] == "-" else PRIMARY, dtype, literal=True)
+        text = f"-{text}" if value < 0 else text
+    else:
+        digits = str(np.float32(value))
+        text = f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
+    return CExpr(text, dtype, UNARY if text[0] == "-" else PRIMARY, literal=True)
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
@@ -76,7 +106,7 @@ def convert_to(value: CExpr, dtype: DType) -> CExpr:
 def cast_to(value: CExpr, dtype: DType) -> CExpr:
     extended = value.ctype.signed and not dtype.signed and value.ctype.is_int
     text = f"({dtype.c_type}){value.within(UNARY)}"
-    return CExpr(text, UNARY, dtype, sign_extended=extended)
+    return CExpr(text, dtype, UNARY, sign_extended=extended)
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:

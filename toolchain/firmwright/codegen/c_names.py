@@ -1,4 +1,4 @@
-"""All names in generated C, derived from the model's name."""
+"""Names in generated C: those derived from the model's name, local names, and buffers' names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import is_identifier, to_c_identifier
 from firmwright.base.dtypes import DType
+from firmwright.ir import tir
 
 _ODD = re.compile(r"[^A-Za-z0-9_]")
 
@@ -54,3 +55,28 @@ class LocalScope:
             candidate = f"{plain}_{count}"
         self._blocks[-1].add(candidate)
         return candidate
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBinding:
+    """A buffer bound to a C pointer.
+
+    A `plain` pointer refers to an array of its own type and needs no alias type. An `unaligned`
+    byte pointer may have any address and is accessed through load and store helpers.
+    """
+
+    name: str
+    buffer: tir.Buffer
+    plain: bool = False
+    unaligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBinding:
+    """A buffer of scope `reg`, bound to one C scalar per element."""
+
+    names: tuple[str, ...]
+    buffer: tir.Buffer
+
+
+BufferBinding = MemoryBinding | RegisterBinding

@@ -7,6 +7,7 @@ Constants shared by several models of an image are declared in each header and d
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,11 @@ import numpy as np
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import DType
-from firmwright.codegen.c_expr import format_unsigned
+from firmwright.codegen.c_expr import float_literal, format_unsigned
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS, CWriter
-from firmwright.codegen.code_style import DEFAULT_STYLE
+from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
+from firmwright.codegen.model_interface import ModelInterface
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, is_linked
 from firmwright.ir.core import Constant
@@ -68,44 +70,28 @@ def collect_linked_constants(
 
     Equal constants share an entry. Constants in pools with separate files are excluded.
     """
-    alignments = {
-        name: alignment
-        for name, alignment in _alignments(module, functions).items()
-        if is_linked(module, name)
-    }
+    used: dict[str, None] = {}
+    widest: dict[str, int] = {}
+    for node in (node for function in functions for node in statements(function.body)):
+        if isinstance(node, tir.AllocateConst) and is_linked(module, node.constant):
+            constant = module.constants[node.constant]
+            key = array_key(constant)
+            used[node.constant] = None
+            alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
+            widest[key] = max(alignment, widest.get(key, 1))
     supply = UniqueNamer()
+    sections = {pool.name: pool.section for pool in constant_pools(module)}
     by_key: dict[str, LinkedConstant] = {}
     result: dict[str, LinkedConstant] = {}
-    widest: dict[str, int] = {}
-    for name, alignment in alignments.items():
-        key = array_key(module.constants[name])
-        widest[key] = max(alignment, widest.get(key, 1))
-    for name in alignments:
+    for name in used:
         constant = module.constants[name]
         key = array_key(constant)
         if key not in by_key:
             symbol = shared.get(key) or supply.unique(f"{names.prefix}_{name}")
-            section = linker_section(module, constant, default_section)
+            section = sections.get(constant.pool, "") or default_section
             by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
         result[name] = by_key[key]
     return result
-
-
-def linker_section(module: IRModule, constant: Constant, default: str = DEFAULT_SECTION) -> str:
-    sections = {pool.name: pool.section for pool in constant_pools(module)}
-    return sections.get(constant.pool, "") or default
-
-
-def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str, int]:
-    """Return the alignment of each used constant in bytes, in the order of first use."""
-    alignments: dict[str, int] = {}
-    for function in functions:
-        for node in statements(function.body):
-            if isinstance(node, tir.AllocateConst):
-                size = module.constants[node.constant].dtype.size_bytes
-                alignment = max(node.buffer.alignment, size)
-                alignments[node.constant] = max(alignment, alignments.get(node.constant, 1))
-    return alignments
 
 
 # ---- arrays ------------------------------------------------------------------------------------
@@ -113,10 +99,9 @@ def _alignments(module: IRModule, functions: Iterable[tir.PrimFunc]) -> dict[str
 
 def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str) -> None:
     constant = item.constant
-    shape = ", ".join(map(str, constant.shape))
-    count = f"{constant.size_bytes} bytes"
+    kind = f"{constant.dtype.name} [{', '.join(map(str, constant.shape))}]"
     out.line()
-    out.comment([f"{constant.name}: {constant.dtype.name} [{shape}], {count}"])
+    out.comment([f"{constant.name}: {kind}, {constant.size_bytes} bytes"])
     out.line(attribute)
     out.line(f"{storage}const {constant.dtype.c_type} {item.symbol}[{item.elements}] = {{")
     for row in format_rows(constant):
@@ -136,22 +121,23 @@ def format_rows(constant: Constant) -> Iterator[str]:
 
 
 def format_literals(values: np.ndarray, dtype: DType) -> list[str]:
+    items = values.tolist()
     if dtype.is_float:
-        return [_float_initialiser(value) for value in values.tolist()]
+        return [_float_initializer(value, dtype) for value in items]
     if dtype.bits == 64 and dtype.signed:
-        return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in values.tolist()]
+        return ["INT64_MIN" if v == dtype.min else f"INT64_C({v})" for v in items]
     if dtype.bits == 64:
-        return [f"UINT64_C({format_unsigned(value, 16)})" for value in values.tolist()]
+        return [f"UINT64_C({format_unsigned(value, 16)})" for value in items]
     if dtype.bits == 32 and not dtype.signed:  # most such constants are packed words
-        return [f"{format_unsigned(value, 8)}u" for value in values.tolist()]
+        return [f"{format_unsigned(value, 8)}u" for value in items]
     if dtype.bits == 32 and dtype.signed:
-        return ["INT32_MIN" if v == dtype.min else str(v) for v in values.tolist()]
-    return [str(int(value)) for value in values.tolist()]
+        return ["INT32_MIN" if v == dtype.min else str(v) for v in items]
+    return [str(int(value)) for value in items]
 
 
-def _float_initialiser(value: float) -> str:
-    if value != value or value in (float("inf"), float("-inf")):
-        return "NAN" if value != value else "INFINITY" if value > 0 else "-INFINITY"
+def _float_initializer(value: float, dtype: DType) -> str:
+    if not math.isfinite(value):
+        return float_literal(value, dtype).text
     text = f"{value:.9g}"
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
@@ -182,9 +168,7 @@ def format_weights_header(
         _attribute_macro(out, names.macro("const"))
     for item in constants:
         if item.shared:
-            kind = item.constant.dtype.c_type
-            out.line()
-            out.line(f"extern const {kind} {item.symbol}[{item.elements}];")
+            _declare_extern(out, item)
     for item in own:
         attribute = f'{names.macro("const")}("{item.section}", {item.alignment})'
         print_array(out, item, "static ", attribute)
@@ -195,6 +179,11 @@ def format_weights_header(
     return out.text()
 
 
+def _declare_extern(out: CWriter, item: LinkedConstant) -> None:
+    out.line()
+    out.line(f"extern const {item.constant.dtype.c_type} {item.symbol}[{item.elements}];")
+
+
 def _attribute_macro(out: CWriter, macro: str) -> None:
     out.line()
     out.line("#if defined(__GNUC__) && !defined(__APPLE__)")
@@ -202,6 +191,27 @@ def _attribute_macro(out: CWriter, macro: str) -> None:
     out.line("#else")
     out.line(f"#define {macro}(in, bytes)")
     out.line("#endif")
+
+
+def format_state_initializers(interface: ModelInterface, section: str = "") -> str:
+    """Format the arrays `NAME_initial_FIELD`, placed in `section` if one is given.
+
+    Values that repeat one byte need no array; `NAME_reset` fills them. The arrays are linked even
+    if other constants are not, because `NAME_reset` takes only the pools.
+    """
+    out, names = CWriter(), interface.names
+    for tensor in interface.state:
+        if tensor.fill is not None:
+            continue
+        kind, name = tensor.io.type, f"{names.prefix}_initial_{tensor.field}"
+        if section:
+            out.line(f'{names.macro("const")}("{section}", {kind.dtype.size_bytes})')
+        out.line(f"static const {tensor.c_type} {name}[{kind.elements}] = {{")
+        for row in format_rows(tensor.initial):
+            out.raw(row)
+        out.line("};")
+        out.line()
+    return out.text()
 
 
 # ---- constants of several models ---------------------------------------------------------------
@@ -220,15 +230,12 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
     """Return the C symbol of each shared constant by key, as needed by `EmitOptions.shared`."""
-    return {
-        key: f"shared_{constant.dtype.short}_{constant.digest[:16]}"
-        for key, constant in constants.items()
-    }
+    return {key: f"shared_{c.dtype.short}_{c.digest[:16]}" for key, c in constants.items()}
 
 
 def emit_shared_constants(
     constants: Mapping[str, Constant],
-    spdx: str = DEFAULT_STYLE.spdx,
+    spdx: str = DEFAULT_EMIT_OPTIONS.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
     out = CWriter()
@@ -242,8 +249,7 @@ def emit_shared_constants(
     out.line("#include <stdint.h>")
     _attribute_macro(out, "SHARED_CONST")
     for item in items:
-        out.line()
-        out.line(f"extern const {item.constant.dtype.c_type} {item.symbol}[{item.elements}];")
+        _declare_extern(out, item)
         print_array(out, item, "", f'SHARED_CONST("{section}", {item.alignment})')
     return SourceTree({"model/shared_constants.c": out.text()})
 

@@ -14,85 +14,25 @@ from typing import assert_never
 
 import numpy as np
 
-from firmwright.base.dtypes import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    DType,
-)
+from firmwright.base import dtypes
+from firmwright.base.dtypes import BOOL, INT32, UINT32, DType
 from firmwright.base.errors import InternalError
-from firmwright.codegen.buffer_bindings import BufferBinding, MemoryBinding, RegisterBinding
-from firmwright.codegen.c_expr import (
-    BIT_AND,
-    BIT_OR,
-    BIT_XOR,
-    CONDITIONAL,
-    EQUALITY,
-    LOGICAL_AND,
-    LOGICAL_OR,
-    PRIMARY,
-    PRODUCT,
-    RELATION,
-    SHIFT,
-    SUM,
-    UNARY,
-    CExpr,
-    arithmetic_type,
-    cast_to,
-    convert_to,
-    float_literal,
-    fold_range_comparison,
-    integer_literal,
-    represents_all_values,
-    strip_alias_type,
-)
-from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen import c_expr
+from firmwright.codegen.c_expr import PRIMARY, SUM, UNARY, CExpr, cast_to, convert_to
+from firmwright.codegen.c_names import BufferBinding, MemoryBinding, ModelNames, RegisterBinding
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 
-# TIR operator -> C operator, its precedence, and the precedence that its operands need
-# without parentheses; higher than C requires where compilers warn.
-_C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
-    "add": ("+", SUM, SUM),
-    "sub": ("-", SUM, SUM),
-    "mul": ("*", PRODUCT, PRODUCT),
-    "div": ("/", PRODUCT, PRODUCT),
-    "mod": ("%", PRODUCT, UNARY),
-    "shl": ("<<", SHIFT, UNARY),
-    "shr": (">>", SHIFT, UNARY),
-    "and": ("&", BIT_AND, UNARY),
-    "or": ("|", BIT_OR, UNARY),
-    "xor": ("^", BIT_XOR, UNARY),
-    "lt": ("<", RELATION, SUM),
-    "le": ("<=", RELATION, SUM),
-    "gt": (">", RELATION, SUM),
-    "ge": (">=", RELATION, SUM),
-    "eq": ("==", EQUALITY, SUM),
-    "ne": ("!=", EQUALITY, SUM),
-}
-_BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
-    "and": ("&&", LOGICAL_AND, BIT_AND),
-    "or": ("||", LOGICAL_OR, BIT_AND),
-    "xor": ("!=", EQUALITY, SUM),
-}
-_SATURATIONS: Mapping[tuple[float, float], DType] = {
-    (d.min, d.max): d for d in (INT8, UINT8, INT16, UINT16)
-}
+_NARROW = (dtypes.INT8, dtypes.UINT8, dtypes.INT16, dtypes.UINT16)
+_SATURATIONS: Mapping[tuple[float, float], DType] = {(d.min, d.max): d for d in _NARROW}
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
-_NARROW_UNSIGNED = frozenset({UINT8, UINT16})
-_UNSIGNED = {INT32: UINT32, INT64: UINT64}
+_NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
 
 
 @dataclass(slots=True)
 class UsedHelpers:
-    """The helper functions and types that the printed text needs, in order of first use."""
+    """The helper functions and types that the printed text needs, by C name in order of use."""
 
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     aliases: dict[str, DType] = field(default_factory=dict)
@@ -103,17 +43,15 @@ class UsedHelpers:
     math: bool = False
 
 
+@dataclass(slots=True)
 class ExprPrinter:
     """A printer of one function's expressions; `places` and `variables` hold the names in scope."""
 
-    __slots__ = ("intrinsics", "names", "places", "used", "variables")
-
-    def __init__(self, names: ModelNames, intrinsics: IntrinsicTable, used: UsedHelpers) -> None:
-        self.names = names
-        self.intrinsics = intrinsics
-        self.used = used
-        self.places: dict[str, BufferBinding] = {}
-        self.variables: dict[str, str] = {}
+    names: ModelNames
+    intrinsics: IntrinsicTable
+    used: UsedHelpers
+    places: dict[str, BufferBinding] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -121,16 +59,16 @@ class ExprPrinter:
         """Translate an expression to C of equal value; the C type may differ from the TIR dtype."""
         match node:
             case tir.IntImm():
-                return integer_literal(node.value, node.dtype)
+                return c_expr.integer_literal(node.value, node.dtype)
             case tir.FloatImm():
                 self.used.math |= not np.isfinite(node.value)
-                return float_literal(node.value, node.dtype)
+                return c_expr.float_literal(node.value, node.dtype)
             case tir.Var():
-                return CExpr(self._variable(node), PRIMARY, node.dtype)
+                return CExpr(self._variable(node), node.dtype)
             case tir.Binary():
                 return self._binary(node)
             case tir.Not():
-                return CExpr(f"!{self.value(node.a).within(UNARY)}", UNARY, INT32)
+                return CExpr(f"!{self.value(node.a).within(UNARY)}", INT32, UNARY)
             case tir.Cast():
                 return self._cast(node)
             case tir.Select():
@@ -151,10 +89,9 @@ class ExprPrinter:
         return convert_to(self.value(node), dtype)
 
     def _variable(self, var: tir.Var) -> str:
-        name = self.variables.get(var.name)
-        if name is None:
+        if var.name not in self.variables:
             raise InternalError(f"the variable {var.name} is used before it is bound")
-        return name
+        return self.variables[var.name]
 
     def _cast(self, node: tir.Cast) -> CExpr:
         inner, source, target = self.value(node.value), node.value.dtype, node.dtype
@@ -162,50 +99,49 @@ class ExprPrinter:
             return inner
         if target == BOOL:
             zero = "0.0f" if source.is_float else "0"
-            return CExpr(f"{inner.within(SUM)} != {zero}", EQUALITY, INT32)
+            return CExpr(f"{inner.within(SUM)} != {zero}", INT32, c_expr.EQUALITY)
         if source.is_float or target.is_float:
             return cast_to(inner, target)
-        if represents_all_values(target, source) or (
-            not inner.literal and represents_all_values(target, inner.ctype)
-        ):
+        held = [source] if inner.literal else [source, inner.ctype]
+        if any(c_expr.represents_all_values(target, dtype) for dtype in held):
             return inner
         return cast_to(inner, target)
 
     def _select(self, node: tir.Select) -> CExpr:
         cond = self.value(node.cond)
         a, b = self._balanced(node.a, node.b, node.dtype)
-        text = f"{cond.within(LOGICAL_OR)} ? {a.within(LOGICAL_OR)} : {b.within(LOGICAL_OR)}"
-        mixed = a.sign_extended or b.sign_extended
-        return CExpr(text, CONDITIONAL, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
+        test, then, orelse = (part.within(c_expr.LOGICAL_OR) for part in (cond, a, b))
+        text = f"{test} ? {then} : {orelse}"
+        ctype = c_expr.arithmetic_type(a.ctype, b.ctype)
+        extended = a.sign_extended or b.sign_extended
+        return CExpr(text, ctype, c_expr.CONDITIONAL, sign_extended=extended)
 
     # ---- arithmetic ----------------------------------------------------------------------------
 
     def _binary(self, node: tir.Binary) -> CExpr:
         if node.op in ("min", "max"):
             return self._extreme(node)
-        if node.a.dtype == BOOL and node.op in _BOOL_OPERATORS:
-            return self._joined(node.op, _BOOL_OPERATORS[node.op], node)
+        if node.a.dtype == BOOL and node.op in c_expr.BOOL_OPERATORS:
+            return self._joined(node.op, c_expr.BOOL_OPERATORS[node.op], node)
         if node.op == "shl" and node.a.dtype.signed:
             return self._signed_shl(node)
         if node.op in _WRAPPING and node.a.dtype in _NARROW_UNSIGNED:
             return self._wrapped(node)
-        short = self._plain_sum(node)
-        if short is not None:
+        if (short := self._plain_sum(node)) is not None:
             return short
         a, b = self._operands(node)
-        mixed = not node.dtype.signed and (a.sign_extended or b.sign_extended)
-        if mixed and node.op in ("and", "or", "xor"):
-            a, b = (strip_alias_type(side, node.dtype) for side in (a, b))
-        symbol, precedence, least = _C_OPERATORS[node.op]
+        extended = not node.dtype.signed and (a.sign_extended or b.sign_extended)
+        if extended and node.op in ("and", "or", "xor"):
+            a, b = (c_expr.strip_alias_type(side, node.dtype) for side in (a, b))
+        symbol, precedence, least = c_expr.C_OPERATORS[node.op]
         text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
         if node.op in tir.COMPARISONS:
-            decision = fold_range_comparison(node, a, b)
-            return (
-                CExpr(text, precedence, INT32)
-                if decision is None
-                else integer_literal(decision, INT32)
-            )
-        return CExpr(text, precedence, arithmetic_type(a.ctype, b.ctype), sign_extended=mixed)
+            decision = c_expr.fold_range_comparison(node, a, b)
+            if decision is not None:
+                return c_expr.integer_literal(decision, INT32)
+            return CExpr(text, INT32, precedence)
+        ctype = c_expr.arithmetic_type(a.ctype, b.ctype)
+        return CExpr(text, ctype, precedence, sign_extended=extended)
 
     def _operands(self, node: tir.Binary) -> tuple[CExpr, CExpr]:
         """Translate both operands so that C computes in a type that holds the result."""
@@ -223,7 +159,7 @@ class ExprPrinter:
     def _balanced(self, a: tir.Expr, b: tir.Expr, dtype: DType) -> tuple[CExpr, CExpr]:
         """Translate both operands so that C's conversions preserve their values and signs."""
         left, right = self.value(a), self.value(b)
-        if dtype in (UINT32, UINT64):
+        if dtype in (UINT32, dtypes.UINT64):
             left, right = (
                 cast_to(side, dtype) if side.ctype.signed and not side.literal else side
                 for side in (left, right)
@@ -236,7 +172,7 @@ class ExprPrinter:
         a, b = self.value(node.a), self.value(node.b)
         same = isinstance(node.a, tir.Binary) and node.a.op == op and op != "xor"
         left = a.text if same else a.within(least)
-        return CExpr(f"{left} {symbol} {b.within(least)}", precedence, INT32)
+        return CExpr(f"{left} {symbol} {b.within(least)}", INT32, precedence)
 
     def _plain_sum(self, node: tir.Binary) -> CExpr | None:
         """Translate `a + -3` to `a - 3` and `0 - a` to `-a`; return None for other sums."""
@@ -249,35 +185,36 @@ class ExprPrinter:
             inner = self.value(node.b)
             if inner.ctype.bits < node.b.dtype.bits and node.b.dtype.bits > 32:
                 inner = cast_to(inner, node.b.dtype)
-            return CExpr(f"-{inner.within(PRIMARY)}", UNARY, arithmetic_type(inner.ctype, INT32))
+            ctype = c_expr.arithmetic_type(inner.ctype, INT32)
+            return CExpr(f"-{inner.within(PRIMARY)}", ctype, UNARY)
         return None
 
     def _wrapped(self, node: tir.Binary) -> CExpr:
         wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
-        symbol, precedence, least = _C_OPERATORS[node.op]
+        symbol, precedence, least = c_expr.C_OPERATORS[node.op]
         text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
-        return cast_to(CExpr(text, precedence, UINT32), node.dtype)
+        return cast_to(CExpr(text, UINT32, precedence), node.dtype)
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
         dtype = node.a.dtype
         if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
             return self._binary(tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype)))
         computed = dtype if dtype.bits >= 32 else INT32
-        bits = cast_to(self.value(node.a), _UNSIGNED[computed])
+        unsigned = UINT32 if computed == INT32 else dtypes.UINT64
+        bits = cast_to(self.value(node.a), unsigned)
         amount = self.value(node.b).within(UNARY)
-        return cast_to(CExpr(f"{bits.text} << {amount}", SHIFT, _UNSIGNED[computed]), computed)
+        return cast_to(CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT), computed)
 
     def _extreme(self, node: tir.Binary) -> CExpr:
         dtype = node.dtype
         if dtype.is_int and dtype.bits < 32:
             dtype = INT32
-        clamp = self._clamp(node, dtype)
-        if clamp is not None:
+        if (clamp := self._clamp(node, dtype)) is not None:
             return clamp
         name = self.names.c(f"{node.op}_{dtype.short}")
         self.used.extremes[name] = (node.op, dtype)
         a, b = self.as_type(node.a, dtype), self.as_type(node.b, dtype)
-        return CExpr(f"{name}({a.text}, {b.text})", PRIMARY, dtype)
+        return CExpr(f"{name}({a.text}, {b.text})", dtype)
 
     def _clamp(self, node: tir.Binary, dtype: DType) -> CExpr | None:
         inner = node.a
@@ -288,13 +225,12 @@ class ExprPrinter:
         literal = (tir.IntImm, tir.FloatImm)
         if not (isinstance(low, literal) and isinstance(high, literal) and low.value <= high.value):
             return None
-        narrow = _SATURATIONS.get((low.value, high.value)) if dtype == INT32 else None
-        if narrow is not None:
-            return self._saturated(inner.a, narrow)
+        if dtype == INT32 and (low.value, high.value) in _SATURATIONS:
+            return self._saturated(inner.a, _SATURATIONS[low.value, high.value])
         name = self.names.c(f"clamp_{dtype.short}")
         self.used.extremes[name] = ("clamp", dtype)
         parts = (self.as_type(part, dtype).text for part in (inner.a, low, high))
-        return CExpr(f"{name}({', '.join(parts)})", PRIMARY, dtype)
+        return CExpr(f"{name}({', '.join(parts)})", dtype)
 
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
         """Print a clamp to the full range of a narrow type, with the shift that precedes it.
@@ -308,7 +244,7 @@ class ExprPrinter:
                 node, shift = shifted, amount
         name = self.names.c(f"saturate_{dtype.short}" + (f"_asr{shift}" if shift else ""))
         self.used.saturations[name] = (dtype, shift)
-        return CExpr(f"{name}({self.as_type(node, INT32).text})", PRIMARY, dtype)
+        return CExpr(f"{name}({self.as_type(node, INT32).text})", dtype)
 
     # ---- calls ---------------------------------------------------------------------------------
 
@@ -316,7 +252,7 @@ class ExprPrinter:
         intrinsic = self._intrinsic(node)
         if intrinsic.result is None:
             raise InternalError(f"the statement {node.name} is used as a value")
-        return CExpr(self._call_text(intrinsic, node), PRIMARY, intrinsic.result)
+        return CExpr(self._call_text(intrinsic, node), intrinsic.result)
 
     def statement_call(self, node: tir.IntrinsicCall) -> str:
         """Return a statement that executes an intrinsic for its effect, without the semicolon."""
@@ -366,14 +302,14 @@ class ExprPrinter:
 
     def _load(self, node: tir.BufferLoad) -> CExpr:
         if node.buffer.scope == "reg":
-            return CExpr(self.register(node.buffer, node.indices), PRIMARY, node.dtype)
+            return CExpr(self.register(node.buffer, node.indices), node.dtype)
         place = self.memory(node.buffer)
         if place.unaligned:
             name = self.names.c(f"load_{node.dtype.short}")
             self.used.loads[name] = node.dtype
             pointer = self._byte_pointer(place, flat_index(node.buffer, node.indices))
-            return CExpr(f"{name}({pointer.text})", PRIMARY, node.dtype)
-        return CExpr(self.element(node.buffer, node.indices), PRIMARY, node.dtype)
+            return CExpr(f"{name}({pointer.text})", node.dtype)
+        return CExpr(self.element(node.buffer, node.indices), node.dtype)
 
     def element(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
         return f"{self.memory(buffer).name}[{self.text(flat_index(buffer, indices))}]"
@@ -385,9 +321,9 @@ class ExprPrinter:
             return f"{self.register(buffer, indices)} = {value.text}"
         place = self.memory(buffer)
         if not place.unaligned:
-            text = value.text
-            if value.sign_extended and self.element_type(place) != buffer.dtype.c_type:
-                text = f"({self.element_type(place)}){value.within(UNARY)}"
+            element, text = self.element_type(place), value.text
+            if value.sign_extended and element != buffer.dtype.c_type:
+                text = f"({element}){value.within(UNARY)}"
             return f"{self.element(buffer, indices)} = {text}"
         name = self.names.c(f"store_{buffer.dtype.short}")
         self.used.stores[name] = buffer.dtype
@@ -396,26 +332,24 @@ class ExprPrinter:
 
     def _byte_pointer(self, place: MemoryBinding, index: tir.Expr) -> CExpr:
         size = tir.IntImm(place.buffer.dtype.size_bytes, index.dtype)
-        return self._offset(place.name, fold_index("mul", index, size))
+        return self._offset(place, fold_index("mul", index, size))
 
-    def _offset(self, base: str, offset: tir.Expr) -> CExpr:
-        if isinstance(offset, tir.IntImm) and offset.value == 0:
-            return CExpr(base, PRIMARY, BOOL)
-        if isinstance(offset, tir.IntImm) and offset.value < 0:
-            return CExpr(f"{base} - {-offset.value}", SUM, BOOL)
-        return CExpr(f"{base} + {self.value(offset).within(PRODUCT)}", SUM, BOOL)
+    def _offset(self, place: MemoryBinding, offset: tir.Expr) -> CExpr:
+        base = place.name
+        if isinstance(offset, tir.IntImm) and offset.value <= 0:
+            value = -offset.value
+            return CExpr(f"{base} - {value}", BOOL, SUM) if value else CExpr(base, BOOL)
+        return CExpr(f"{base} + {self.value(offset).within(c_expr.PRODUCT)}", BOOL, SUM)
 
     def pointer(self, node: tir.AccessPtr, pointee: str, *, const: bool) -> CExpr:
         """Return the address of a buffer element as a pointer to the C type `pointee`."""
         place = self.memory(node.buffer)
-        if place.unaligned:
-            inner = self._byte_pointer(place, node.offset)
-        else:
-            inner = self._offset(place.name, node.offset)
+        at_offset = self._byte_pointer if place.unaligned else self._offset
+        inner = at_offset(place, node.offset)
         if self.element_type(place) == pointee:
             return inner
         qualifier = "const " if const else ""
-        return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", UNARY, BOOL)
+        return CExpr(f"({qualifier}{pointee} *){inner.within(UNARY)}", BOOL, UNARY)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype

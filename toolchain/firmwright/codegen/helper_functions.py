@@ -7,7 +7,9 @@ is set, and has a portable alternative.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import INT8, DType
 from firmwright.base.errors import InternalError
@@ -23,7 +25,7 @@ FEATURE_TESTS: Mapping[str, str] = {
     "mve": "defined(__ARM_FEATURE_MVE)",
     "mvefp": "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",
     "sat": "defined(__ARM_FEATURE_SAT)",
-    "thumb1": ("defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)"),
+    "thumb1": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)",
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
 }
@@ -73,86 +75,177 @@ def _saturating(used: UsedHelpers) -> str:
     return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
 
 
-def print_feature_macros(out: CWriter, names: ModelNames, wanted: Iterable[str]) -> None:
+def print_feature_macros(out: CWriter, names: ModelNames, wanted: Sequence[str]) -> None:
     """Print one macro per feature, 1 where its assembly may be used."""
-    wanted = list(wanted)
-    allowed = names.macro("inline_asm")
-    if wanted:
-        out.line()
-        out.comment(
-            ["Large assembly blocks need the registers that only optimized builds leave free."]
-        )
-        out.line(
-            "#if defined(__GNUC__) && defined(__OPTIMIZE__) && "
-            f"!defined({names.macro('no_inline_asm')})"
-        )
-        out.line(f"#define {allowed} 1")
-        out.line("#else")
-        out.line(f"#define {allowed} 0")
-        out.line("#endif")
+    if not wanted:
+        return
+    allowed, forbidden = names.macro("inline_asm"), names.macro("no_inline_asm")
+    out.line()
+    out.comment(["Large assembly blocks need the registers that only optimized builds leave free."])
+    out.line(f"#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined({forbidden})")
+    _define_if(out, allowed)
     for feature in wanted:
-        macro = names.macro("asm", feature)
         out.line()
         out.line(f"#if {allowed} && {FEATURE_TESTS[feature]}")
-        out.line(f"#define {macro} 1")
-        if feature in _FEATURE_HEADERS:
-            out.line(f"#include <{_FEATURE_HEADERS[feature]}>")
-        out.line("#else")
-        out.line(f"#define {macro} 0")
-        out.line("#endif")
+        _define_if(out, names.macro("asm", feature), _FEATURE_HEADERS.get(feature, ""))
+
+
+def _define_if(out: CWriter, macro: str, header: str = "") -> None:
+    """Define `macro` as 1 in the open conditional and as 0 otherwise, and close it."""
+    out.line(f"#define {macro} 1")
+    if header:
+        out.line(f"#include <{header}>")
+    out.line("#else")
+    out.line(f"#define {macro} 0")
+    out.line("#endif")
 
 
 def print_helpers(out: CWriter, names: ModelNames, used: UsedHelpers, *, inline_asm: bool) -> None:
-    for name, (op, dtype) in used.extremes.items():
-        _extreme(out, names, name, op, dtype)
-    for name, (dtype, shift) in used.saturations.items():
-        feature = _saturating(used) if inline_asm else ""
-        _saturation(out, names, name, dtype, shift, feature)
-    for name, dtype in used.loads.items():
-        _load(out, names, name, dtype)
-    for name, dtype in used.stores.items():
-        _store(out, names, name, dtype)
-    _externs(out, used)
-    printed: set[str] = set()
-    for intrinsic in used.intrinsics.values():
-        if not intrinsic.symbol:
-            if inline_asm:
-                _definitions(out, names, intrinsic, printed)
-            _intrinsic(out, names, intrinsic, inline_asm=inline_asm)
+    _HelperPrinter(out, names, used, inline_asm).helpers()
 
 
-def _externs(out: CWriter, used: UsedHelpers) -> None:
-    found = [item for item in used.intrinsics.values() if item.symbol and not item.header]
-    if found:
+@dataclass(frozen=True, slots=True)
+class _HelperPrinter:
+    out: CWriter
+    names: ModelNames
+    used: UsedHelpers
+    inline_asm: bool
+    printed: set[str] = field(default_factory=set)
+
+    def helpers(self) -> None:
+        for name, (op, dtype) in self.used.extremes.items():
+            self._extreme(name, op, dtype.c_type)
+        for name, (dtype, shift) in self.used.saturations.items():
+            self._saturation(name, dtype, shift)
+        for name, dtype in self.used.loads.items():
+            self._load(name, dtype)
+        for name, dtype in self.used.stores.items():
+            self._store(name, dtype)
+        self._externs()
+        for intrinsic in self.used.intrinsics.values():
+            if not intrinsic.symbol:
+                if self.inline_asm:
+                    self._definitions(intrinsic)
+                self._intrinsic(intrinsic)
+
+    def _function(self, signature: str) -> AbstractContextManager[None]:
+        return self.out.function(f"{self.names.macro('inline')} {signature}")
+
+    def _externs(self) -> None:
+        found = [i for i in self.used.intrinsics.values() if i.symbol and not i.header]
+        if found:
+            self.out.line()
+        for item in found:
+            params = ", ".join(_declare_operand(o, o.dtype.c_type) for o in item.operands)
+            self.out.line(f"{_result_type(item)} {item.symbol}({params or 'void'});")
+
+    def _extreme(self, name: str, op: str, kind: str) -> None:
+        self.out.line()
+        if op == "clamp":
+            with self._function(f"{kind} {name}({kind} x, {kind} low, {kind} high)"):
+                self.out.line(f"const {kind} raised = x > low ? x : low;")
+                self.out.line("return raised < high ? raised : high;")
+            return
+        with self._function(f"{kind} {name}({kind} a, {kind} b)"):
+            self.out.line(f"return a {'<' if op == 'min' else '>'} b ? a : b;")
+
+    def _saturation(self, name: str, dtype: DType, shift: int) -> None:
+        feature = _saturating(self.used) if self.inline_asm else ""
+        asm: list[str] = []
+        if feature == "rvm":
+            asm = _riscv_saturation(dtype, shift) if dtype.bits == INT8.bits else []
+        elif feature:
+            asm = _arm_saturation(dtype, shift)
+        out, kind, low, high = self.out, dtype.c_type, dtype.min, dtype.max
         out.line()
-    for item in found:
-        result = item.result.c_type if item.result else "void"
-        params = ", ".join(_declared(operand) for operand in item.operands)
-        out.line(f"{result} {item.symbol}({params or 'void'});")
+        with self._function(f"{kind} {name}(int32_t x)"):
+            if asm:
+                out.raw(f"#if {self.names.macro('asm', feature)}")
+                for line in [*asm, f"return ({kind})result;"]:
+                    out.line(line)
+                out.raw("#else")
+            value = "value" if shift else "x"
+            if shift:
+                out.line(f"const int32_t value = x >> {shift};")
+            clamped = f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}"
+            out.line(f"return ({kind})({clamped});")
+            if asm:
+                out.raw("#endif")
+
+    def _load(self, name: str, dtype: DType) -> None:
+        self.out.line()
+        self.out.comment([f"Reads {dtype.name} at any address."])
+        with self._function(f"{dtype.c_type} {name}(const uint8_t *p)"):
+            self.out.line(f"{dtype.c_type} value;")
+            self.out.line(f"{self.names.macro('copy')}(&value, p, sizeof value);")
+            self.out.line("return value;")
+
+    def _store(self, name: str, dtype: DType) -> None:
+        self.out.line()
+        self.out.comment([f"Writes {dtype.name} at any address."])
+        with self._function(f"void {name}(uint8_t *p, {dtype.c_type} value)"):
+            self.out.line(f"{self.names.macro('copy')}(p, &value, sizeof value);")
+
+    def _definitions(self, item: Intrinsic) -> None:
+        """Print the macros that the assembly of `item` uses, unless an earlier intrinsic did."""
+        new = [text for text in item.definitions if text not in self.printed]
+        if not new:
+            return
+        self.printed.update(new)
+        self.out.line()
+        self.out.raw(f"#if {self.names.macro('asm', item.requires)}")
+        for line in "\n\n".join(new).splitlines():
+            self.out.raw(line)
+        self.out.raw("#endif")
+
+    def _intrinsic(self, item: Intrinsic) -> None:
+        params = ", ".join(self._parameter(operand) for operand in item.operands)
+        self.out.line()
+        self.out.comment([item.doc])
+        name = self.names.c(item.name)
+        with self._function(f"{_result_type(item)} {name}({params or 'void'})"):
+            for operand in item.operands:
+                if operand.kind in ("out", "inout"):
+                    value = f" = *{operand.name}_at" if operand.kind == "inout" else ""
+                    self.out.line(f"{operand.dtype.c_type} {operand.name}{value};")
+            self._body(item)
+            for operand in item.operands:
+                if operand.kind in ("out", "inout"):
+                    self.out.line(f"*{operand.name}_at = {operand.name};")
+
+    def _body(self, item: Intrinsic) -> None:
+        if not (item.text and self.inline_asm):
+            self._verbatim(item.portable)
+            return
+        if set(item.text) != {"gnu"}:
+            kinds = ", ".join(sorted(item.text))
+            raise InternalError(f"the assembly of {item.name} is for {kinds}")
+        self.out.raw(f"#if {self.names.macro('asm', item.requires)}")
+        self._verbatim(item.text["gnu"])
+        self.out.raw("#else")
+        self._verbatim(item.portable)
+        self.out.raw("#endif")
+
+    def _verbatim(self, text: str) -> None:
+        for line in text.strip("\n").splitlines():
+            self.out.line(line)
+
+    def _parameter(self, operand: Operand) -> str:
+        kind = operand.dtype.c_type
+        if operand.kind in ("out", "inout"):
+            return f"{kind} *{operand.name}_at"
+        is_wide = operand.kind == "ptr" and operand.dtype.size_bytes > 1
+        return _declare_operand(operand, self.names.alias(operand.dtype) if is_wide else kind)
 
 
-def _declared(operand: Operand) -> str:
-    kind = operand.dtype.c_type
+def _result_type(item: Intrinsic) -> str:
+    return item.result.c_type if item.result else "void"
+
+
+def _declare_operand(operand: Operand, kind: str) -> str:
     if operand.kind != "ptr":
         return f"{kind} {operand.name}"
-    const = "const " if operand.access == "r" else ""
-    return f"{const}{kind} *{operand.name}"
-
-
-def _inline(names: ModelNames) -> str:
-    return names.macro("inline")
-
-
-def _extreme(out: CWriter, names: ModelNames, name: str, op: str, dtype: DType) -> None:
-    kind, sign = dtype.c_type, "<" if op == "min" else ">"
-    out.line()
-    if op == "clamp":
-        with out.function(f"{_inline(names)} {kind} {name}({kind} x, {kind} low, {kind} high)"):
-            out.line(f"const {kind} raised = x > low ? x : low;")
-            out.line("return raised < high ? raised : high;")
-        return
-    with out.function(f"{_inline(names)} {kind} {name}({kind} a, {kind} b)"):
-        out.line(f"return a {sign} b ? a : b;")
+    return f"{'const ' if operand.access == 'r' else ''}{kind} *{operand.name}"
 
 
 def _arm_saturation(dtype: DType, shift: int) -> list[str]:
@@ -171,127 +264,20 @@ def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
     other value is replaced by all ones or zeros, depending on its sign, and an exclusive or turns
     that into a limit.
     """
-    beyond = ["xori %0, %0, %3"] if dtype.signed else ["not %0, %0"]
     steps = [
         f"srai %0, %2, {shift}",
         *([f"addi %1, %0, {-dtype.min}"] if dtype.signed else []),
         f"srli %1, {'%1' if dtype.signed else '%0'}, {dtype.bits}",
         "beqz %1, 1f",
         "srai %0, %0, 31",
-        *beyond,
+        "xori %0, %0, %3" if dtype.signed else "not %0, %0",
     ]
-    lines = [f'    "{step}\\n\\t"' for step in steps]
     return [
         "int32_t result;",
         "uint32_t beyond;",
         "__asm__(",
-        *lines,
+        *(f'    "{step}\\n\\t"' for step in steps),
         '    "1:"',
         '    : "=&r"(result), "=&r"(beyond)',
         f'    : "r"(x), "i"({dtype.max}));',
     ]
-
-
-def _saturation(
-    out: CWriter, names: ModelNames, name: str, dtype: DType, shift: int, feature: str
-) -> None:
-    text: list[str] = []
-    if feature == "rvm":
-        text = _riscv_saturation(dtype, shift) if dtype.bits == INT8.bits else []
-    elif feature:
-        text = _arm_saturation(dtype, shift)
-    kind = dtype.c_type
-    out.line()
-    with out.function(f"{_inline(names)} {kind} {name}(int32_t x)"):
-        if text:
-            out.raw(f"#if {names.macro('asm', feature)}")
-            for line in text:
-                out.line(line)
-            out.line(f"return ({kind})result;")
-            out.raw("#else")
-        value = "x"
-        if shift:
-            out.line(f"const int32_t value = x >> {shift};")
-            value = "value"
-        low, high = dtype.min, dtype.max
-        clamped = f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}"
-        out.line(f"return ({kind})({clamped});")
-        if text:
-            out.raw("#endif")
-
-
-def _load(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
-    out.line()
-    out.comment([f"Reads {dtype.name} at any address."])
-    with out.function(f"{_inline(names)} {dtype.c_type} {name}(const uint8_t *p)"):
-        out.line(f"{dtype.c_type} value;")
-        out.line(f"{names.macro('copy')}(&value, p, sizeof value);")
-        out.line("return value;")
-
-
-def _store(out: CWriter, names: ModelNames, name: str, dtype: DType) -> None:
-    out.line()
-    out.comment([f"Writes {dtype.name} at any address."])
-    with out.function(f"{_inline(names)} void {name}(uint8_t *p, {dtype.c_type} value)"):
-        out.line(f"{names.macro('copy')}(p, &value, sizeof value);")
-
-
-def _definitions(out: CWriter, names: ModelNames, item: Intrinsic, printed: set[str]) -> None:
-    """Print the macros that the assembly of `item` uses, unless an earlier intrinsic did."""
-    new = [text for text in item.definitions if text not in printed]
-    if not new:
-        return
-    printed.update(new)
-    out.line()
-    out.raw(f"#if {names.macro('asm', item.requires)}")
-    for line in "\n\n".join(new).splitlines():
-        out.raw(line)
-    out.raw("#endif")
-
-
-def _intrinsic(out: CWriter, names: ModelNames, item: Intrinsic, *, inline_asm: bool) -> None:
-    result = item.result.c_type if item.result else "void"
-    params = ", ".join(_parameter(names, operand) for operand in item.operands)
-    out.line()
-    out.comment([item.doc])
-    with out.function(f"{_inline(names)} {result} {names.c(item.name)}({params or 'void'})"):
-        for operand in item.operands:
-            if operand.kind == "out":
-                out.line(f"{operand.dtype.c_type} {operand.name};")
-            elif operand.kind == "inout":
-                out.line(f"{operand.dtype.c_type} {operand.name} = *{operand.name}_at;")
-        _body(out, names, item, inline_asm=inline_asm)
-        for operand in item.operands:
-            if operand.kind in ("out", "inout"):
-                out.line(f"*{operand.name}_at = {operand.name};")
-
-
-def _body(out: CWriter, names: ModelNames, item: Intrinsic, *, inline_asm: bool) -> None:
-    if not (item.text and inline_asm):
-        _verbatim(out, item.portable)
-        return
-    if set(item.text) != {"gnu"}:
-        raise InternalError(f"the assembly of {item.name} is for {', '.join(sorted(item.text))}")
-    out.raw(f"#if {names.macro('asm', item.requires)}")
-    _verbatim(out, item.text["gnu"])
-    out.raw("#else")
-    _verbatim(out, item.portable)
-    out.raw("#endif")
-
-
-def _verbatim(out: CWriter, text: str) -> None:
-    for line in text.strip("\n").splitlines():
-        out.line(line)
-
-
-def _parameter(names: ModelNames, operand: Operand) -> str:
-    kind = operand.dtype.c_type
-    match operand.kind:
-        case "ptr":
-            const = "const " if operand.access == "r" else ""
-            pointee = names.alias(operand.dtype) if operand.dtype.size_bytes > 1 else kind
-            return f"{const}{pointee} *{operand.name}"
-        case "out" | "inout":
-            return f"{kind} *{operand.name}_at"
-        case _:
-            return f"{kind} {operand.name}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
-from firmwright.codegen.model_interface import ModelInterface
+from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.codegen.template_rendering import render_template
 
 FOLDER = "tvm"
@@ -20,35 +20,35 @@ _KEYWORDS = {"default_": "default"}
 """TVM's names for models named like a C keyword; `default` is microTVM's usual model name."""
 
 
-def format_microtvm_files(
-    io: ModelInterface, banner: str, spdx: str, *, linked: bool, const_pools: bool
-) -> SourceTree:
-    """Format both files; `linked` and `const_pools` describe where constants are stored."""
-    for feature in _unsupported_features(io, linked=linked, const_pools=const_pools):
+def format_microtvm_files(context: EmitContext) -> SourceTree:
+    io, name = context.interface, context.names.prefix
+    for feature in _unsupported_features(context):
         raise UsageError(
             f"microTVM's interface has no place for {feature}.",
-            where=io.names.prefix,
+            where=name,
             hint=f"leave {OPTION} or that out.",
         )
-    name = io.names.prefix
     tvm = _KEYWORDS.get(name, name)
     values = {
         "name": name,
         "NAME": name.upper(),
         "tvm": tvm,
         "TVM": tvm.upper(),
-        "banner": banner,
-        "spdx": spdx,
+        "options": context.options,
         "io": io,
         "workspace_bytes": sum(pool.size_bytes for pool in io.pools),
     }
-    files = {f"{FOLDER}/tvmgen_{tvm}{end}": f"tvmgen{end}.j2" for end in (".h", ".c")}
+    ends = (".h", ".c")
     return SourceTree(
-        {path: render_template(template, **values) for path, template in files.items()}
+        {
+            f"{FOLDER}/tvmgen_{tvm}{end}": render_template(f"tvmgen{end}.j2", **values)
+            for end in ends
+        }
     )
 
 
-def _unsupported_features(io: ModelInterface, *, linked: bool, const_pools: bool) -> Iterator[str]:
+def _unsupported_features(context: EmitContext) -> Iterator[str]:
+    io = context.interface
     if not io.in_pools:
         yield "--io-buffers caller: it copies inputs and outputs"
     if io.rows:
@@ -57,5 +57,5 @@ def _unsupported_features(io: ModelInterface, *, linked: bool, const_pools: bool
         yield "several devices"
     if io.state or io.has_init:
         yield "state between runs"
-    if not linked or const_pools:
+    if not io.linked or context.const_pools:
         yield "external constants"

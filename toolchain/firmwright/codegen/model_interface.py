@@ -1,10 +1,11 @@
-"""The C interface of a planned module: pools, tensors, placements and function signatures.
+"""The C interface of a planned module: pools, tensors, placements, devices and prototypes.
 
 Offsets and sizes are in bytes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,11 +15,60 @@ from firmwright.base.errors import InternalError
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
-from firmwright.codegen.device_calls import DeviceCalls, collect_device_calls
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
+from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.traversal import prim_calls, statements
+
+_POOLS = "const struct NAME_workspace_pools *pools"
+_IO = "const struct NAME_inputs *in, const struct NAME_outputs *out"
+_PROTOTYPES: Mapping[str, str] = {
+    "map_io": f"void NAME_map_io({_POOLS}, struct NAME_inputs *in, struct NAME_outputs *out)",
+    "init": f"void NAME_init({_POOLS})",
+    "reset": f"void NAME_reset({_POOLS})",
+    "save_state": f"void NAME_save_state({_POOLS}, struct NAME_state *state)",
+    "load_state": f"void NAME_load_state({_POOLS}, const struct NAME_state *state)",
+    "map_params": "void NAME_map_params(const void *block, struct NAME_params *params)",
+    "run": f"int32_t NAME_run({_IO}, MEMORY)",
+    "step": f"int32_t NAME_step(struct NAME_progress *at, {_IO}, MEMORY)",
+    "feed_row": "int32_t NAME_feed_row(uint32_t y, const ELEMENT *row, MEMORY)",
+    "finish": "int32_t NAME_finish(const struct NAME_outputs *out, MEMORY)",
+    "row_step": "static int32_t NAME_step(int32_t step, const ELEMENT *row, MEMORY)",
+    "on_device": f"void NAME_on_DEVICE(uint32_t call, {_POOLS})",
+    "transfer_of": f"struct NAME_transfer NAME_transfer_of_DEVICE(uint32_t call, {_POOLS})",
+}
+"""The interface functions; MEMORY stands for the pools and, if passed, constants and devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCalls:
+    """A device and its calls, numbered in the order of their first start."""
+
+    name: str
+    calls: tuple[tir.PrimFuncCall, ...]
+
+    @property
+    def is_core(self) -> bool:
+        return self.name.startswith("cpu")
+
+    @property
+    def is_copier(self) -> bool:
+        return is_copy_device(self.name)
+
+    def number(self, call: tir.PrimFuncCall) -> int:
+        """Return the number of `call`; a start and its wait have the same number."""
+        return self.calls.index(without_phase(call))
+
+
+def collect_device_calls(main: tir.PrimFunc) -> tuple[DeviceCalls, ...]:
+    """Return every device other than the main core with its calls, sorted by name."""
+    calls: dict[str, dict[tir.PrimFuncCall, None]] = {}
+    for call in prim_calls(main.body):
+        if call.device:
+            calls.setdefault(call.device, {})[without_phase(call)] = None
+    return tuple(DeviceCalls(name, tuple(calls[name])) for name in sorted(calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +101,9 @@ class PlacedBuffer:
     @property
     def end(self) -> int:
         return self.offset + self.buffer.size_bytes
+
+    def overlaps(self, other: PlacedBuffer) -> bool:
+        return self.pool == other.pool and self.offset < other.end and other.offset < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +182,12 @@ class ModelInterface:
 
     With `in_pools`, inputs and outputs are in pools, except for an input streamed in `rows`. With
     `has_init`, constants are copied to the pools before the first run. `state` persists between
-    runs. `devices` are the devices other than the main core.
+    runs. `devices` are the devices other than the main core. Unless `linked`, the caller passes
+    the constants.
     """
 
     names: ModelNames
+    linked: bool
     in_pools: bool
     rows: StreamedInput | None
     pools: tuple[WorkspacePool, ...]
@@ -160,151 +215,37 @@ class ModelInterface:
     @property
     def consumes_input(self) -> bool:
         return self.rows is not None or any(
-            self._shares(place, other)
+            tensor.placed.overlaps(other)
             for tensor in self.inputs
-            if (place := tensor.placed) is not None
             for other in self.placed
-            if other.buffer.name != tensor.field
+            if tensor.placed is not None and other.buffer.name != tensor.field
         )
 
-    @staticmethod
-    def _shares(a: PlacedBuffer, b: PlacedBuffer) -> bool:
-        return a.pool == b.pool and a.offset < b.end and b.offset < a.end
+    def prototype(self, function: str, device: str = "") -> str:
+        """Return the prototype of an interface function, without a semicolon.
 
-
-@dataclass(frozen=True, slots=True)
-class FunctionSignatures:
-    """The prototypes of the interface functions, for declarations and definitions.
-
-    `front` is a line before each definition: the macro that selects a section, or "".
-    """
-
-    interface: ModelInterface
-    unlinked: bool
-    front: str = ""
-
-    @property
-    def map_io(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"void {name}_map_io(",
-            f"const struct {name}_workspace_pools *pools, struct {name}_inputs *in, "
-            f"struct {name}_outputs *out)",
-        )
-
-    @property
-    def init(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(f"void {name}_init(", f"const struct {name}_workspace_pools *pools)")
-
-    @property
-    def reset(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"void {name}_reset(", f"const struct {name}_workspace_pools *pools)"
-        )
-
-    @property
-    def save_state(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"void {name}_save_state(",
-            f"const struct {name}_workspace_pools *pools, struct {name}_state *state)",
-        )
-
-    @property
-    def load_state(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"void {name}_load_state(",
-            f"const struct {name}_workspace_pools *pools, const struct {name}_state *state)",
-        )
-
-    @property
-    def map_params(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"void {name}_map_params(", f"const void *block, struct {name}_params *params)"
-        )
-
-    @property
-    def run(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"int32_t {name}_run(",
-            f"const struct {name}_inputs *in, const struct {name}_outputs *out, {self._memory}",
-        )
-
-    @property
-    def one_step(self) -> str:
-        name = self.interface.names.prefix
-        return self._signature(
-            f"int32_t {name}_step(",
-            f"struct {name}_progress *at, const struct {name}_inputs *in, "
-            f"const struct {name}_outputs *out, {self._memory}",
-        )
-
-    def on_device(self, device: str) -> str:
-        """Return the prototype of the function with which a core executes one of its calls."""
-        name = self.interface.names.prefix
-        pools = f"const struct {name}_workspace_pools *pools)"
-        return self._signature(f"void {name}_on_{device}(", f"uint32_t call, {pools}")
-
-    def transfer_of(self, device: str) -> str:
-        """Return the prototype of the function that returns the addresses of a copy."""
-        name = self.interface.names.prefix
-        pools = f"const struct {name}_workspace_pools *pools)"
-        head = f"struct {name}_transfer {name}_transfer_of_{device}("
-        return self._signature(head, f"uint32_t call, {pools}")
-
-    @property
-    def feed_row(self) -> str:
-        name = self.interface.names.prefix
-        row = f"const {self._row_type} *row"
-        return self._signature(f"int32_t {name}_feed_row(", f"uint32_t y, {row}, {self._memory}")
-
-    @property
-    def finish(self) -> str:
-        name = self.interface.names.prefix
-        out = f"const struct {name}_outputs *out"
-        return self._signature(f"int32_t {name}_finish(", f"{out}, {self._memory}")
-
-    @property
-    def step(self) -> str:
-        name = self.interface.names.prefix
-        row = f"const {self._row_type} *row"
-        head = f"static int32_t {name}_step("
-        return self._signature(head, f"int32_t step, {row}, {self._memory}")
-
-    @property
-    def _row_type(self) -> str:
-        return self.interface.rows.c_type if self.interface.rows else "void"
-
-    @property
-    def _memory(self) -> str:
-        name = self.interface.names.prefix
-        params = f", const struct {name}_params *params" if self.unlinked else ""
-        devices = f", const struct {name}_devices *devices" if self.interface.devices else ""
-        return f"const struct {name}_workspace_pools *pools{params}{devices})"
-
-    def _signature(self, head: str, params: str) -> str:
-        """Wrap the prototype to the column limit, leaving room for a semicolon.
-
-        Continuation lines align with the first parameter.
+        It is wrapped to the column limit; continuation lines align with the first parameter.
         """
-        lines = [head]
+        memory = _POOLS
+        memory += "" if self.linked else ", const struct NAME_params *params"
+        memory += ", const struct NAME_devices *devices" if self.devices else ""
+        element = self.rows.c_type if self.rows else "void"
+        words = {"NAME": self.names.prefix, "DEVICE": device, "ELEMENT": element}
+        text = _PROTOTYPES[function].replace("MEMORY", memory)
+        text = re.sub("|".join(words), lambda match: words[match[0]], text)
+        head, _, params = text.partition("(")
+        lines, margin = [f"{head}("], " " * (len(head) + 1)
         for param in params.split(", "):
-            last = lines[-1]
-            if last != head and len(last) + len(param) + 3 > LINE_COLUMNS:
-                lines.append(" " * len(head) + param)
+            separator = "" if lines[-1].endswith("(") else " "
+            if separator and len(lines[-1]) + len(param) + 3 > LINE_COLUMNS:
+                lines.append(margin + param)
             else:
-                lines[-1] = last + (param if last == head else f" {param}")
+                lines[-1] += separator + param
             lines[-1] += "" if param.endswith(")") else ","
-        return self.front + "\n".join(lines)
+        return "\n".join(lines)
 
 
 def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> ModelInterface:
-    pool_params = [param for param in main.params if param.role == "pool"]
     placed = find_placed_buffers(main)
     in_pools = module.io.mode == "arena"
     sections = {pool.name: pool.section for pool in module.pools}
@@ -318,16 +259,20 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         return IoTensorInfo(io, macro, io.type.dtype.c_type, alignment, place)
 
     inputs = tuple(tensor(io) for io in module.io.inputs)
+    stems = UniqueNamer()
     operators = {call.op for call in prim_calls(main.body) if call.op >= 0}
     return ModelInterface(
         names=names,
+        linked=bool(module.attrs.get("link_params", True)),
         in_pools=in_pools,
         rows=_row_input(inputs[0]) if module.io.stream_input_rows else None,
-        pools=tuple(_pool(names, param, placed, sections) for param in pool_params),
+        pools=tuple(
+            _pool(names, param, placed, sections) for param in main.params if param.role == "pool"
+        ),
         inputs=inputs,
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
-        offset_stems=_offset_stems(placed),
+        offset_stems={p.buffer.name: stems.unique(p.buffer.name.upper()) for p in placed},
         operators=len(operators),
         operator_index_end=1 + max(operators, default=-1),
         has_init=any(is_ram_constant_copy(module, call) for call in prim_calls(main.body)),
@@ -364,11 +309,6 @@ def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
     return tuple(place for name, place in placed.items() if name not in pools)
 
 
-def _offset_stems(placed: Sequence[PlacedBuffer]) -> dict[str, str]:
-    namer = UniqueNamer()
-    return {item.buffer.name: namer.unique(item.buffer.name.upper()) for item in placed}
-
-
 def _pool(
     names: ModelNames, param: tir.Param, placed: Sequence[PlacedBuffer], sections: dict[str, str]
 ) -> WorkspacePool:
@@ -377,26 +317,17 @@ def _pool(
         raise InternalError(f"the pool {param.name} is not a buffer")
     inside = [place.alignment for place in placed if place.pool == buffer.name]
     alignment = max(buffer.alignment, *inside, 1)
-    macro = names.macro(buffer.name)
-    return WorkspacePool(
-        buffer.name, macro, buffer.size_bytes, alignment, sections.get(buffer.name, "")
-    )
+    name, section = buffer.name, sections.get(buffer.name, "")
+    return WorkspacePool(name, names.macro(name), buffer.size_bytes, alignment, section)
 
 
 def _row_input(tensor: IoTensorInfo) -> StreamedInput:
-    kind = tensor.io.type
+    kind, field, macro = tensor.io.type, tensor.field, tensor.macro
     count = kind.shape[1]
     size_bytes = kind.size_bytes // count
     alignment = max(4 if size_bytes % 4 == 0 else 1, kind.dtype.size_bytes)
-    return StreamedInput(
-        tensor.field,
-        tensor.macro,
-        tensor.c_type,
-        count,
-        kind.elements // count,
-        size_bytes,
-        alignment,
-    )
+    elements = kind.elements // count
+    return StreamedInput(field, macro, tensor.c_type, count, elements, size_bytes, alignment)
 
 
 def _io_param(main: tir.PrimFunc, io: IoTensor) -> tir.Buffer:

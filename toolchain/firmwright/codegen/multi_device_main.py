@@ -10,35 +10,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firmwright.codegen.c_names import LocalScope
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.device_calls import DeviceCalls, without_device_calls
-from firmwright.codegen.expr_printer import ExprPrinter
 from firmwright.codegen.function_printer import (
     AotMainPrinter,
-    FunctionEmitter,
+    without_calls,
     without_constant_copies,
 )
-from firmwright.codegen.stmt_printer import collect_used_names
+from firmwright.codegen.model_interface import DeviceCalls
+from firmwright.codegen.stmt_printer import EmitContext, collect_used_names
 from firmwright.ir import tir
-from firmwright.ir.tir.traversal import statements, used_buffers
+from firmwright.ir.tir.traversal import statements
 
 
-def print_multi_device_main(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str:
-    parts = [_device_call_macros(emitter)]
-    for device in emitter.interface.devices:
+def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
+    parts = [_call_optional(context)]
+    for device in context.interface.devices:
         if device.is_copier:
-            parts += [_transfer(emitter, device), _copying(emitter, device)]
+            parts += [_transfer_of(context, device), _copy_function(context, device)]
         else:
-            parts.append(_on_device(emitter, main, device))
-    parts.append(_run(emitter, main, fallback=fallback))
+            parts.append(_on_device(context, main, device))
+    fallback = bool(context.module.attrs.get("fallback"))
+    parts.append(_MultiDeviceRunPrinter(context, fallback=fallback).run(main))
     return "\n".join(parts)
 
 
-def _device_call_macros(emitter: FunctionEmitter) -> str:
+def _call_optional(context: EmitContext) -> str:
     out = CWriter()
     out.comment(["Calls an optional function of a device."])
-    name = emitter.names.c("call_optional")
+    name = context.names.c("call_optional")
     with out.function(f"static int32_t {name}(int32_t (*step)(void *context), void *context)"):
         out.line("return step == NULL ? 0 : step(context);")
     return out.text()
@@ -47,23 +46,20 @@ def _device_call_macros(emitter: FunctionEmitter) -> str:
 # ---- functions of the devices ------------------------------------------------------------------
 
 
-def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls) -> str:
-    out = CWriter()
-    exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
-    scope = LocalScope(("call", "pools"))
+def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) -> str:
+    printer = _DeviceCallPrinter(context, ("call", "pools"))
+    out = printer.out
     bodies = [_in_scopes(main.body, call) for call in device.calls]
     buffers: set[str] = set()
     for body in bodies:
         collect_used_names(body, buffers)
-    with out.function(emitter.definitions.on_device(device.name)):
-        for param in main.params:
-            if param.role == "pool" and param.name in buffers:
-                emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
+    with out.function(context.definition("on_device", device.name)):
+        printer.declare_params((p for p in main.params if p.role == "pool"), buffers)
         out.gap()
         out.line("switch (call) {")
         for number, body in enumerate(bodies):
-            with out.block(f"case {number}:"), scope.block():
-                _DeviceCallPrinter(out, exprs, scope, emitter).main_body(body)
+            with out.block(f"case {number}:"), printer.scope.block():
+                printer.main_body(body)
                 out.line("break;")
         out.line("default:")
         with out.indent():
@@ -72,15 +68,15 @@ def _on_device(emitter: FunctionEmitter, main: tir.PrimFunc, device: DeviceCalls
     return out.text()
 
 
-def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
-    out, names = CWriter(), emitter.names
-    kind = f"struct {names.prefix}_transfer"
-    with out.function(emitter.definitions.transfer_of(device.name)):
+def _transfer_of(context: EmitContext, device: DeviceCalls) -> str:
+    out = CWriter()
+    kind = f"struct {context.names.prefix}_transfer"
+    with out.function(context.definition("transfer_of", device.name)):
         out.line("switch (call) {")
         for number, call in enumerate(device.calls):
+            source, target = (_pool_address(context, arg) for arg in call.args)
             out.line(f"case {number}:")
             with out.indent():
-                source, target = (_place(emitter, arg) for arg in call.args)
                 out.line(f"return ({kind}){{{target}, {source}, {_copied_bytes(call)}}};")
         out.line("default:")
         with out.indent():
@@ -89,13 +85,14 @@ def _transfer(emitter: FunctionEmitter, device: DeviceCalls) -> str:
     return out.text()
 
 
-def _place(emitter: FunctionEmitter, argument: tir.Expr) -> str:
+def _pool_address(context: EmitContext, argument: tir.Expr) -> str:
     assert isinstance(argument, tir.AccessPtr)
     assert isinstance(argument.offset, tir.IntImm)
-    place = next(p for p in emitter.interface.placed if p.buffer.name == argument.buffer.name)
+    name = argument.buffer.name
+    place = next(p for p in context.interface.placed if p.buffer.name == name)
     first = argument.offset.value * place.buffer.dtype.size_bytes
     if place.direct and not first:
-        return f"pools->{place.pool} + {emitter.interface.offset_macro(argument.buffer.name)}"
+        return f"pools->{place.pool} + {context.interface.offset_macro(name)}"
     return f"pools->{place.pool} + {place.offset + first}"
 
 
@@ -105,10 +102,10 @@ def _copied_bytes(call: tir.PrimFuncCall) -> int:
     return target.extent * target.buffer.dtype.size_bytes
 
 
-def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
+def _copy_function(context: EmitContext, device: DeviceCalls) -> str:
     """Print the function with which a core performs a copy device's copies."""
-    out, names = CWriter(), emitter.names
-    with out.function(emitter.definitions.on_device(device.name)):
+    out, names = CWriter(), context.names
+    with out.function(context.definition("on_device", device.name)):
         copies = f"{names.c(f'transfer_of_{device.name}')}(call, pools)"
         out.line(f"const struct {names.prefix}_transfer copy = {copies};")
         with out.block("if (copy.size_bytes != 0u)"):
@@ -117,11 +114,11 @@ def _copying(emitter: FunctionEmitter, device: DeviceCalls) -> str:
 
 
 def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
+    """Return the call inside all declarations of `body`."""
     inner: tir.Stmt = call
-    for node in reversed(
-        [n for n in statements(body) if isinstance(n, tir.DeclBuffer | tir.AllocateConst)]
-    ):
-        inner = replace(node, body=inner)
+    for node in reversed(list(statements(body))):
+        if isinstance(node, tir.DeclBuffer | tir.AllocateConst):
+            inner = replace(node, body=inner)
     return inner
 
 
@@ -137,65 +134,54 @@ class _DeviceCallPrinter(AotMainPrinter):
 # ---- the run -----------------------------------------------------------------------------------
 
 
-def _run(emitter: FunctionEmitter, main: tir.PrimFunc, *, fallback: bool) -> str:
-    out, io, names = CWriter(), emitter.interface, emitter.names
-    exprs = ExprPrinter(names, emitter.intrinsics, emitter.used)
-    scope = LocalScope(("in", "out", "pools", "devices", "status", "over"))
-    printer = _MultiDeviceRunPrinter(out, exprs, scope, emitter, fallback=fallback)
-    with out.function(emitter.definitions.run):
-        emitter.checks(out, ("in", "out"))
-        steps = [f"devices->{d.name}.{step}" for d in io.devices for step in ("start", "wait")]
-        emitter.refuse(out, [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
-        buffers: set[str] = set()
-        collect_used_names(printer.own(without_constant_copies(emitter.module, main.body)), buffers)
-        for param in main.params:
-            if param.name in buffers:
-                emitter.main_param(out, exprs, scope, param, used_buffers(main.body))
-        if not fallback:
-            out.line("int32_t status = 0;")
-        out.gap()
-        for device in io.devices:
-            printer.tell(device, "activate")
-        printer.main_body(main.body)
-        out.gap()
-        if not fallback:
-            out.raw("over:")
-        for device in io.devices:
-            out.line(f"(void){printer.step(device, 'deactivate')};")
-        ok, wrong = names.macro("ok"), names.macro("e_device")
-        out.line(f"return {ok};" if fallback else f"return status == 0 ? {ok} : {wrong};")
-    return out.text()
-
-
 class _MultiDeviceRunPrinter(AotMainPrinter):
     """A printer of the main core's body, which starts and awaits the calls of other devices."""
 
-    __slots__ = ("devices", "fallback", "flying", "places")
+    __slots__ = ("devices", "fallback", "in_flight", "places")
 
-    def __init__(
-        self,
-        out: CWriter,
-        exprs: ExprPrinter,
-        scope: LocalScope,
-        emitter: FunctionEmitter,
-        *,
-        fallback: bool,
-    ) -> None:
-        super().__init__(out, exprs, scope, emitter)
+    def __init__(self, context: EmitContext, *, fallback: bool) -> None:
+        super().__init__(context, ("in", "out", "pools", "devices", "status", "over"))
         self.fallback = fallback
-        self.devices = {device.name: device for device in emitter.interface.devices}
-        self.places = {place.buffer.name: place for place in emitter.interface.placed}
-        self.flying: dict[str, int] = dict.fromkeys(self.devices, 0)
+        self.devices = {device.name: device for device in context.interface.devices}
+        self.places = {place.buffer.name: place for place in context.interface.placed}
+        self.in_flight: dict[str, int] = dict.fromkeys(self.devices, 0)
+
+    def run(self, main: tir.PrimFunc) -> str:
+        out, macro = self.out, self.context.names.macro
+        with out.function(self.context.definition("run")):
+            self.check_arguments(("in", "out"))
+            steps = [f"devices->{name}.{s}" for name in self.devices for s in ("start", "wait")]
+            self.refuse([f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
+            buffers: set[str] = set()
+            body = without_constant_copies(self.context.module, main.body)
+            collect_used_names(self.own(body), buffers)
+            self.declare_params(main.params, buffers)
+            if not self.fallback:
+                out.line("int32_t status = 0;")
+            out.gap()
+            for device in self.devices:
+                self._notify(device, "activate")
+            self.main_body(main.body)
+            out.gap()
+            if not self.fallback:
+                out.raw("over:")
+            for device in self.devices:
+                out.line(f"(void){self._callback(device, 'deactivate')};")
+            if self.fallback:
+                self.return_status("ok")
+            else:
+                out.line(f"return status == 0 ? {macro('ok')} : {macro('e_device')};")
+        return out.text()
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        return without_device_calls(body)
+        return without_calls(body, lambda call: bool(call.device))
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
         if not node.device:
             super().call_prim(node)
             return
         if node.phase != "wait":
-            self._begin(node)
+            self._start(node)
         if node.phase != "start":
             self._await(node)
 
@@ -206,64 +192,64 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
             return super().result(param, arg)
         offset = str(place.offset)
         if place.direct:
-            offset = self.emitter.interface.offset_macro(arg.buffer.name)
+            offset = self.context.interface.offset_macro(arg.buffer.name)
         return f"pools->{place.pool} + {offset}"
 
-    def step(self, device: DeviceCalls, name: str) -> str:
-        at = f"devices->{device.name}"
-        return f"{self.emitter.names.c('call_optional')}({at}.{name}, {at}.context)"
+    def _callback(self, device: str, function: str) -> str:
+        optional = self.context.names.c("call_optional")
+        return f"{optional}(devices->{device}.{function}, devices->{device}.context)"
 
-    def tell(self, device: DeviceCalls, name: str) -> None:
+    def _notify(self, device: str, function: str) -> None:
         """Call a device callback; without `fallback`, a failure ends the run."""
         if self.fallback:
-            self.out.line(f"(void){self.step(device, name)};")
+            self.out.line(f"(void){self._callback(device, function)};")
         else:
-            self._or_over(self.step(device, name))
+            self._end_run_unless_zero(self._callback(device, function))
 
-    def _begin(self, node: tir.PrimFuncCall) -> None:
+    def _start(self, node: tir.PrimFuncCall) -> None:
         device = self.devices[node.device]
         self.announce(node, f", on {device.name}")
-        if not self.flying[device.name]:
-            self.tell(device, "open")
-        self.flying[device.name] += 1
-        number, at = device.number(node), f"devices->{device.name}"
-        begin = f"{at}.start({at}.context, {number}, pools)"
+        if not self.in_flight[device.name]:
+            self._notify(device.name, "open")
+        self.in_flight[device.name] += 1
+        number, struct = device.number(node), f"devices->{device.name}"
+        start = f"{struct}.start({struct}.context, {number}, pools)"
         if not self.fallback:
-            self._or_over(begin)
+            self._end_run_unless_zero(start)
             return
-        self.out.line(f"const int {self._here(node)} = {begin} != 0;")
-        with self.out.block(f"if ({self._here(node)})"):
-            self.out.line(self._by_main(node))
+        self.out.line(f"const int {self._rejected(node)} = {start} != 0;")
+        self._execute_if(self._rejected(node), node)
 
     def _await(self, node: tir.PrimFuncCall) -> None:
         device = self.devices[node.device]
         if node.phase == "wait":
             self.out.gap()
-        probe = self._probe(node, self._pairs(node))
+        probe = self.probe(node)
         if probe:
             self.out.line(probe.format(phase=0))
-        at = f"devices->{device.name}"
-        end = f"{at}.wait({at}.context, {device.number(node)})"
+        struct = f"devices->{device.name}"
+        wait = f"{struct}.wait({struct}.context, {device.number(node)})"
         if self.fallback:
-            with self.out.block(f"if (!{self._here(node)} && {end} != 0)"):
-                self.out.line(self._by_main(node))
+            self._execute_if(f"!{self._rejected(node)} && {wait} != 0", node)
         else:
-            self._or_over(end)
+            self._end_run_unless_zero(wait)
         if probe:
             self.out.line(probe.format(phase=1))
-        self.flying[device.name] -= 1
-        if not self.flying[device.name]:
-            self.out.line(f"(void){self.step(device, 'close')};")
+        self.in_flight[device.name] -= 1
+        if not self.in_flight[device.name]:
+            self.out.line(f"(void){self._callback(device.name, 'close')};")
 
-    def _or_over(self, call: str) -> None:
+    def _end_run_unless_zero(self, call: str) -> None:
         self.out.line(f"status = {call};")
         with self.out.block("if (status != 0)"):
             self.out.line("goto over;")
 
-    def _here(self, node: tir.PrimFuncCall) -> str:
+    def _rejected(self, node: tir.PrimFuncCall) -> str:
+        """Return the C variable that records whether the device rejected the call."""
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
-    def _by_main(self, node: tir.PrimFuncCall) -> str:
-        """Return the statement with which the main core executes the call itself."""
-        function = self.emitter.names.c(f"on_{node.device}")
-        return f"{function}({self.devices[node.device].number(node)}, pools);"
+    def _execute_if(self, condition: str, node: tir.PrimFuncCall) -> None:
+        """Let the main core execute the call itself under a condition."""
+        function, number = f"on_{node.device}", self.devices[node.device].number(node)
+        with self.out.block(f"if ({condition})"):
+            self.out.line(f"{self.context.names.c(function)}({number}, pools);")

@@ -21,17 +21,20 @@ from firmwright.codegen.constant_arrays import (
     find_shared_constants,
     shared_symbols,
 )
-from firmwright.codegen.device_calls import collect_device_calls
+from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.model_emitter import (
-    DEFAULT_EMIT_OPTIONS,
     RUNTIME_ABI,
     RUNTIME_DTYPES,
-    EmitOptions,
     emit_model,
     format_model_id,
     model_id,
 )
-from firmwright.codegen.model_interface import ModelInterface, WorkspacePool, build_interface
+from firmwright.codegen.model_interface import (
+    ModelInterface,
+    WorkspacePool,
+    build_interface,
+    collect_device_calls,
+)
 from firmwright.codegen.template_rendering import render_template
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools
@@ -65,13 +68,12 @@ class _GlueContext:
     def consumes_input(self) -> bool:
         if not self.shared_pools:
             return any(model.consumes_input for model in self.models)
-        placed = [(m.names.prefix, place) for m in self.models for place in m.placed]
         inputs = {(m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs}
+        placed = {(m.names.prefix, p.buffer.name): p for m in self.models for p in m.placed}
         return any(
-            a.pool == b.pool and a.offset < b.end and b.offset < a.end
-            for model, a in placed
-            for other, b in placed
-            if (model, a.buffer.name) in inputs and (model, a.buffer.name) != (other, b.buffer.name)
+            placed[a].overlaps(placed[b])
+            for a in placed.keys() & inputs
+            for b in placed.keys() - {a}
         )
 
 
@@ -89,9 +91,8 @@ def emit_multi_model_firmware(
     planned pools.
     """
     check_models_combine(modules)
-    rules = options.rules
     shared = {}
-    if not rules.constants_in_header:
+    if not options.constants_in_header:
         shared = find_shared_constants([_with_used_constants(module) for module in modules])
     options = replace(options, prefix="", shared=shared_symbols(shared))
     tree = SourceTree({})
@@ -100,9 +101,8 @@ def emit_multi_model_firmware(
         new = {p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c}
         tree = tree.merged(SourceTree(new))
     if shared:
-        tree = tree.merged(
-            emit_shared_constants(shared, rules.spdx, rules.const or DEFAULT_SECTION)
-        )
+        section = options.section("const") or DEFAULT_SECTION
+        tree = tree.merged(emit_shared_constants(shared, options.spdx, section))
     models = tuple(_interface(module) for module in modules)
     runs = tuple(models[index] for index in order) or models
     glue = _GlueContext(models, runs, _shared_pools(models, shared_bytes or {}))
@@ -129,35 +129,22 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
         if names.count(name) > 1:
             raise UsageError(f"two models have the name {name}.", hint="--name.")
     for module in modules:
-        if not module.attrs.get("link_params", True):
-            raise UsageError(
-                "several models require linked constants.",
-                where=module.name,
-                hint="compile without --no-link-params.",
-            )
-        if module.io.stream_input_rows:
-            raise UsageError(
-                "several models do not support row-streamed inputs.",
-                where=module.name,
-                hint="compile without --stream-input-rows.",
-            )
-        if _has_devices(module):
-            raise UsageError(
-                "several models do not support multiple devices.",
-                where=module.name,
-                hint="compile without --devices and accelerators.",
-            )
-        if constant_pools(module):
-            raise UsageError(
-                "several models do not support constant pools.",
-                where=module.name,
-                hint="compile without --const-pool.",
-            )
-
-
-def _has_devices(module: IRModule) -> bool:
-    main = module.entry
-    return isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
+        main, linked = module.entry, module.attrs.get("link_params", True)
+        several_devices = isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
+        rejected = (
+            (not linked, "require linked constants", "--no-link-params"),
+            (
+                module.io.stream_input_rows,
+                "do not support row-streamed inputs",
+                "--stream-input-rows",
+            ),
+            (several_devices, "do not support multiple devices", "--devices and accelerators"),
+            (constant_pools(module), "do not support constant pools", "--const-pool"),
+        )
+        for present, problem, option in rejected:
+            if present:
+                hint = f"compile without {option}."
+                raise UsageError(f"several models {problem}.", where=module.name, hint=hint)
 
 
 def _with_used_constants(module: IRModule) -> IRModule:
@@ -168,14 +155,12 @@ def _with_used_constants(module: IRModule) -> IRModule:
 
 
 def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
-    version = f" {options.tool_version}" if options.tool_version else ""
     return render_template(
         "fwr_bundle.c.j2",
         glue=glue,
         models=glue.models,
         name="+".join(model.names.prefix for model in glue.models),
-        rules=options.rules,
-        banner=f"Generated by firmwright{version}; changes are lost.",
+        options=options,
         abi=RUNTIME_ABI,
         dtypes=RUNTIME_DTYPES,
         id_rows=format_model_id(identity),

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError
-from firmwright.codegen.buffer_bindings import MemoryBinding
-from firmwright.codegen.c_names import LocalScope
-from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.expr_printer import ExprPrinter
-from firmwright.codegen.function_printer import AotMainPrinter, FunctionEmitter
-from firmwright.codegen.model_interface import FunctionSignatures, StreamedInput
+from firmwright.codegen.c_names import MemoryBinding
+from firmwright.codegen.function_printer import AotMainPrinter
+from firmwright.codegen.model_interface import StreamedInput
+from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
 from firmwright.ir.tir.rewrite import rewrite_stmt
 from firmwright.ir.tir.traversal import Node, prim_calls, used_buffers, walk
@@ -35,13 +33,14 @@ class _RowLoopParts:
         return replace(self, before=wrap(self.before), body=wrap(self.body), after=wrap(self.after))
 
 
-def print_row_streaming_main(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    rows = emitter.interface.rows
+def print_row_streaming_main(context: EmitContext, main: tir.PrimFunc) -> str:
+    rows = context.interface.rows
     if rows is None:
-        raise InternalError(f"{function.name} has no row-streamed input")
-    return _RowStreamingPrinter(
-        emitter, function, rows, _split_at_row_loop(function.body, rows)
-    ).text()
+        raise InternalError(f"{main.name} has no row-streamed input")
+    functions = _RowFunctions(context, main, rows, _split_at_row_loop(main.body, rows))
+    return "\n".join(
+        (functions.row_step(), functions.feed_row(), functions.finish(), functions.run())
+    )
 
 
 def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
@@ -53,60 +52,39 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
         case tir.Seq(stmts):
             index = next(i for i, part in enumerate(stmts) if _reads(part, rows))
             inner = _split_at_row_loop(stmts[index], rows)
-            return replace(
-                inner,
-                before=tir.Seq((*stmts[:index], inner.before)),
-                after=tir.Seq((inner.after, *stmts[index + 1 :])),
-            )
+            before = tir.Seq((*stmts[:index], inner.before))
+            return replace(inner, before=before, after=tir.Seq((inner.after, *stmts[index + 1 :])))
         case _:
             raise InternalError("the input is read outside of a loop over its rows")
 
 
 def _reads(stmt: tir.Stmt, rows: StreamedInput) -> bool:
-    return any(
-        isinstance(part, tir.AccessPtr) and part.buffer.name == rows.field for part in walk(stmt)
-    )
+    pointers = (part for part in walk(stmt) if isinstance(part, tir.AccessPtr))
+    return any(pointer.buffer.name == rows.field for pointer in pointers)
 
 
 @dataclass(frozen=True)
-class _RowStreamingPrinter:
-    emitter: FunctionEmitter
-    function: tir.PrimFunc
+class _RowFunctions:
+    context: EmitContext
+    main: tir.PrimFunc
     rows: StreamedInput
     parts: _RowLoopParts
 
-    def text(self) -> str:
-        out = CWriter()
-        for write in (self._step, self._feed_row, self._finish, self._run):
-            write(out)
-            out.line()
-        return out.text().rstrip("\n") + "\n"
+    def _call(self, function: str, *args: str) -> str:
+        memory = ["pools"] if self.context.interface.linked else ["pools", "params"]
+        return f"{self.context.names.prefix}_{function}({', '.join([*args, *memory])})"
 
-    @property
-    def _signatures(self) -> FunctionSignatures:
-        return self.emitter.definitions
+    def _return_if_failed(self, printer: AotMainPrinter, call: str) -> None:
+        printer.out.line(f"const int32_t status = {call};")
+        with printer.out.block("if (status != 0)"):
+            printer.out.line("return status;")
 
-    @property
-    def _more(self) -> str:
-        """Return the C arguments that end every call: `pools`, and `params` unless linked."""
-        return "pools" if self.emitter.memory.linked else "pools, params"
+    def _declare_params(self, printer: AotMainPrinter, body: tir.Stmt, *roles: str) -> None:
+        used = used_buffers(body)
+        for role in roles:
+            printer.declare_params((p for p in self.main.params if p.role == role), used)
 
-    def _name(self, function: str) -> str:
-        return f"{self.emitter.names.prefix}_{function}"
-
-    def _ok(self, out: CWriter) -> None:
-        out.line(f"return {self.emitter.names.macro('ok')};")
-
-    def _printer(self, out: CWriter, scope: LocalScope, body: tir.Stmt) -> AotMainPrinter:
-        emitter = self.emitter
-        exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
-        buffers = used_buffers(body)
-        for param in self.function.params:
-            if param.role == "pool":
-                emitter.main_param(out, exprs, scope, param, buffers)
-        return AotMainPrinter(out, exprs, scope, emitter)
-
-    def _step(self, out: CWriter) -> None:
+    def row_step(self) -> str:
         """Print the loop body as a function that takes a pointer to the current row."""
 
         def at_row(part: Node) -> Node | None:
@@ -114,69 +92,62 @@ class _RowStreamingPrinter:
                 return replace(part, offset=tir.IntImm(0, part.offset.dtype))
             return None
 
-        out.comment(
+        printer = AotMainPrinter(self.context, ("row", "step", "pools", "params"))
+        exprs = printer.exprs
+        printer.out.comment(
             [
                 "Consumes row `step` of the input, or padding after the last row, and computes all",
                 "rows that depend on it.",
             ]
         )
-        with out.function(self._signatures.step):
-            scope = LocalScope(("row", "step", "pools", "params"))
-            printer = self._printer(out, scope, self.parts.body)
-            buffer = next(
-                p.value
-                for p in self.function.params
-                if p.name == self.rows.field and isinstance(p.value, tir.Buffer)
-            )
-            printer.exprs.places[buffer.name] = MemoryBinding("row", buffer)
-            printer.exprs.variables[self.parts.loop.var.name] = "step"
+        with printer.out.function(self.context.definition("row_step")):
+            self._declare_params(printer, self.parts.body, "pool")
+            buffer = next(p.value for p in self.main.params if p.name == self.rows.field)
+            assert isinstance(buffer, tir.Buffer)
+            exprs.places[buffer.name] = MemoryBinding("row", buffer)
+            exprs.variables[self.parts.loop.var.name] = "step"
             printer.main_body(rewrite_stmt(self.parts.body, at_row))
-            out.gap()
-            self._ok(out)
+            printer.out.gap()
+            printer.return_status("ok")
+        return printer.out.text()
 
-    def _feed_row(self, out: CWriter) -> None:
-        emitter, rows = self.emitter, self.rows
-        with out.function(self._signatures.feed_row):
-            emitter.checks(out, ("row",), {"row": f"{rows.macro}_ROW_ALIGN"})
-            emitter.refuse(out, [f"y >= {rows.macro}_ROWS"], "e_row")
-            if any(prim_calls(self.parts.before)):
-                with out.block("if (y == 0)"):
-                    printer = self._printer(
-                        out, LocalScope(("row", "y", "pools")), self.parts.before
-                    )
-                    printer.main_body(self.parts.before)
-            out.line(f"return {self._name('step')}((int32_t)y, row, {self._more});")
+    def feed_row(self) -> str:
+        macro, before = self.rows.macro, self.parts.before
+        printer = AotMainPrinter(self.context, ("row", "y", "pools"))
+        with printer.out.function(self.context.definition("feed_row")):
+            printer.check_arguments(("row",), [("row", f"{macro}_ROW_ALIGN")])
+            printer.refuse([f"y >= {macro}_ROWS"], "e_row")
+            if any(prim_calls(before)):
+                with printer.out.block("if (y == 0)"):
+                    self._declare_params(printer, before, "pool")
+                    printer.main_body(before)
+            printer.out.line(f"return {self._call('step', '(int32_t)y', 'row')};")
+        return printer.out.text()
 
-    def _finish(self, out: CWriter) -> None:
-        loop = self.parts.loop
-        assert isinstance(loop.extent, tir.IntImm)
-        with out.function(self._signatures.finish):
-            self.emitter.checks(out, ("out",))
-            if loop.extent.value > self.rows.count:
-                head = f"int32_t step = {self.rows.macro}_ROWS; step < {loop.extent.value}; ++step"
-                with out.block(f"for ({head})"):
-                    self._handed_on(out, f"{self._name('step')}(step, NULL, {self._more})")
-                out.line()
-            scope = LocalScope(("out", "pools", "params"))
-            printer = self._printer(out, scope, self.parts.after)
-            buffers = used_buffers(self.parts.after)
-            for param in self.function.params:
-                if param.role == "out":
-                    self.emitter.main_param(out, printer.exprs, scope, param, buffers)
-            printer.main_body(self.parts.after)
-            out.gap()
-            self._ok(out)
+    def finish(self) -> str:
+        extent, after, macro = self.parts.loop.extent, self.parts.after, self.rows.macro
+        assert isinstance(extent, tir.IntImm)
+        printer = AotMainPrinter(self.context, ("out", "pools", "params"))
+        with printer.out.function(self.context.definition("finish")):
+            printer.check_arguments(("out",))
+            if extent.value > self.rows.count:
+                head = f"int32_t step = {macro}_ROWS; step < {extent.value}; ++step"
+                with printer.out.block(f"for ({head})"):
+                    self._return_if_failed(printer, self._call("step", "step", "NULL"))
+                printer.out.line()
+            self._declare_params(printer, after, "pool", "out")
+            printer.main_body(after)
+            printer.out.gap()
+            printer.return_status("ok")
+        return printer.out.text()
 
-    def _run(self, out: CWriter) -> None:
-        rows = self.rows
-        with out.function(self._signatures.run):
-            self.emitter.refuse(out, ["in == NULL", f"in->{rows.field} == NULL"], "e_null")
-            with out.block(f"for (uint32_t y = 0; y < {rows.macro}_ROWS; ++y)"):
-                row = f"in->{rows.field} + y * {rows.macro}_ROW_ELEMENTS"
-                self._handed_on(out, f"{self._name('feed_row')}(y, {row}, {self._more})")
-            out.line(f"return {self._name('finish')}(out, {self._more});")
-
-    def _handed_on(self, out: CWriter, call: str) -> None:
-        out.line(f"const int32_t status = {call};")
-        with out.block("if (status != 0)"):
-            out.line("return status;")
+    def run(self) -> str:
+        macro, field = self.rows.macro, self.rows.field
+        printer = AotMainPrinter(self.context, ())
+        with printer.out.function(self.context.definition("run")):
+            printer.refuse(["in == NULL", f"in->{field} == NULL"], "e_null")
+            with printer.out.block(f"for (uint32_t y = 0; y < {macro}_ROWS; ++y)"):
+                row = f"in->{field} + y * {macro}_ROW_ELEMENTS"
+                self._return_if_failed(printer, self._call("feed_row", "y", row))
+            printer.out.line(f"return {self._call('finish', 'out')};")
+        return printer.out.text()

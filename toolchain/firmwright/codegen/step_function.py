@@ -7,48 +7,16 @@ data in the pools.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import UsageError
-from firmwright.codegen.c_names import LocalScope
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.expr_printer import ExprPrinter
-from firmwright.codegen.function_printer import (
-    AotMainPrinter,
-    FunctionEmitter,
-    without_constant_copies,
-)
+from firmwright.codegen.function_printer import AotMainPrinter, without_constant_copies
+from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
 
 _RESERVED = ("at", "in", "out", "pools", "params", "row")
-
-
-def print_step_function(emitter: FunctionEmitter, function: tir.PrimFunc) -> str:
-    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in steps."""
-    _check(emitter)
-    body = without_constant_copies(emitter.module, function.body)
-    return _StepFunctionPrinter(emitter, function, tuple(_split_main(body))).text()
-
-
-def _check(emitter: FunctionEmitter) -> None:
-    io = emitter.interface
-    unsupported = {
-        "--stream-input-rows": bool(io.rows),
-        "--devices": bool(io.devices),
-        "constants that are read while kernels run": any(
-            pool.scope == "async" for pool in emitter.memory.pools
-        ),
-    }
-    more = "; feeding rows is already stepwise" if io.rows else ""
-    for feature, is_so in unsupported.items():
-        if is_so:
-            raise UsageError(
-                f"{feature} and --emit-step-api do not go together.",
-                where=emitter.module.name,
-                hint=f"leave one of them out{more}.",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +27,95 @@ class _StepPart:
     loop: tir.For | None = None
 
 
+def print_step_function(context: EmitContext, main: tir.PrimFunc) -> str:
+    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in steps."""
+    _check(context)
+    parts = _split_main(without_constant_copies(context.module, main.body))
+    out = CWriter()
+    printer = AotMainPrinter(context, _RESERVED, out)
+    with out.function(context.definition("step")):
+        printer.refuse(["at == NULL"], "e_null")
+        printer.check_arguments(("in", "out"))
+        if not context.interface.pools and not context.const_pools:
+            out.line("(void)pools;")
+        with out.block("switch (at->part)"):
+            for number, part in enumerate(parts):
+                with out.block(f"case {number}:"):
+                    _print_part(AotMainPrinter(context, _RESERVED, out), main, part)
+            out.line("default:")
+            with out.indent():
+                printer.return_status("e_progress")
+        printer.refuse([f"++at->part < {len(parts)}"], "more")
+        out.line("at->part = 0;")
+        printer.return_status("ok")
+    return out.text()
+
+
+def _print_part(printer: AotMainPrinter, main: tir.PrimFunc, part: _StepPart) -> None:
+    out = printer.out
+    printer.declare_params(main.params, used_buffers(part.body))
+    if part.loop is not None:
+        out.line("const int32_t row = (int32_t)at->row;")
+        printer.exprs.variables[part.loop.var.name] = "row"
+    printer.main_body(part.body)
+    if part.loop is not None:
+        assert isinstance(part.loop.extent, tir.IntImm)
+        printer.refuse([f"++at->row < {part.loop.extent.value}"], "more")
+        out.line("at->row = 0;")
+    out.line("break;")
+
+
+def _check(context: EmitContext) -> None:
+    io = context.interface
+    async_pools = [pool for pool in context.const_pools if pool.scope == "async"]
+    unsupported = {
+        "--stream-input-rows": io.rows,
+        "--devices": io.devices,
+        "constants that are read while kernels run": async_pools,
+    }
+    more = "; feeding rows is already stepwise" if io.rows else ""
+    for feature, present in unsupported.items():
+        if present:
+            raise UsageError(
+                f"{feature} and --emit-step-api do not go together.",
+                where=context.module.name,
+                hint=f"leave one of them out{more}.",
+            )
+
+
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """Split the main after every operator; other statements join an adjacent operator."""
+    """Split the main after every operator.
+
+    Other statements join the next operator, or the previous one at the end and before a loop.
+    """
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
-    for piece, loop in _pieces(main):
-        if loop is not None:
-            _close(parts, waiting)
-            parts.append(_StepPart(piece, loop))
+
+    def close() -> None:
+        if waiting and parts and parts[-1].loop is None:
+            parts[-1] = _StepPart(tir.Seq((parts[-1].body, *waiting)))
+        elif waiting:
+            parts.append(_StepPart(tir.Seq(tuple(waiting))))
+        waiting.clear()
+
+    for piece in _pieces(main):
+        if piece.loop is not None:
+            close()
+            parts.append(piece)
             continue
-        waiting.append(piece)
-        if any(call.op >= 0 for call in prim_calls(piece)):
+        waiting.append(piece.body)
+        if any(call.op >= 0 for call in prim_calls(piece.body)):
             parts.append(_StepPart(tir.Seq(tuple(waiting))))
             waiting.clear()
-    _close(parts, waiting)
+    close()
     return parts
-
-
-def _close(parts: list[_StepPart], waiting: list[tir.Stmt]) -> None:
-    """Append pending statements to the previous part, or as a part of their own after a loop."""
-    if waiting and parts and parts[-1].loop is None:
-        parts[-1] = _StepPart(tir.Seq((parts[-1].body, *waiting)))
-    elif waiting:
-        parts.append(_StepPart(tir.Seq(tuple(waiting))))
-    waiting.clear()
 
 
 def _is_row_loop(loop: tir.For) -> bool:
     return isinstance(loop.extent, tir.IntImm) and any(call.op >= 0 for call in prim_calls(loop))
 
 
-def _pieces(stmt: tir.Stmt) -> list[tuple[tir.Stmt, tir.For | None]]:
+def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
     """Return the statements in order, each inside the declarations it uses.
 
     The body of a row-streaming loop is returned once, with the loop.
@@ -99,58 +125,12 @@ def _pieces(stmt: tir.Stmt) -> list[tuple[tir.Stmt, tir.For | None]]:
             return [piece for part in stmts for piece in _pieces(part)]
         case tir.DeclBuffer(buffer=buffer, body=body) | tir.AllocateConst(buffer=buffer, body=body):
             return [
-                (replace(stmt, body=piece) if buffer.name in used_buffers(piece) else piece, loop)
-                for piece, loop in _pieces(body)
+                replace(piece, body=replace(stmt, body=piece.body))
+                if buffer.name in used_buffers(piece.body)
+                else piece
+                for piece in _pieces(body)
             ]
         case tir.For() if _is_row_loop(stmt):
-            return [(stmt.body, stmt)]
+            return [_StepPart(stmt.body, stmt)]
         case _:
-            return [(stmt, None)]
-
-
-@dataclass(frozen=True)
-class _StepFunctionPrinter:
-    emitter: FunctionEmitter
-    function: tir.PrimFunc
-    parts: Sequence[_StepPart]
-
-    def text(self) -> str:
-        out = CWriter()
-        emitter = self.emitter
-        macro = emitter.names.macro
-        with out.function(emitter.definitions.one_step):
-            emitter.refuse(out, ["at == NULL"], "e_null")
-            emitter.checks(out, ("in", "out"))
-            if not emitter.interface.pools and not emitter.memory.pools:
-                out.line("(void)pools;")
-            with out.block("switch (at->part)"):
-                for number, part in enumerate(self.parts):
-                    self._case(out, number, part)
-                out.line("default:")
-                with out.indent():
-                    out.line(f"return {macro('e_progress')};")
-            with out.block(f"if (++at->part < {len(self.parts)})"):
-                out.line(f"return {macro('more')};")
-            out.line("at->part = 0;")
-            out.line(f"return {macro('ok')};")
-        return out.text()
-
-    def _case(self, out: CWriter, number: int, part: _StepPart) -> None:
-        emitter = self.emitter
-        exprs = ExprPrinter(emitter.names, emitter.intrinsics, emitter.used)
-        scope = LocalScope(_RESERVED)
-        with out.block(f"case {number}:"):
-            buffers = used_buffers(part.body)
-            for param in self.function.params:
-                emitter.main_param(out, exprs, scope, param, buffers)
-            printer = AotMainPrinter(out, exprs, scope, emitter)
-            if part.loop is not None:
-                out.line("const int32_t row = (int32_t)at->row;")
-                exprs.variables[part.loop.var.name] = "row"
-            printer.main_body(part.body)
-            if part.loop is not None:
-                assert isinstance(part.loop.extent, tir.IntImm)
-                with out.block(f"if (++at->row < {part.loop.extent.value})"):
-                    out.line(f"return {emitter.names.macro('more')};")
-                out.line("at->row = 0;")
-            out.line("break;")
+            return [_StepPart(stmt)]

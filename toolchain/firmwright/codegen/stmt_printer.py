@@ -6,39 +6,79 @@ declarations are omitted. Scratch memory is a parameter, assigned by the planner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from firmwright.base.c_identifiers import is_identifier
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
-from firmwright.codegen.buffer_bindings import MemoryBinding, RegisterBinding
-from firmwright.codegen.c_names import LocalScope
+from firmwright.codegen.c_names import LocalScope, MemoryBinding, ModelNames, RegisterBinding
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.expr_printer import ExprPrinter
+from firmwright.codegen.constant_arrays import LinkedConstant
+from firmwright.codegen.constant_pool_files import ConstantPoolFile
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
+from firmwright.codegen.model_interface import ModelInterface
 from firmwright.ir import tir
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.flat_index import flat_index, fold_index
+from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import children, walk
-
-ConstantSymbol = Callable[[str], str]
-"""Maps the name of a constant to the C expression of its array."""
 
 _COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xor": "^="}
 
 
-class StmtPrinter:
-    """A printer of one function's body."""
+@dataclass(frozen=True, slots=True)
+class EmitContext:
+    """A model that is being emitted, with its interface, constants by name, and used helpers."""
 
-    __slots__ = ("constant_symbol", "exprs", "out", "pending", "scope", "used_names")
+    module: IRModule
+    interface: ModelInterface
+    intrinsics: IntrinsicTable
+    options: EmitOptions
+    constants: Mapping[str, LinkedConstant]
+    const_pools: tuple[ConstantPoolFile, ...]
+    used: UsedHelpers = field(default_factory=UsedHelpers)
+
+    @property
+    def names(self) -> ModelNames:
+        return self.interface.names
+
+    def definition(self, function: str, device: str = "") -> str:
+        """Return the first lines of an interface function's definition."""
+        front = f"{self.names.macro('code')}\n" if self.options.section("code") else ""
+        return front + self.interface.prototype(function, device)
+
+    def constant_symbol(self, name: str) -> str:
+        """Return the C expression of a constant's array."""
+        location = self.pool_location(name)
+        if location is not None:
+            pool, offset = location
+            return f"pools->{pool.name} + {offset}" if offset else f"pools->{pool.name}"
+        item = self.constants[name]
+        linked = self.interface.linked
+        return item.symbol if linked else f"params->{item.field(self.names.prefix)}"
+
+    def pool_location(self, name: str) -> tuple[ConstantPoolFile, int] | None:
+        """Return the pool and byte offset of a constant stored outside the model's C."""
+        pools = (pool for pool in self.const_pools if name in pool.offsets)
+        return next(((pool, pool.offsets[name]) for pool in pools), None)
+
+
+class StmtPrinter:
+    """A printer of one function's body; local names differ from those in `reserved`."""
+
+    __slots__ = ("context", "exprs", "out", "pending", "scope", "used_names")
 
     def __init__(
-        self, out: CWriter, exprs: ExprPrinter, scope: LocalScope, constant_symbol: ConstantSymbol
+        self, context: EmitContext, reserved: Iterable[str] = (), out: CWriter | None = None
     ) -> None:
-        self.out = out
-        self.exprs = exprs
-        self.scope = scope
-        self.constant_symbol = constant_symbol
+        self.context = context
+        self.out = out or CWriter()
+        self.exprs = ExprPrinter(context.names, context.intrinsics, context.used)
+        self.scope = LocalScope(reserved)
         self.pending: dict[tuple[str, int], str] = {}
         self.used_names: set[str] = set()
 
@@ -95,35 +135,30 @@ class StmtPrinter:
 
     def _for(self, node: tir.For) -> None:
         self._declare_mentioned(node)
-        start, end = node.start, fold_index("add", node.start, node.extent)
+        dtype, end = node.var.dtype, fold_index("add", node.start, node.extent)
         if any(isinstance(part, tir.BufferLoad) for part in walk(end)):
             # TIR evaluates the bounds once, but their operands may change during the loop.
-            end_name = self.scope.unique(f"{node.var.name}_end")
-            self._declare(node.var.dtype, end_name, end)
-            end_text = end_name
+            last = self.scope.unique(f"{node.var.name}_end")
+            self._declare(dtype, last, end)
         else:
-            end_text = self.exprs.as_type(end, node.var.dtype).text
-        first = self.exprs.as_type(start, node.var.dtype).text
+            last = self.exprs.as_type(end, dtype).text
+        first = self.exprs.as_type(node.start, dtype).text
         with self.scope.block():
             name = self.scope.unique(node.var.name)
             self.exprs.variables[node.var.name] = name
-            head = f"for ({node.var.dtype.c_type} {name} = {first}; {name} < {end_text}; ++{name})"
-            with self._block(head):
+            with self._block(f"for ({dtype.c_type} {name} = {first}; {name} < {last}; ++{name})"):
                 self.stmt(node.body)
 
     def _if(self, node: tir.If) -> None:
-        head = f"if ({self.exprs.text(node.cond)})"
-        while True:
-            self.out.line(f"{head} {{")
-            self._branch(node.then)
-            if node.orelse is None:
-                break
-            if not isinstance(node.orelse, tir.If):
-                self.out.line("} else {")
-                self._branch(node.orelse)
-                break
+        self.out.line(f"if ({self.exprs.text(node.cond)}) {{")
+        self._branch(node.then)
+        while isinstance(node.orelse, tir.If):
             node = node.orelse
-            head = f"}} else if ({self.exprs.text(node.cond)})"
+            self.out.line(f"}} else if ({self.exprs.text(node.cond)}) {{")
+            self._branch(node.then)
+        if node.orelse is not None:
+            self.out.line("} else {")
+            self._branch(node.orelse)
         self.out.line("}")
 
     def _branch(self, stmt: tir.Stmt) -> None:
@@ -148,13 +183,11 @@ class StmtPrinter:
         if buffer.scope != "reg":
             raise InternalError(f"the memory of {buffer.name} is not planned")
         count = buffer.elements
-        names = tuple(
-            self.scope.unique(f"{buffer.name}{i}" if count > 1 else buffer.name)
-            for i in range(count)
-        )
+        stems = [f"{buffer.name}{i}" for i in range(count)] if count > 1 else [buffer.name]
+        names = tuple(self.scope.unique(stem) for stem in stems)
         self.exprs.places[buffer.name] = RegisterBinding(names, buffer)
-        for index in range(count):
-            self.pending[buffer.name, index] = f"{buffer.dtype.c_type} {names[index]}"
+        for index, name in enumerate(names):
+            self.pending[buffer.name, index] = f"{buffer.dtype.c_type} {name}"
         self.stmt(node.body)
         for index in range(count):
             self.pending.pop((buffer.name, index), None)
@@ -174,23 +207,18 @@ class StmtPrinter:
         for index in node.indices:
             self._declare_mentioned(index)
         self._declare_mentioned(node.value)
-        declaration = None
-        if node.buffer.scope == "reg":
-            declaration = self.pending.pop(_register_key(node), None)
+        in_register = node.buffer.scope == "reg"
+        declaration = self.pending.pop(_register_key(node), None) if in_register else None
         if declaration is not None:
             value = self.exprs.as_type(node.value, node.buffer.dtype)
             self.out.line(f"{declaration} = {value.text};")
             return
         compound = self._compound(node)
-        if compound is None:
-            compound = self.exprs.stored(node.buffer, node.indices, node.value)
-        self.out.line(f"{compound};")
+        self.out.line(f"{compound or self.exprs.stored(node.buffer, node.indices, node.value)};")
 
     def _compound(self, node: tir.BufferStore) -> str | None:
         value, buffer = node.value, node.buffer
-        if not (
-            isinstance(value, tir.Binary) and value.op in _COMPOUND and buffer.dtype.bits >= 32
-        ):
+        if not isinstance(value, tir.Binary) or value.op not in _COMPOUND or buffer.dtype.bits < 32:
             return None
         if value.a != tir.BufferLoad(buffer, node.indices):
             return None
@@ -200,22 +228,16 @@ class StmtPrinter:
             target = self.exprs.element(buffer, node.indices)
         else:
             return None
-        op, operand = value.op, value.b
-        if (
-            isinstance(operand, tir.IntImm)
-            and op in ("add", "sub")
-            and 0 > operand.value > -(1 << 31)
-        ):
-            op, operand = (
-                ("sub" if op == "add" else "add"),
-                tir.IntImm(-operand.value, operand.dtype),
-            )
-        return f"{target} {_COMPOUND[op]} {self.exprs.as_type(operand, buffer.dtype).text}"
+        operator, operand = _COMPOUND[value.op], value.b
+        negated = {"+=": "-=", "-=": "+="}.get(operator)
+        if isinstance(operand, tir.IntImm) and negated and 0 > operand.value > -(1 << 31):
+            operator, operand = negated, tir.IntImm(-operand.value, operand.dtype)
+        return f"{target} {operator} {self.exprs.as_type(operand, buffer.dtype).text}"
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
         """Declare a pointer to a constant's array or to its bytes in a pool."""
         if node.buffer.name in self.used_names:
-            symbol = self.constant_symbol(node.constant)
+            symbol = self.context.constant_symbol(node.constant)
             name = self.scope.unique(node.buffer.name)
             place = MemoryBinding(name, node.buffer, plain=is_identifier(symbol))
             self.exprs.places[node.buffer.name] = place
@@ -230,10 +252,10 @@ class StmtPrinter:
         """Declare a view as a pointer, which is const if the view is only read."""
         if node.buffer.name in self.used_names:
             self._declare_mentioned(node.source)
-            self._window(node)
+            self._declare_view(node)
         self.stmt(node.body)
 
-    def _window(self, node: tir.DeclBuffer) -> None:
+    def _declare_view(self, node: tir.DeclBuffer) -> None:
         buffer, source = node.buffer, self.exprs.memory(node.source.buffer)
         wide = buffer.dtype.size_bytes
         natural = not source.unaligned and source.buffer.dtype.size_bytes >= wide
@@ -259,6 +281,7 @@ def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
+    """Add the names of the variables and buffers that the C text of `node` uses to `used`."""
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)
@@ -270,10 +293,8 @@ def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
                 collect_used_names(value, used)
         case tir.Var(name):
             used.add(name)
-        case tir.BufferLoad() | tir.BufferStore() | tir.AccessPtr():
-            used.add(node.buffer.name)
-            for part in children(node):
-                collect_used_names(part, used)
         case _:
+            if isinstance(node, tir.BufferLoad | tir.BufferStore | tir.AccessPtr):
+                used.add(node.buffer.name)
             for part in children(node):
                 collect_used_names(part, used)

@@ -15,7 +15,8 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.base.version import VERSION
 from firmwright.build.instrumented_library import build_instrumented_library
-from firmwright.codegen.model_emitter import EmitOptions, emit_model
+from firmwright.codegen.emit_options import EmitOptions
+from firmwright.codegen.model_emitter import emit_model
 from firmwright.device.instrumented_library import AccessTracingSession, TracedBuffer
 from firmwright.flows.model_session import ModelSession, c_prefix, library_model
 from firmwright.ir import tir

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
-from firmwright.codegen.device_calls import collect_device_calls
+from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.model import write_file
 from firmwright.flows.reference_outputs import compute_reference
 from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes

@@ -15,8 +15,8 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags as build_flags
 from firmwright.build.project_folder import project_files
-from firmwright.codegen.code_style import make_code_style, make_common_code_style
-from firmwright.codegen.model_emitter import EmitOptions, emit_model, model_id
+from firmwright.codegen.emit_options import check_common_style
+from firmwright.codegen.model_emitter import emit_model, model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir.module import IRModule
@@ -30,7 +30,7 @@ from firmwright.package.project_folder import add_file_list, write_project
 from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string
-from firmwright.pipeline.configuration import configure_module
+from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import passes_for, remaining_passes
 from firmwright.pipeline.selection_oracle import make_lowering, make_selection_oracle
@@ -140,7 +140,7 @@ def _emit_compilation(
     verify_module(module, op_table(), intrinsics)
     compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
-    tree = emit_model(with_files, intrinsics, _emit_options(board, options))
+    tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
     summary = summarize_compilation(
         module,
         board.name,
@@ -158,17 +158,6 @@ def _emit_compilation(
 def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
     facts = add_file_list(summary.to_json(), tree)
     return SourceTree({"metadata.json": json.dumps(facts, indent=2, sort_keys=True) + "\n"})
-
-
-def _emit_options(board: Board, options: Options) -> EmitOptions:
-    return EmitOptions(
-        tool_version=VERSION,
-        inline_asm=options.inline_asm,
-        emit_step_api=options.emit_step_api,
-        tvm_api=options.c_api == "tvm",
-        notes=build_flags.format_tuning_flags(board),
-        rules=make_code_style(options),
-    )
 
 
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
@@ -194,7 +183,7 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         ]
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.emit_step_api for part in parts)
-    make_common_code_style([part.options for part in parts])
+    check_common_style([make_emit_options(part.board, part.options) for part in parts])
     common = replace(parts[0].options, inline_asm=inline_asm, emit_step_api=steps)
     intrinsics: IntrinsicTable = INTRINSICS
     for part in parts:
@@ -202,7 +191,7 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     tree = emit_multi_model_firmware(
         [add_library_files(part.module) for part in parts],
         intrinsics,
-        _emit_options(parts[0].board, common),
+        make_emit_options(parts[0].board, common),
         order=order,
         shared_bytes=shared.pool_bytes if shared else None,
     )

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Literal
 
 from firmwright.base.errors import UsageError
+from firmwright.base.version import VERSION
 from firmwright.boards import Board
-from firmwright.codegen.code_style import make_code_style
+from firmwright.build.compiler_flags import format_tuning_flags
+from firmwright.codegen.emit_options import EmitOptions
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
 from firmwright.partitioning.device_requests import apply_device_requests
@@ -15,6 +17,21 @@ from firmwright.partitioning.target_resolution import check_targets, resolve_tar
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline.options import Options, check_options
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
+
+
+def make_emit_options(board: Board, options: Options) -> EmitOptions:
+    """Return the options of the generated C; raise UsageError if one is invalid."""
+    return EmitOptions(
+        tool_version=VERSION,
+        inline_asm=options.inline_asm,
+        emit_step_api=options.emit_step_api,
+        tvm_api=options.c_api == "tvm",
+        notes=format_tuning_flags(board),
+        c_standard=options.c_standard,
+        sections=options.sections,
+        license=options.license,
+        constants_in_header=options.constants_in_header,
+    )
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
@@ -25,7 +42,7 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     if "stage" in model.attrs:
         return model
     check_options(options)
-    make_code_style(options)
+    make_emit_options(board, options)  # only to check them early
     targets = resolve_targets(board, options.target)
     module = replace(
         model,
