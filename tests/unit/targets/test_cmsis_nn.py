@@ -24,7 +24,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
 from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
-from firmwright.targets.cmsis_nn_workspace import (
+from firmwright.targets.cmsis_nn_codegen import (
     average_pool_workspace_bytes,
     conv_workspace_bytes,
     depthwise_workspace_bytes,

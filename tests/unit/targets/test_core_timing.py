@@ -4,7 +4,7 @@ import pytest
 
 from firmwright.boards import load_board
 from firmwright.targets.core_timing import CORE_TIMINGS
-from firmwright.targets.instruction import Instruction
+from firmwright.targets.instruction_decoders import Instruction
 
 M4 = CORE_TIMINGS["cortex-m4"]
 

@@ -12,8 +12,8 @@ from firmwright.build.elf_reader import read_code_sections
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
-from firmwright.targets import rv32_decoder, thumb_decoder
-from firmwright.targets.instruction import Instruction
+from firmwright.targets import instruction_decoders
+from firmwright.targets.instruction_decoders import Instruction
 
 # The first pattern that matches the whole mnemonic (without width suffix) names the kind.
 ARM_KINDS = (
@@ -111,7 +111,9 @@ def check(path: Path, board: str, decode, table, conditional: bool) -> int:
 @pytest.mark.parametrize("model", ["digits.tflite", "digits_float.tflite"])
 def test_thumb_decoder_agrees_with_the_disassembler(board: str, model: str, digits_path):
     assert (
-        check(digits_path.with_name(model), board, thumb_decoder.decode_thumb, ARM_KINDS, True)
+        check(
+            digits_path.with_name(model), board, instruction_decoders.decode_thumb, ARM_KINDS, True
+        )
         > 1000
     )
 
@@ -119,5 +121,8 @@ def test_thumb_decoder_agrees_with_the_disassembler(board: str, model: str, digi
 @pytest.mark.qemu("riscv32")
 def test_riscv_decoder_agrees_with_the_disassembler(digits_path):
     assert (
-        check(digits_path, "qemu-riscv32-virt", rv32_decoder.decode_rv32, RISCV_KINDS, False) > 1000
+        check(
+            digits_path, "qemu-riscv32-virt", instruction_decoders.decode_rv32, RISCV_KINDS, False
+        )
+        > 1000
     )

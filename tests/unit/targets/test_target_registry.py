@@ -8,13 +8,8 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
-from firmwright.targets.registry import (
-    CORE_KINDS,
-    parse_target,
-    parse_targets,
-    target_features,
-    target_to_json,
-)
+from firmwright.targets.cores import CORE_KINDS
+from firmwright.targets.registry import parse_target, parse_targets, target_features, target_to_json
 
 
 def test_a_target_prints_in_its_text_form() -> None:

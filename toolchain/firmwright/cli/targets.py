@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.targets.backend_registry import BACKENDS
-from firmwright.targets.registry import CORE_KINDS
+from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetKind
 
 NAME = "targets"

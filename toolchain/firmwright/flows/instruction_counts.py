@@ -1,7 +1,7 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
 The release image runs in QEMU without probes, and a plugin counts every instruction. Since an
-emulator has no cycles, they are modeled from a timing table (targets/timing.py).
+emulator has no cycles, they are modeled from a timing table (targets/core_timing.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
-from firmwright.targets import rv32_decoder, thumb_decoder
+from firmwright.targets import instruction_decoders
 from firmwright.targets.core_timing import CORE_TIMINGS, CoreTiming
-from firmwright.targets.instruction import INSTRUCTION_KINDS, Instruction, InstructionKind
+from firmwright.targets.instruction_decoders import INSTRUCTION_KINDS, Instruction, InstructionKind
 
 _NO_OPERATOR = -1
 """The index of calls that belong to no operator: moved rows within a fused segment."""
@@ -133,7 +133,11 @@ def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> Instructi
 
 
 def _decoder(core: str) -> Callable[[bytes], Instruction]:
-    return thumb_decoder.decode_thumb if core.startswith("cortex-m") else rv32_decoder.decode_rv32
+    return (
+        instruction_decoders.decode_thumb
+        if core.startswith("cortex-m")
+        else instruction_decoders.decode_rv32
+    )
 
 
 class _CodeIndex:

@@ -26,7 +26,6 @@ from firmwright.ops.int16x8 import has_int64_sum
 from firmwright.targets import cmsis_nn_weighted as layers
 from firmwright.targets import cmsis_nn_weightless as values
 from firmwright.targets.backend import Backend, PatternEntry
-from firmwright.targets.cmsis_nn_lstm import supports_lstm, write_lstm
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.library_sources import collect_needed_files
 
@@ -39,7 +38,7 @@ _WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = MappingProxyTy
         "fully_connected": layers.write_fully_connected,
         "transpose_conv": layers.write_transpose_conv,
         "svdf": layers.write_svdf,
-        "lstm": write_lstm,
+        "lstm": layers.write_lstm,
         "average_pool2d": values.write_pool,
         "max_pool2d": values.write_pool,
         "softmax": values.write_softmax,
@@ -97,7 +96,7 @@ def _supports_call(match: Match) -> bool:
         kinds = [call.input(index).dtype for index in (0, 1, 2, 4)]
         return kinds == [INT8, INT8, INT16, INT16]
     if call.op == "lstm":
-        return supports_lstm(call)
+        return layers.supports_lstm(call)
     kinds = [kind.dtype for kind in (*call.inputs, call.output) if kind is not None]
     if kinds[0] not in (INT8, INT16) or len(set(kinds)) > 1:
         return False

@@ -1,7 +1,11 @@
-"""C text of CMSIS-NN calls: one function per kernel, which fills the library's structs.
+"""C text of CMSIS-NN calls and their workspace sizes: one function per kernel fills the structs.
 
-Source of names, members and their order: the public header arm_nn_types.h.
+A workspace function returns the result of the library's `arm_*_get_buffer_size` as compiled by gcc
+or upstream clang. Source of names, members and sizes: the public headers arm_nnfunctions.h and
+arm_nn_types.h.
 """
+
+from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
@@ -9,7 +13,8 @@ from collections.abc import Sequence
 from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.core import Target
-from firmwright.targets import cortex_m
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.kernel_builder import BackendKernel
 
 _COLUMNS = 100
@@ -18,7 +23,7 @@ _COLUMNS = 100
 def core_features(kernel: BackendKernel) -> frozenset[str]:
     """Return the features of the core that runs the library."""
     core = kernel.module.targets.get("cpu", Target("c"))
-    return cortex_m.KIND.features(core) if core.kind == "cortex-m" else frozenset()
+    return CORE_KINDS["cortex-m"].features(core) if core.kind == "cortex-m" else frozenset()
 
 
 def dtype_suffix(dtype: DType) -> str:
@@ -89,3 +94,102 @@ def workspace_context(
     # Words: the library keeps int16 and int32 there.
     workspace = kernel.workspace(name, -(-size_bytes // 4), INT32)
     return [f"int32_t *{name}"], f"{{{name}, {size_bytes}}}", [workspace]
+
+
+_MVE_LANES = 16
+_MVE_CHANNELS = 124
+"""Channels that the depthwise function for MVE processes at once."""
+_FAST_TAPS = 512
+"""The fast int16 depthwise function requires fewer taps than this."""
+_REVERSED_CHANNELS = 16
+"""Transposed convolutions of more channels run as convolutions of the reversed kernel."""
+_ONE_CHANNEL_OUTPUTS = 1
+"""With MVE, a single input channel with more outputs than this is a plain convolution."""
+
+
+def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Return the size for arm_convolve_wrapper_s8 or _s16."""
+    outputs, height, width, depth = call.input(1).shape
+    if call.input(0).dtype == INT16:
+        column = height * width * depth
+        return 8 * -(-column // 8) * 8 if "mve" in features else 4 * column
+    return _conv_bytes(call, (outputs, height, width, depth), features)
+
+
+def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: frozenset[str]) -> int:
+    _, height, width, depth = kernel
+    padding, stride = call.ints_attr("padding"), call.ints_attr("stride")
+    no_dilation = call.ints_attr("dilation") == (1, 1)
+    is_point = (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
+    if is_point and depth == call.input(0).shape[3]:
+        return 0
+    columns = height * width * call.input(0).shape[3]
+    if "mve" not in features:
+        return 4 * (-(-columns // 4) * 4)
+    whole = 4 * (-(-columns // _MVE_LANES) * _MVE_LANES)
+    is_row = call.input(0).shape[1] == 1 and height == 1 and no_dilation
+    if is_row and stride[1] * call.input(0).shape[3] % 4 == 0:
+        return max(_row_bytes(call, width), whole)
+    return whole
+
+
+def _row_bytes(call: OpCall, width: int) -> int:
+    """Return the size for the one-row function, which copies its padded ends."""
+    depth = call.input(0).shape[3]
+    left = call.ints_attr("padding")[2]
+    return (width + max(left, call.ints_attr("padding")[3])) * depth
+
+
+def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Return the size for arm_depthwise_conv_wrapper_s8 or _s16."""
+    batch, _, _, depth = call.input(0).shape
+    _, height, width, outputs = call.input(1).shape
+    if call.input(0).dtype == INT16:
+        return _depthwise_int16_bytes(call, features)
+    if "mve" in features and depth == 1 and outputs > _ONE_CHANNEL_OUTPUTS:
+        plain = _conv_bytes(call, (outputs, height, width, 1), features)
+        return plain + outputs * height * width
+    if depth != outputs or batch != 1 or call.ints_attr("dilation") != (1, 1):
+        return 0
+    if "mve" in features:
+        return 4 * _MVE_CHANNELS * width * height
+    padding = call.ints_attr("padding")
+    if (height, width) == (3, 3) and padding[0] <= 1 and padding[2] <= 1:
+        return 0
+    return 2 * depth * width * height if "dsp" in features else 0
+
+
+def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
+    _, height, width, outputs = call.input(1).shape
+    column = height * width * outputs
+    is_fast = outputs == call.input(0).shape[3] and call.ints_attr("dilation") == (1, 1)
+    if not is_fast or height * width >= _FAST_TAPS:
+        return 0
+    if "mve" in features:
+        return 8 * column + 8
+    return 2 * column if "dsp" in features else 0
+
+
+def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Return the size for arm_transpose_conv_wrapper_s8."""
+    outputs, height, width, depth = call.input(1).shape
+    if reversed_weights_bytes(call):
+        column = height * width * depth
+        if "mve" in features:
+            return 4 * (-(-column // _MVE_LANES) * _MVE_LANES)
+        return 4 * (-(-column // 4) * 4)
+    down, right = call.ints_attr("stride")
+    row = (call.input(0).shape[2] - 1) * right + max(width, down, right)
+    return 4 * outputs * row * max(height, down)
+
+
+def reversed_weights_bytes(call: OpCall) -> int:
+    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or 0."""
+    outputs, height, width, depth = call.input(1).shape
+    is_convolution = max(call.ints_attr("stride")) <= 2 and depth > _REVERSED_CHANNELS
+    return outputs * height * width * depth if is_convolution else 0
+
+
+def average_pool_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
+    """Return the size for arm_avgpool_s8 or _s16."""
+    return 4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0

@@ -13,6 +13,7 @@ from firmwright.ops.requantize import quantized_activation_range, tensor_quant
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
+    average_pool_workspace_bytes,
     c_dims,
     c_shape,
     c_tile,
@@ -21,7 +22,6 @@ from firmwright.targets.cmsis_nn_codegen import (
     workspace_context,
     write_wrapper_function,
 )
-from firmwright.targets.cmsis_nn_workspace import average_pool_workspace_bytes
 from firmwright.targets.kernel_builder import BackendKernel
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from firmwright.targets.instruction import Instruction, InstructionKind
+from firmwright.targets.instruction_decoders import Instruction, InstructionKind
 
 # A model, not a measurement. Cortex-M4, M3 and M0 follow their technical reference manuals, with
 # typical values where those give a range. M7, M33 and M55 issue two instructions at once or overlap

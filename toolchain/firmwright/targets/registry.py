@@ -5,22 +5,16 @@ in backend_registry.py.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
-from firmwright.targets import cortex_m, generic_c, host, riscv32
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetAttribute, TargetKind
-
-CORE_KINDS: Mapping[str, TargetKind] = {
-    module.KIND.name: module.KIND for module in (host, generic_c, cortex_m, riscv32)
-}
-"""Kinds of cores."""
 
 
 def target_kind_of(target: Target) -> TargetKind:

@@ -1,10 +1,31 @@
-"""Decoder of Thumb instructions, Armv6-M to Armv8.1-M with Helium.
+"""Decoders of Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC instructions.
 
-Only instructions with different timing are distinguished. Source: the encodings in the Armv7-M and
-Armv8-M architecture reference manuals.
+Only the properties that determine timing are decoded. Source: the encodings in the Armv7-M and
+Armv8-M architecture reference manuals and in the RISC-V unprivileged specification.
 """
 
-from firmwright.targets.instruction import Instruction, InstructionKind
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+InstructionKind: TypeAlias = Literal[
+    "alu", "load", "store", "load_multiple", "store_multiple", "multiply", "multiply_long",
+    "divide", "branch", "call", "loop", "float", "float_multiply_add", "float_divide", "vector",
+    "vector_load", "vector_store",
+]  # fmt: skip
+INSTRUCTION_KINDS: tuple[InstructionKind, ...] = get_args(InstructionKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One decoded instruction; `registers` counts the words of a multiple load or store."""
+
+    size_bytes: int
+    kind: InstructionKind
+    registers: int = 1
+
 
 _FLOAT_COPROCESSORS = (0x9, 0xA, 0xB)
 
@@ -147,3 +168,48 @@ def _float_operation(first: int, second: int) -> InstructionKind:
     if operation == 0xB and first & 0xF == 1 and second & 0xC0 == 0xC0:
         return "float_divide"  # VSQRT
     return "float_multiply_add" if operation in (0x0, 0x1, 0x9, 0xA) else "float"
+
+
+_LINK = (1, 5)  # the registers that a call stores its return address in
+_SHORT_MEMORY: Mapping[int, InstructionKind] = {2: "load", 6: "store"}
+
+
+def decode_rv32(code: bytes) -> Instruction:
+    first = int.from_bytes(code[:2], "little")
+    if first & 3 != 3:
+        return Instruction(2, _short_rv32(first))
+    return Instruction(4, _long_rv32(int.from_bytes(code[:4], "little")))
+
+
+def _short_rv32(word: int) -> InstructionKind:
+    function = word >> 13
+    match word & 3:
+        case 0:
+            return _SHORT_MEMORY.get(function, "alu")
+        case 1:
+            if function == 1:
+                return "call"
+            return "branch" if function >= 5 else "alu"
+        case _:
+            if function == 4 and word >> 2 & 0x1F == 0 and word >> 7 & 0x1F:
+                return "call" if word & 0x1000 else "branch"
+            return _SHORT_MEMORY.get(function, "alu")
+
+
+def _long_rv32(word: int) -> InstructionKind:
+    match word & 0x7F:
+        case 0x03 | 0x2F:
+            return "load"
+        case 0x23:
+            return "store"
+        case 0x63:
+            return "branch"
+        case 0x67 | 0x6F:
+            return "call" if word >> 7 & 0x1F in _LINK else "branch"
+        case 0x33 if word >> 25 == 1:
+            function = word >> 12 & 7
+            if function >= 4:
+                return "divide"
+            return "multiply_long" if function else "multiply"
+        case _:
+            return "alu"

@@ -1,0 +1,49 @@
+"""Kinds of cores and the features of their instruction sets.
+
+`dsp`: SIMD-in-register instructions of Armv7E-M and of Armv8-M with the DSP extension. `mve`:
+Helium; `mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
+longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP
+extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer
+multiply of RISC-V. Source: the architecture reference manuals.
+"""
+
+from collections.abc import Mapping
+
+from firmwright.targets.target_kind import TargetAttribute, TargetKind
+
+_DSP = {"thumb2", "mulh", "dsp", "fpu"}
+_HELIUM = {*_DSP, "vmla", "mve", "mvefp"}
+_CORTEX_M: Mapping[str, frozenset[str]] = {
+    "cortex-m0": frozenset({"thumb1"}),
+    "cortex-m0plus": frozenset({"thumb1"}),
+    "cortex-m3": frozenset({"thumb2", "mulh", "mla"}),
+    "cortex-m4": frozenset(_DSP),
+    "cortex-m7": frozenset({*_DSP, "vmla"}),
+    "cortex-m23": frozenset({"thumb1"}),
+    "cortex-m33": frozenset({*_DSP, "vmla"}),
+    "cortex-m33+nodsp": frozenset({"thumb2", "mulh", "mla"}),  # no FPU either
+    "cortex-m55": frozenset(_HELIUM),
+    "cortex-m85": frozenset(_HELIUM),
+}
+_RV32 = ("rv32im", "rv32imc", "rv32imac")
+
+CORE_KINDS: Mapping[str, TargetKind] = {
+    kind.name: kind
+    for kind in (
+        TargetKind("host", "portable C99 for the machine that compiles"),
+        TargetKind("c", "portable C99 for any core"),
+        TargetKind(
+            "cortex-m",
+            "Arm Cortex-M microcontrollers",
+            {"mcpu": TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))},
+            lambda target: _CORTEX_M[str(target.attr("mcpu", "cortex-m4"))],
+        ),
+        TargetKind(
+            "riscv32",
+            "32-bit RISC-V with multiply (RV32IM and up)",
+            {"march": TargetAttribute("rv32imac", "the instruction set", _RV32)},
+            lambda target: frozenset({"rvm"}),
+        ),
+    )
+}
+"""Kinds of cores by name."""
