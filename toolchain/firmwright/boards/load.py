@@ -28,7 +28,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """Return the board called `name`; BoardError with similar names if there is none."""
-    file, directories = board_file(name, extra_dirs), search_path(extra_dirs)
+    return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
+
+
+def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:
     values = _parse_toml(file)
     shown = f"{file.parent.name}/{file.name}"
     table = TomlTable(values, shown)
