@@ -46,7 +46,14 @@ _POOL_FIELDS: Mapping[str, tuple[type, ...]] = {
 T = TypeVar("T")
 
 
-def parse_sections(text: str, file: str, *, structure_only: bool, fragment: bool) -> IRModule:
+def parse_module(
+    text: str, file: str = "<text>", *, structure_only: bool = False, fragment: bool = False
+) -> IRModule:
+    """Parse module text; `file` names it in error messages.
+
+    `structure_only` fills constants whose bytes were elided with zeros; otherwise they are an
+    error. `fragment` accepts text without the version line. Raises ModelError with the position.
+    """
     cut = _DATA.search(text)
     data = _read_data(text, cut.end(), file) if cut else {}
     tokens = Tokenizer(text[: cut.start()] if cut else text, file)
@@ -58,7 +65,6 @@ def parse_sections(text: str, file: str, *, structure_only: bool, fragment: bool
 
 def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
     """Read the section after `data {` and return its bytes by hash."""
-    data: dict[str, bytes] = {}
     chunks: dict[str, list[str]] = {}
     digest, closed = "", False
     first = text.count("\n", 0, start) + 1
@@ -80,9 +86,7 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
             raise ModelError(f"found {line[:40]!r}, expected `sha256.HEX:`.", where=where)
     if not closed:
         raise ModelError("the data section has no end.", where=f"{file}:{first}:1")
-    for digest, lines in chunks.items():
-        data[digest] = _decode_data(digest, "".join(lines), file)
-    return data
+    return {digest: _decode_data(digest, "".join(lines), file) for digest, lines in chunks.items()}
 
 
 def _decode_data(digest: str, text: str, file: str) -> bytes:
@@ -139,14 +143,11 @@ class _ModuleParser(SyntaxParser):
                 case "file":
                     path = self.tokens.string()
                     files[path] = self._hashed(path, 0, "file")
-                case "graph":
+                case "graph" | "func" as kind:
                     token = self.tokens.peek
-                    graph = self._graphs.graph()
-                    functions[self.unique(graph.name, functions, "function", token)] = graph
-                case "func":
-                    token = self.tokens.peek
-                    prim = self._prims.prim()
-                    functions[self.unique(prim.name, functions, "function", token)] = prim
+                    parse = self._graphs.graph if kind == "graph" else self._prims.prim
+                    function: AnyFunction = parse()
+                    functions[self.unique(function.name, functions, "function", token)] = function
                 case "io":
                     io = self._io()
                 case _:
@@ -158,8 +159,6 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         name = self.unique(self.tokens.global_(), table, what, token)
         table[name] = read(name)
-
-    # ---- targets, pools, I/O -----------------------------------------------------------------
 
     def _target(self, name: str) -> Target:
         self.tokens.expect("=")
@@ -207,8 +206,6 @@ class _ModuleParser(SyntaxParser):
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
         return IoBinding(mode, keep, inputs, outputs, rows, tuple(state))
 
-    # ---- constants ---------------------------------------------------------------------------
-
     def _constant(self, name: str) -> Constant:
         self.tokens.expect("=")
         token = self.tokens.peek
@@ -216,24 +213,14 @@ class _ModuleParser(SyntaxParser):
         size_bytes = math.prod(shape) * (dtype.bits // 8)
         if not dtype.bits or any(n < 0 for n in shape) or size_bytes > _CONSTANT_BYTES_MAX:
             raise self.tokens.error(f"constant {name!r} has an invalid type.", token)
-        pool = self._constant_pool()
-        if self.tokens.at("["):
-            data = self._listed(dtype)
-        else:
-            data = self._hashed(name, size_bytes)
+        pool = self.in_parentheses(self.tokens.global_) if self.tokens.accept("in") else ""
+        in_full = self.tokens.at("[")
+        data = self._listed(dtype) if in_full else self._hashed(name, size_bytes)
         if len(data) != size_bytes:
             raise self.tokens.error(
                 f"constant {name!r} has {len(data)} bytes, its type needs {size_bytes}.", token
             )
         return Constant(name, dtype, shape, data, pool)
-
-    def _constant_pool(self) -> str:
-        if not self.tokens.accept("in"):
-            return ""
-        self.tokens.expect("(")
-        pool = self.tokens.global_()
-        self.tokens.expect(")")
-        return pool
 
     def _listed(self, dtype: DType) -> bytes:
         token = self.tokens.peek
@@ -259,8 +246,6 @@ class _ModuleParser(SyntaxParser):
             hint="a text printed without eliding constants.",
         )
 
-    # ---- the plan ----------------------------------------------------------------------------
-
     def _plan(self) -> Plan:
         planner = self.tokens.string()
         self.tokens.expect("lower_bound")
@@ -280,18 +265,15 @@ class _ModuleParser(SyntaxParser):
                     self._place(placements)
                 case _:
                     conflicts.append(self._conflict())
-        return Plan(
-            planner, placements, pool_bytes, lower_bound, tuple(buffers), tuple(conflicts)
-        )  # fmt: skip
+        lists = tuple(buffers), tuple(conflicts)
+        return Plan(planner, placements, pool_bytes, lower_bound, *lists)
 
     def _buffer(self) -> BufferInfo:
         name = self.tokens.local()
         kind = cast(BufferKind, self.one_of(_KINDS))
         size_bytes = self.tokens.int_()
         self.tokens.expect("align")
-        self.tokens.expect("(")
-        alignment = self.tokens.int_()
-        self.tokens.expect(")")
+        alignment = self.in_parentheses(self.tokens.int_)
         self.tokens.expect("live")
         live = tuple(self.items("(", ")", self._live))
         self.tokens.expect("pools")
@@ -313,14 +295,11 @@ class _ModuleParser(SyntaxParser):
 
     def _conflict(self) -> OffsetConstraint[str]:
         a, b = self.tokens.local(), self.tokens.local()
-        low, high = self._pair()
-        modulus, residue = self._pair() if self.tokens.accept("mod") else (0, 0)
-        return OffsetConstraint(a, b, low, high, modulus, residue)
+        limits = self.in_parentheses(self._pair)
+        period = self.in_parentheses(self._pair) if self.tokens.accept("mod") else (0, 0)
+        return OffsetConstraint(a, b, *limits, *period)
 
     def _pair(self) -> tuple[int, int]:
-        self.tokens.expect("(")
         first = self.tokens.int_()
         self.tokens.expect(",")
-        second = self.tokens.int_()
-        self.tokens.expect(")")
-        return first, second
+        return first, self.tokens.int_()

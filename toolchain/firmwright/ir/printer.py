@@ -26,14 +26,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import fields
 
 from firmwright.base.errors import InternalError
 from firmwright.base.text import format_global, format_local, quote
-from firmwright.ir.core import Attr, PoolInfo, Target
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.printer import print_graph
-from firmwright.ir.module import IoBinding, IRModule
-from firmwright.ir.parser import FORMAT_VERSION, parse_sections
+from firmwright.ir.module import IoBinding, IRModule, StateTensor
+from firmwright.ir.parser import FORMAT_VERSION
+from firmwright.ir.parser import parse_module as parse_module
 from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_type
 from firmwright.ir.tir.plan import Plan
 from firmwright.ir.tir.printer import print_prim
@@ -49,15 +51,17 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
     if not fragment or module.name:
         page.line(f"module {format_global(module.name)}")
     _print_head(module, page)
+    for table in (module.constants, module.functions):
+        for key, entry in table.items():
+            if key != entry.name:
+                raise InternalError(f"the entry {entry.name!r} is stored under the name {key!r}")
     for name, constant in module.constants.items():
-        _check_key(name, constant.name)
         shape = format_shape(constant.dtype, constant.shape)
         place = f" in({format_global(constant.pool)})" if constant.pool else ""
         page.put(f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}")
     for path, data in module.files.items():
         page.line(f"file {quote(path)} sha256.{_digest(data)}")
-    for name, func in module.functions.items():
-        _check_key(name, func.name)
+    for func in module.functions.values():
         page.line()
         if isinstance(func, Function):
             print_graph(func, page)
@@ -70,55 +74,31 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
     return page.text()
 
 
-def _check_key(key: str, name: str) -> None:
-    if key != name:
-        raise InternalError(f"the entry {name!r} is stored under the name {key!r}")
-
-
 def _print_head(module: IRModule, page: IRWriter) -> None:
     if module.attrs:
         page.put(f"attrs {format_attrs(module.attrs)}")
     for name, target in module.targets.items():
-        page.put(f"target {format_global(name)} = {quote(target.kind)} {_target_attrs(target)}")
+        attrs = dict(target.attrs)
+        if len(attrs) != len(target.attrs):
+            raise InternalError(f"target {target} has a duplicate attribute")
+        page.put(f"target {format_global(name)} = {quote(target.kind)} {format_attrs(attrs)}")
     for pool in module.pools:
-        page.put(f"pool {format_global(pool.name)} {format_attrs(_pool_attrs(pool))}")
+        values = {f.name: getattr(pool, f.name) for f in fields(pool) if f.name != "name"}
+        attrs = {key: v for key, v in values.items() if v != getattr(PoolInfo(""), key)}
+        page.put(f"pool {format_global(pool.name)} {format_attrs(attrs)}")
     if module.io != IoBinding():
         _print_io(module.io, page)
-
-
-def _target_attrs(target: Target) -> str:
-    if len(dict(target.attrs)) != len(target.attrs):
-        raise InternalError(f"target {target} has a duplicate attribute")
-    return format_attrs(dict(target.attrs))
-
-
-def _pool_attrs(pool: PoolInfo) -> dict[str, Attr]:
-    default = PoolInfo(pool.name)
-    fields: dict[str, Attr | None] = {
-        "size_bytes": pool.size_bytes,
-        "access": pool.access if pool.access != default.access else None,
-        "targets": pool.targets or None,
-        "read_bandwidth": pool.read_bandwidth,
-        "write_bandwidth": pool.write_bandwidth,
-        "read_latency": pool.read_latency,
-        "write_latency": pool.write_latency,
-        "scope": pool.scope if pool.scope != default.scope else None,
-        "section": pool.section or None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _print_io(io: IoBinding, page: IRWriter) -> None:
     keep = " preserve_input" if io.preserve_input else ""
     rows = " stream_input_rows" if io.stream_input_rows else ""
     with page.block(f"io {io.mode}{keep}{rows}"):
-        for kind, tensors in (("input", io.inputs), ("output", io.outputs)):
+        for kind, tensors in (("input", io.inputs), ("output", io.outputs), ("state", io.state)):
             for t in tensors:
+                initial = f" =\n{format_global(t.initial)}" if isinstance(t, StateTensor) else ""
                 names = f"{format_local(t.buffer)} = {quote(t.name)}"
-                page.put(f"{kind} {names}:\n{format_type(t.type)}")
-        for s in io.state:
-            names = f"{format_local(s.buffer)} = {quote(s.name)}"
-            page.put(f"state {names}:\n{format_type(s.type)} =\n{format_global(s.initial)}")
+                page.put(f"{kind} {names}:\n{format_type(t.type)}{initial}")
 
 
 def _print_plan(plan: Plan, page: IRWriter) -> None:
@@ -157,14 +137,3 @@ def _print_data(module: IRModule, page: IRWriter) -> None:
             with page.indent():
                 for start in range(0, len(text), _DATA_COLUMNS):
                     page.line(text[start : start + _DATA_COLUMNS])
-
-
-def parse_module(
-    text: str, file: str = "<text>", *, structure_only: bool = False, fragment: bool = False
-) -> IRModule:
-    """Parse module text; `file` names it in error messages.
-
-    `structure_only` fills constants whose bytes were elided with zeros; otherwise they are an
-    error. `fragment` accepts text without the version line. Raises ModelError with the position.
-    """
-    return parse_sections(text, file, structure_only=structure_only, fragment=fragment)

@@ -35,18 +35,14 @@ class IRWriter(IndentedWriter):
     def put(self, text: str) -> None:
         """Write one line, broken with a four-column indent if it would exceed column 100."""
         room = COLUMNS - len(self._step) * self._indent
-        flat = text.replace("\n", " ")
-        if len(flat) <= room:
-            self.line(flat)
-            return
-        current = ""
-        first = True
-        for piece in text.split("\n"):
-            if current and len(current) + 1 + len(piece) > room - (0 if first else 4):
-                self.line(current if first else "    " + current)
-                first, current = False, ""
-            current = f"{current} {piece}" if current else piece
-        self.line(current if first else "    " + current)
+        current, *pieces = text.split("\n")
+        for piece in pieces:
+            if current and len(current) + 1 + len(piece) > room:
+                self.line(current)
+                current = f"    {piece}"
+            else:
+                current = f"{current} {piece}" if current else piece
+        self.line(current)
 
 
 def format_word(text: str) -> str:
@@ -142,6 +138,12 @@ class SyntaxParser:
         self.shallower()
         return parsed
 
+    def in_parentheses(self, read: Callable[[], T]) -> T:
+        self.tokens.expect("(")
+        value = read()
+        self.tokens.expect(")")
+        return value
+
     def expected(self, what: str) -> ModelError:
         token = self.tokens.peek
         shown = "the end of the text" if token.kind is TokenKind.END else repr(token.text[:40])
@@ -197,17 +199,17 @@ class SyntaxParser:
 
     def span(self) -> Span:
         """Parse an optional `span(FILE, SUBGRAPH, OPERATOR[, TENSOR])`."""
-        if not self.tokens.accept("span"):
-            return Span("")
-        self.tokens.expect("(")
+        return self.in_parentheses(self._span) if self.tokens.accept("span") else Span("")
+
+    def _span(self) -> Span:
         file = self.tokens.string()
         self.tokens.expect(",")
         subgraph = self.tokens.int_()
         self.tokens.expect(",")
         op_index = self.tokens.int_()
-        tensor = self.tokens.string() if self.tokens.accept(",") else ""
-        self.tokens.expect(")")
-        return Span(file, subgraph, op_index, tensor)
+        return Span(
+            file, subgraph, op_index, self.tokens.string() if self.tokens.accept(",") else ""
+        )
 
     def dtype(self) -> DType:
         token = self.tokens.peek

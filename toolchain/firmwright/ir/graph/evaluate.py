@@ -41,53 +41,58 @@ def evaluate_graph(
             raise ModelError(f"input {param.name} is missing.", where=module.name)
         values[param.name] = np.asarray(inputs[param.name])
     with np.errstate(all="ignore"):  # infinity and NaN are values among floats
-        _run_calls(_EvaluationContext(module, ops, intrinsics), entry, values)
+        _Evaluator(module, ops, intrinsics).run_calls(entry, values)
     return values
 
 
 @dataclass(frozen=True, slots=True)
-class _EvaluationContext:
+class _Evaluator:
     module: IRModule
     ops: OpTable
     intrinsics: IntrinsicTable
 
+    def run_calls(self, function: Function, values: dict[str, Array]) -> None:
+        for call in function.body:
+            arrays = [_array(self.module, value, values) for value in call.inputs]
+            callee = self.module.callee(call.op)
+            if isinstance(callee, Function):
+                results = self.run_graph(callee, arrays)
+            elif call.op.startswith("@"):
+                results = self.run_prim(call, arrays)
+            elif call.op in CONTROL_FLOW_OPS:
+                results = self.run_control(call, arrays)
+            else:
+                results = self.ops[call.op].reference(make_op_call(call, self.module), arrays)
+            values.update(zip((v.name for v in call.outputs), results, strict=True))
 
-def _run_calls(machine: _EvaluationContext, function: Function, values: dict[str, Array]) -> None:
-    module = machine.module
-    for call in function.body:
-        arrays = [_array(module, value, values) for value in call.inputs]
-        callee = module.callee(call.op)
-        if isinstance(callee, Function):
-            results = _run_graph(machine, callee, arrays)
-        elif call.op.startswith("@"):
-            results = _run_prim(module, call, arrays, machine.intrinsics)
-        elif call.op in CONTROL_FLOW_OPS:
-            results = _run_control(machine, call, arrays)
-        else:
-            results = machine.ops[call.op].reference(make_op_call(call, module), arrays)
-        values.update(zip((v.name for v in call.outputs), results, strict=True))
+    def run_graph(self, function: Function, args: Sequence[Array]) -> tuple[Array, ...]:
+        values = {v.name: array for v, array in zip(function.params, args, strict=True)}
+        self.run_calls(function, values)
+        return tuple(_array(self.module, value, values) for value in function.results)
 
+    def run_control(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
+        def run(attr: str, args: Sequence[Array]) -> tuple[Array, ...]:
+            function = self.module.functions[str(call.attrs[attr])]
+            assert isinstance(function, Function)
+            return self.run_graph(function, args)
 
-def _run_graph(
-    machine: _EvaluationContext, function: Function, given: Sequence[Array]
-) -> tuple[Array, ...]:
-    values = {v.name: array for v, array in zip(function.params, given, strict=True)}
-    _run_calls(machine, function, values)
-    return tuple(_array(machine.module, value, values) for value in function.results)
+        if call.op == "if":
+            return run("then" if arrays[0].item() else "else", arrays[1:])
+        carried: tuple[Array, ...] = tuple(arrays)
+        while run("cond", carried)[0].item():
+            carried = run("body", carried)
+        return carried
 
-
-def _run_control(machine: _EvaluationContext, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
-    def run(name: str, given: Sequence[Array]) -> tuple[Array, ...]:
-        function = machine.module.functions[str(call.attrs[name])]
-        assert isinstance(function, Function)
-        return _run_graph(machine, function, given)
-
-    if call.op == "if":
-        return run("then" if arrays[0].item() else "else", arrays[1:])
-    carried: tuple[Array, ...] = tuple(arrays)
-    while run("cond", carried)[0].item():
-        carried = run("body", carried)
-    return carried
+    def run_prim(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
+        functions = {n: f for n, f in self.module.functions.items() if isinstance(f, tir.PrimFunc)}
+        func = functions.get(call.op[1:])
+        if func is None:
+            raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
+        outputs = tuple(np.zeros(v.type.shape, v.type.dtype.np) for v in call.outputs)
+        names = (param.name for param in func.params)
+        args = dict(zip(names, (*map(np.copy, arrays), *outputs), strict=True))
+        interpret(func, args, self.intrinsics, functions, self.module.constants)
+        return outputs
 
 
 def initial_state(module: IRModule) -> dict[str, Array]:
@@ -104,7 +109,7 @@ def next_state(module: IRModule, values: Mapping[str, Array]) -> dict[str, Array
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
     constants = tuple(
-        module.constants[value.constant] if value is not None and value.constant else None
+        module.constants.get(value.constant) if value is not None and value.constant else None
         for value in call.inputs
     )
     values = (*call.inputs, *call.outputs)
@@ -126,18 +131,3 @@ def _array(module: IRModule, value: Value | None, values: Mapping[str, Array]) -
     if value.constant:
         return np.asarray(module.constants[value.constant].array())
     return values[value.name]
-
-
-def _run_prim(
-    module: IRModule, call: Call, arrays: list[Array], intrinsics: IntrinsicTable
-) -> tuple[Array, ...]:
-    func = module.functions[call.op[1:]]
-    if not isinstance(func, tir.PrimFunc):
-        raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
-    outputs = tuple(np.zeros(v.type.shape, v.type.dtype.np) for v in call.outputs)
-    args = dict(
-        zip((param.name for param in func.params), (*map(np.copy, arrays), *outputs), strict=True)
-    )
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
-    interpret(func, args, intrinsics, functions=functions, constants=module.constants)
-    return outputs

@@ -78,27 +78,20 @@ class GraphParser(SyntaxParser):
         return self._call(tuple(outputs))
 
     def _call(self, outputs: tuple[Value, ...]) -> Call:
-        op = self._op()
+        kind = self.tokens.peek.kind
+        if kind is TokenKind.GLOBAL:
+            op = "@" + self.tokens.global_()
+        elif kind in (TokenKind.IDENT, TokenKind.STRING):
+            op = self.word()
+        else:
+            raise self.expected("an operator or @function")
         made_here = {value.name for value in outputs}
         inputs = tuple(self.items("(", ")", lambda: self._use(made_here)))
         attrs: dict[str, Attr] = self.attrs() if self.tokens.at("{") else {}
-        target = ""
-        if self.tokens.accept("target"):
-            self.tokens.expect("(")
-            target = self.word()
-            self.tokens.expect(")")
+        target = self.in_parentheses(self.word) if self.tokens.accept("target") else ""
         for value in outputs:
             self._made.setdefault(value.name, value)
         return Call(op, inputs, outputs, attrs, self.span(), target)
-
-    def _op(self) -> str:
-        match self.tokens.peek.kind:
-            case TokenKind.GLOBAL:
-                return "@" + self.tokens.global_()
-            case TokenKind.IDENT | TokenKind.STRING:
-                return self.word()
-            case _:
-                raise self.expected("an operator or @function")
 
     def _use(self, made_here: set[str]) -> Value | None:
         if self.tokens.accept("none"):

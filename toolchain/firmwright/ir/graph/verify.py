@@ -18,8 +18,9 @@ from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import FirmwrightError, ModelError, NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
+from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
-from firmwright.ir.graph.opdef import OpCall, OpTable
+from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
 
@@ -57,7 +58,8 @@ class _GraphVerifier:
             self._make(state.value, "the state: ")
             self._initial(state)
         for call in self.function.body:
-            location = _call_location(call)
+            place = f" at {call.span}" if call.span != Span("") else ""
+            location = f"{call.op}{place}: "
             for operand in call.inputs:
                 if operand is not None:
                     self._use(operand, location)
@@ -70,8 +72,6 @@ class _GraphVerifier:
             self._use(value, "the result: ")
         for state in self.function.state:
             self._use(state.next, f"the state {state.value.name}: ")
-
-    # ---- values ------------------------------------------------------------------------------
 
     def _make(self, value: Value, location: str) -> None:
         if value.name in self.made:
@@ -121,60 +121,38 @@ class _GraphVerifier:
     def _initial(self, state: State) -> None:
         kind, name = state.value.type, state.value.name
         constant = self.module.constants.get(state.initial)
+        shape, next_shape = _format_type(kind), _format_type(state.next.type)
         if state.value.constant is not None:
             self.report(f"the state {name} is a constant")
         if constant is None:
             self.report(f"the state {name} has the unknown initial constant {state.initial!r}")
-        elif (constant.dtype, constant.shape) != (kind.dtype, kind.shape):
-            begins = format_shape(constant.dtype, constant.shape)
-            self.report(
-                f"the state {name} is {_format_type(kind)}, its initial constant is {begins}"
-            )
-        if (state.next.type.dtype, state.next.type.shape) != (kind.dtype, kind.shape):
-            becomes = _format_type(state.next.type)
-            self.report(f"the state {name} is {_format_type(kind)}, its next value is {becomes}")
-
-    # ---- calls -------------------------------------------------------------------------------
+        elif (begins := format_shape(constant.dtype, constant.shape)) != shape:
+            self.report(f"the state {name} is {shape}, its initial constant is {begins}")
+        if next_shape != shape:
+            self.report(f"the state {name} is {shape}, its next value is {next_shape}")
 
     def _call(self, call: Call, location: str) -> None:
         if call.target and call.target not in self.module.targets:
             self.report(f"{location}the target {call.target!r} is unknown")
+        op = self.ops.get(call.op)
         if call.op.startswith("@"):
             self._function_call(call, location)
-            return
-        if call.op in CONTROL_FLOW_OPS:
+        elif call.op in CONTROL_FLOW_OPS:
             self._control(call, location)
-            return
-        op = self.ops.get(call.op)
-        if op is None:
+        elif op is None:
             self.report(f"{location}the operator {call.op!r} is unknown")
-            return
+        else:
+            self._operator_call(op, call, location)
+
+    def _operator_call(self, op: OpDef, call: Call, location: str) -> None:
         try:
-            inferred = op.infer(self._make_op_call(call))
+            self._outputs(call, op.infer(make_op_call(call, self.module)), location)
         except (FirmwrightError, NotSupportedError) as error:
             self.report(f"{location}{error}")
-            return
         except (KeyError, IndexError) as error:  # the call is incomplete
             self.report(f"{location}an input or attribute is missing ({error!r})")
-            return
         except (TypeError, ValueError, ArithmeticError) as error:  # an attribute has the wrong type
             self.report(f"{location}an input or attribute is invalid ({error})")
-            return
-        self._outputs(call, inferred, location)
-
-    def _make_op_call(self, call: Call) -> OpCall:
-        constants = tuple(
-            self.module.constants.get(v.constant) if v is not None and v.constant else None
-            for v in call.inputs
-        )
-        return OpCall(
-            call.op,
-            tuple(None if v is None else v.type for v in call.inputs),
-            tuple(v.type for v in call.outputs),
-            call.attrs,
-            constants,
-            "tflm" if self.module.attrs.get("numerics") == "tflm" else "litert",
-        )
 
     def _outputs(self, call: Call, inferred: Sequence[TensorType], location: str) -> None:
         if len(inferred) != len(call.outputs):
@@ -202,14 +180,12 @@ class _GraphVerifier:
                 "cond": (inputs, [Value("", TensorType((), BOOL))]),
                 "body": (inputs, outputs),
             }
-        for attr, (params, results) in signatures.items():
+        for attr, signature in signatures.items():
             name = str(call.attrs.get(attr, ""))
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
                 self.report(f"{location}{attr} is {name!r}, not a graph function without state")
-            elif _types(callee.params) != _types(params) or _types(callee.results) != _types(
-                results
-            ):
+            elif list(map(_types, (callee.params, callee.results))) != list(map(_types, signature)):
                 self.report(f"{location}inputs and outputs do not match those of @{name}")
 
     def _function_call(self, call: Call, location: str) -> None:
@@ -222,12 +198,10 @@ class _GraphVerifier:
             return
         if isinstance(callee, tir.PrimFunc):
             types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
-            want = [(b.dtype, b.elements) for b in types if isinstance(b, tir.Buffer)]
+            want = [(b.dtype.name, b.elements) for b in types if isinstance(b, tir.Buffer)]
         else:
-            values = (*callee.params, *callee.results)
-            want = [(v.type.dtype, v.type.elements) for v in values]
-        operands = [v for v in (*call.inputs, *call.outputs) if v is not None]
-        if [(v.type.dtype, v.type.elements) for v in operands] != want:
+            want = _types((*callee.params, *callee.results))
+        if _types([v for v in (*call.inputs, *call.outputs) if v is not None]) != want:
             self.report(f"{location}inputs and outputs do not match those of {call.op}")
 
 
@@ -237,7 +211,3 @@ def _types(values: Sequence[Value]) -> list[tuple[str, int]]:
 
 def _format_type(kind: TensorType) -> str:
     return format_shape(kind.dtype, kind.shape)
-
-
-def _call_location(call: Call) -> str:
-    return f"{call.op}: " if call.span == Span("") else f"{call.op} at {call.span}: "

@@ -10,12 +10,14 @@ returns the new contents of `out` and `inout` registers and of writable pointers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
@@ -43,6 +45,7 @@ from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel, priva
 from firmwright.ir.tir.traversal import used_buffers
 
 Argument: TypeAlias = "Array | int"
+Store: TypeAlias = Callable[[ActivationFrame, Value], None]
 _RootOffsets: TypeAlias = tuple[tuple[str, str, int], ...]
 
 LANES_MAX = 1 << 16
@@ -188,14 +191,14 @@ class _StatementCompiler:
         match node:
             case tir.For():
                 return self._for(node, scope)
-            case tir.BufferStore():
-                return self._store(node, scope)
+            case tir.BufferStore(buffer, indices, value):
+                new = self.exprs.compile(value, scope.bounds)
+                store = self._store(buffer, indices, scope)
+                return lambda frame: store(frame, new(frame))
             case tir.Let(var, value, body):
-                return self._let(
-                    var.name,
-                    self.exprs.compile(value, scope.bounds),
-                    self.compile(body, scope.with_let(node)),
-                )
+                bound = self.exprs.compile(value, scope.bounds)
+                inner = self.compile(body, scope.with_let(node))
+                return _bind("variables", var.name, bound, inner)
             case tir.If():
                 return self._if(node, scope)
             case tir.While():
@@ -214,15 +217,6 @@ class _StatementCompiler:
             case tir.PrimFuncCall():
                 return self._call(node, scope)
 
-    # ---- control -----------------------------------------------------------------------------
-
-    def _let(self, name: str, value: Eval, body: Run) -> Run:
-        def run(frame: ActivationFrame) -> None:
-            frame.variables[name] = value(frame)
-            body(frame)
-
-        return run
-
     def _for(self, node: tir.For, scope: LoopScope) -> Run:
         start = self.exprs.compile(node.start, scope.bounds)
         extent = self.exprs.compile(node.extent, scope.bounds)
@@ -231,10 +225,8 @@ class _StatementCompiler:
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
             return loop.run_in_lanes(self.program.lanes_max, own_bytes)
-        buffers = used_buffers(node.body)
-        private = tuple(
-            buffer for name, buffer in self.scratch.items() if name in _root_buffers(buffers, scope)
-        )
+        roots = {scope.places[name][0] for name in used_buffers(node.body) if name in scope.places}
+        private = tuple(buffer for name, buffer in self.scratch.items() if name in roots)
         if private and is_parallel(node, scope, table, frozenset(b.name for b in private)):
             return loop.run_speculatively(self.program.lanes_max, own_bytes, private)
         return loop.run_serially
@@ -276,54 +268,38 @@ class _StatementCompiler:
 
         return run
 
-    # ---- memory ------------------------------------------------------------------------------
-
-    def _store(self, node: tir.BufferStore, scope: LoopScope) -> Run:
-        value = self.exprs.compile(node.value, scope.bounds)
-        return self._assign(node.buffer, node.indices, scope, value)
-
-    def _assign(
-        self, buffer: tir.Buffer, indices: tuple[Value, ...], scope: LoopScope, value: Eval
-    ) -> Run:
+    def _store(self, buffer: tir.Buffer, indices: tuple[Value, ...], scope: LoopScope) -> Store:
         name = buffer.name
         if buffer.scope == "reg":
             number = self.exprs.register(buffer, indices, scope.bounds)
             kind = buffer.dtype.np
 
-            def keep(frame: ActivationFrame) -> None:
-                registers, where, new = frame.registers[name], number(frame), value(frame)
+            def keep(frame: ActivationFrame, value: Value) -> None:
+                registers, where = frame.registers[name], number(frame)
                 old = registers[where]
                 if frame.mask is not None and old is not None:
-                    new = np.asarray(np.where(frame.mask, new, old), kind)
-                registers[where] = new
+                    value = np.asarray(np.where(frame.mask, value, old), kind)
+                registers[where] = value
 
             return keep
         position = self.exprs.position(buffer, indices, scope.bounds)
 
-        def run(frame: ActivationFrame) -> None:
+        def store(frame: ActivationFrame, value: Value) -> None:
             view = frame.views[name]
             if not view.writable:
                 raise self.exprs.error(f"{name} is written, but is read-only")
-            new = value(frame)
-            view.scatter(position(frame), new, frame.mask)
+            view.scatter(position(frame), value, frame.mask)
 
-        return run
+        return store
 
     def _allocate(self, buffer: tir.Buffer, body: Run) -> Run:
-        name = buffer.name
         if buffer.scope == "reg":
+            return _bind("registers", buffer.name, lambda frame: [None] * buffer.elements, body)
 
-            def declare(frame: ActivationFrame) -> None:
-                frame.registers[name] = [None] * buffer.elements
-                body(frame)
+        def allocate(frame: ActivationFrame) -> View:
+            return View(buffer, allocate_undefined(buffer, frame.lanes, frame.shape))
 
-            return declare
-
-        def run(frame: ActivationFrame) -> None:
-            frame.views[name] = View(buffer, allocate_undefined(buffer, frame.lanes, frame.shape))
-            body(frame)
-
-        return run
+        return _bind("views", buffer.name, allocate, body)
 
     def _constant(self, buffer: tir.Buffer, name: str, body: Run) -> Run:
         constant = self.program.constants.get(name)
@@ -335,12 +311,7 @@ class _StatementCompiler:
             )
         storage = np.frombuffer(constant.data, np.uint8)
         view = View(buffer, Pointer(storage, 0, len(storage), False))
-
-        def run(frame: ActivationFrame) -> None:
-            frame.views[buffer.name] = view
-            body(frame)
-
-        return run
+        return _bind("views", buffer.name, lambda frame: view, body)
 
     def _window(self, node: tir.DeclBuffer, scope: LoopScope) -> Run:
         buffer = node.buffer
@@ -350,52 +321,43 @@ class _StatementCompiler:
             raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
         source = self.exprs.pointer(node.source, scope.bounds)
         body = self.compile(node.body, scope.with_view(buffer, node.source))
-
-        def run(frame: ActivationFrame) -> None:
-            frame.views[buffer.name] = make_view(buffer, source(frame))
-            body(frame)
-
-        return run
-
-    # ---- calls -------------------------------------------------------------------------------
+        return _bind("views", buffer.name, lambda frame: make_view(buffer, source(frame)), body)
 
     def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
         intrinsic = self.exprs.intrinsic(call.name, call.args)
         inputs: list[Eval] = []
-        outputs: list[Run] = []
-        results: list[Value] = []
+        outputs: list[Store] = []
         for operand, arg in zip(intrinsic.operands, call.args, strict=True):
             if operand.kind != "out":
                 value = self.exprs.compile(arg, scope.bounds)
                 inputs.append(self.exprs.operand(operand.kind, operand.dtype, value))
-            slot = len(outputs)
             if operand.kind == "ptr" and "w" in operand.access:
                 pointer = self.exprs.compile(arg, scope.bounds)
-                outputs.append(_elements_store(pointer, operand.dtype, results, slot))
+                outputs.append(partial(_store_elements, pointer, operand.dtype))
             elif operand.kind in ("out", "inout"):
                 if not isinstance(arg, tir.BufferLoad):
                     raise self.exprs.error(
                         f"operand {operand.name} of {call.name} is not a register"
                     )
-                outputs.append(self._result_store(arg, call.name, scope, results, slot))
+                outputs.append(self._result_store(arg, call.name, scope))
 
         def run(frame: ActivationFrame) -> None:
             answer = intrinsic.meaning(*[value(frame) for value in inputs])
-            results[:] = answer if isinstance(answer, tuple) else (answer,)
+            results = answer if isinstance(answer, tuple) else (answer,)
             if outputs and len(results) != len(outputs):
                 raise self.exprs.error(f"{call.name} returns {len(results)} results")
-            for store in outputs:
-                store(frame)
+            for store, result in zip(outputs, results, strict=False):
+                store(frame, result)
 
         return run
 
-    def _result_store(
-        self, arg: tir.BufferLoad, name: str, scope: LoopScope, results: list[Value], slot: int
-    ) -> Run:
-        def value(frame: ActivationFrame) -> Value:
-            return self.exprs.result(np.asarray(results[slot]), arg.dtype, frame, name)
+    def _result_store(self, arg: tir.BufferLoad, name: str, scope: LoopScope) -> Store:
+        store = self._store(arg.buffer, arg.indices, scope)
 
-        return self._assign(arg.buffer, arg.indices, scope, value)
+        def convert_and_store(frame: ActivationFrame, value: Value) -> None:
+            store(frame, self.exprs.result(np.asarray(value), arg.dtype, frame, name))
+
+        return convert_and_store
 
     def _call(self, node: tir.PrimFuncCall, scope: LoopScope) -> Run:
         args = [self.exprs.compile(arg, scope.bounds) for arg in node.args]
@@ -410,16 +372,21 @@ class _StatementCompiler:
         return run
 
 
-def _elements_store(pointer: Eval, dtype: Value, results: list[Value], slot: int) -> Run:
+def _store_elements(pointer: Eval, dtype: DType, frame: ActivationFrame, value: Value) -> None:
+    view, indices = elements_at(pointer(frame), dtype, len(frame.shape))
+    view.scatter(indices, np.asarray(value, dtype.np), frame.mask)
+
+
+def _bind(
+    table: Literal["variables", "views", "registers"], name: str, value: Eval, body: Run
+) -> Run:
+    """Set an entry of one of the frame's tables, then run `body`."""
+
     def run(frame: ActivationFrame) -> None:
-        target = elements_at(pointer(frame), dtype, len(frame.shape))
-        target.store(np.asarray(results[slot], dtype.np), frame.mask)
+        getattr(frame, table)[name] = value(frame)
+        body(frame)
 
     return run
-
-
-def _root_buffers(names: Mapping[str, tir.Buffer], scope: LoopScope) -> set[str]:
-    return {scope.places[name][0] for name in names if name in scope.places}
 
 
 def _run_in_order(stmts: list[Run]) -> Run:

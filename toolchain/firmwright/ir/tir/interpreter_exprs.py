@@ -95,18 +95,14 @@ class ExprCompiler:
             case tir.IntrinsicCall(name, args, dtype):
                 return self._call(name, args, dtype, bounds)
 
-    # ---- arithmetic --------------------------------------------------------------------------
-
     def _binary(self, node: tir.Binary, bounds: Bounds) -> Eval:
         a, b = self.compile(node.a, bounds), self.compile(node.b, bounds)
         dtype, op = node.a.dtype, node.op
-        if op in tir.COMPARISONS or (op in ("and", "or", "xor") and dtype == BOOL):
-            return _evaluate_binary(op, a, b)
         if op in ("min", "max"):
             return _extreme(op, a, b)
-        if dtype.is_float:
-            return _evaluate_binary(op, a, b) if op != "div" else lambda frame: a(frame) / b(frame)
-        if op in ("and", "or", "xor"):
+        if dtype.is_float and op == "div":
+            return lambda frame: a(frame) / b(frame)
+        if dtype.is_float or op in tir.COMPARISONS or op in ("and", "or", "xor"):
             return _evaluate_binary(op, a, b)
         if op in ("div", "mod"):
             return self._division(node, a, b)
@@ -242,8 +238,6 @@ class ExprCompiler:
 
         return run
 
-    # ---- memory ------------------------------------------------------------------------------
-
     def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
         if len(indices) != len(buffer.shape):
             raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
@@ -336,8 +330,6 @@ class ExprCompiler:
 
         return run
 
-    # ---- intrinsics --------------------------------------------------------------------------
-
     def intrinsic(self, name: str, args: tuple[tir.Expr, ...]) -> Intrinsic:
         entry = self.intrinsics.get(name)
         if entry is None:
@@ -366,14 +358,16 @@ class ExprCompiler:
         """
         if kind == "imm":
             return value
-        if kind == "ptr":
-            return lambda frame: elements_at(value(frame), dtype, len(frame.shape)).load()
 
-        def run(frame: ActivationFrame) -> Value:
+        def load(frame: ActivationFrame) -> Value:
+            view, indices = elements_at(value(frame), dtype, len(frame.shape))
+            return np.asarray(view.gather(indices))
+
+        def broadcast(frame: ActivationFrame) -> Value:
             x = value(frame)
             return x if is_lane_array(x) else np.asarray([x], dtype.np)
 
-        return run
+        return load if kind == "ptr" else broadcast
 
     def result(self, value: Array, dtype: DType, frame: ActivationFrame, name: str) -> Value:
         """Convert a result to `dtype`; a value equal in all lanes becomes a scalar."""

@@ -137,20 +137,15 @@ def _run_with_private_copies(
         body()
         return
     views = dict(frame.views)
-    copies = [
-        (_view_bytes(views[buffer.name]), _privatize(frame, views, buffer)) for buffer in private
-    ]
+    copies = [(views[buffer.name], _privatize(frame, views, buffer)) for buffer in private]
     try:
         body()
     finally:
         frame.views = views
-    for shared, copy in copies:
+    for view, copy in copies:
+        start = int(view.base_bytes)
+        shared = view.storage[start : start + view.buffer.span_elements * view.scale]
         _copy_back(shared, copy, frame.lanes)
-
-
-def _view_bytes(view: View) -> Array:
-    start = int(view.base_bytes)
-    return view.storage[start : start + view.buffer.span_elements * view.scale]
 
 
 def _privatize(frame: ActivationFrame, views: dict[str, View], buffer: tir.Buffer) -> Pointer:

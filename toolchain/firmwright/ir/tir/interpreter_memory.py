@@ -76,11 +76,11 @@ class View:
 
     def gather(self, position: Value) -> Value:
         if self.misaligned:
-            return self._gather_bytes(position)
+            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
+            elements = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
+            return elements if elements.ndim else to_scalar(elements[()])
         where = position + self.base
-        if type(where) is int:
-            return to_scalar(self.typed[where])
-        return self.typed.take(where)
+        return to_scalar(self.typed[where]) if type(where) is int else self.typed.take(where)
 
     def scatter(self, position: Value, value: Value, mask: Mask) -> None:
         if self.misaligned:
@@ -97,11 +97,6 @@ class View:
         active = np.broadcast_to(mask, shape)
         target = np.broadcast_to(where, shape)[active]
         self.typed[target] = np.broadcast_to(value, shape)[active]
-
-    def _gather_bytes(self, position: Value) -> Value:
-        where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
-        elements = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
-        return elements if elements.ndim else to_scalar(elements[()])
 
 
 class UndefinedReadError(Exception):
@@ -165,24 +160,11 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
     return Pointer(array.reshape(-1).view(np.uint8), 0, array.nbytes, writable)
 
 
-class PointerElements:
-    """The typed elements of a pointer: one row per element; the last axes are lanes."""
+def elements_at(pointer: Pointer, dtype: DType, depth: int) -> tuple[View, Array]:
+    """Return a view of the elements of `pointer` as `dtype`, and the indices of all of them.
 
-    __slots__ = ("_indices", "_view")
-
-    def __init__(self, view: View, indices: Array) -> None:
-        self._view = view
-        self._indices = indices
-
-    def load(self) -> Array:
-        return np.asarray(self._view.gather(self._indices))
-
-    def store(self, values: Array, mask: Mask) -> None:
-        self._view.scatter(self._indices, values, mask)
-
-
-def elements_at(pointer: Pointer, dtype: DType, depth: int) -> PointerElements:
-    """Return the elements of `pointer` as `dtype`, to be indexed over `depth` lane axes."""
+    The first axis of the indices is the elements, followed by `depth` lane axes (at least one).
+    """
     count = pointer.extent_bytes // dtype.size_bytes
     view = make_view(tir.Buffer("", dtype, (count,)), pointer)
-    return PointerElements(view, np.arange(count).reshape((count,) + (1,) * max(depth, 1)))
+    return view, np.arange(count).reshape((count,) + (1,) * max(depth, 1))

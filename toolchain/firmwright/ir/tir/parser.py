@@ -6,19 +6,22 @@ limited because consumers are recursive.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from firmwright.base.dtypes import BOOL, HANDLE, INT64, DType
 from firmwright.base.text import Tokenizer, TokenKind
 from firmwright.ir import tir
 from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_literals
-from firmwright.ir.tir.printer import KEYWORDS
+from firmwright.ir.tir.printer import KEYWORDS, ScopedStmt
+from firmwright.ir.tir.rewrite import EMPTY_STMT
 
 SCOPE_DEPTH_MAX = 2_000
 """Limit of nested statements, including `allocate` and similar scopes."""
 
 _ROLES = ("in", "out", "inout", "scratch", "const", "pool", "scalar")
 _PHASES: tuple[tir.CallPhase, ...] = ("start", "wait")
+_MARKED_LOOPS: tuple[tir.ForKind, ...] = ("unrolled", "vectorized")
 
 
 class PrimFuncParser(ExprParser):
@@ -37,14 +40,10 @@ class PrimFuncParser(ExprParser):
         name = self.tokens.global_()
         params = tuple(self.items("(", ")", self._param))
         if self.tokens.accept("index"):
-            self.tokens.expect("(")
-            self._index = self.dtype()
-            self.tokens.expect(")")
+            self._index = self.in_parentheses(self.dtype)
         attrs = self.maybe_attrs()
         span = self.span()
         return tir.PrimFunc(name, params, self._block(), attrs, span)
-
-    # ---- declarations ------------------------------------------------------------------------
 
     def _param(self) -> tir.Param:
         role = "inout"
@@ -66,33 +65,22 @@ class PrimFuncParser(ExprParser):
         return tir.Param(buffer, cast(tir.ParamRole, role))
 
     def _buffer(self, name: str) -> tir.Buffer:
-        dtype = self.dtype()
-        shape = self.shape()
-        strides, scope, alignment = None, "global", 1
-        if self.tokens.accept("strides"):
-            strides = tuple(self.items("(", ")", self.tokens.int_))
-        if self.tokens.accept("scope"):
-            self.tokens.expect("(")
-            scope = self.word()
-            self.tokens.expect(")")
-        if self.tokens.accept("align"):
-            self.tokens.expect("(")
-            alignment = self.tokens.int_()
-            self.tokens.expect(")")
+        accept, int_ = self.tokens.accept, self.tokens.int_
+        dtype, shape = self.dtype(), self.shape()
+        strides = tuple(self.items("(", ")", int_)) if accept("strides") else None
+        scope = self.in_parentheses(self.word) if accept("scope") else "global"
+        alignment = self.in_parentheses(int_) if accept("align") else 1
         return tir.Buffer(name, dtype, shape, strides, scope, alignment)
-
-    # ---- statements --------------------------------------------------------------------------
 
     def _block(self) -> tir.Stmt:
         """Parse `{ statements }`; a single statement is returned as itself."""
-        stmts = self._statements()
-        return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
+        return _as_stmt(self._statements())
 
     def _statements(self) -> list[tir.Stmt]:
         self.tokens.expect("{")
         self.deeper()
         outer = dict(self._buffers), dict(self._vars), self._depth
-        open_scopes: list[tuple[tir.Stmt, list[tir.Stmt]]] = []
+        open_scopes: list[tuple[ScopedStmt, list[tir.Stmt]]] = []
         stmts: list[tir.Stmt] = []
         while not self.tokens.accept("}"):
             scope = self._scope()
@@ -101,72 +89,60 @@ class PrimFuncParser(ExprParser):
             elif self.tokens.at("{"):
                 saved = dict(self._buffers), dict(self._vars)
                 self._declare(scope)
-                stmts.append(_nest_body(scope, self._block()))
+                stmts.append(replace(scope, body=self._block()))
                 self._buffers, self._vars = saved
             else:
-                self._enter()
+                self._depth += 1
+                if self._depth > SCOPE_DEPTH_MAX:
+                    raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} nested scopes.")
                 self._declare(scope)
                 open_scopes.append((scope, stmts))
                 stmts = []
         for scope, before in reversed(open_scopes):
-            stmts = [*before, _nest_body(scope, _as_stmt(stmts))]
+            stmts = [*before, replace(scope, body=_as_stmt(stmts))]
         self._buffers, self._vars, self._depth = outer
         self.shallower()
         return stmts
 
-    def _enter(self) -> None:
-        self._depth += 1
-        if self._depth > SCOPE_DEPTH_MAX:
-            raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} nested scopes.")
-
-    def _scope(self) -> tir.Stmt | None:
+    def _scope(self) -> ScopedStmt | None:
+        """Parse the head of a statement with a scope, which gets an empty body."""
         tokens = self.tokens
-        if tokens.accept("allocate"):
+        if tokens.accept("let"):
             name = self._new_name()
-            tokens.expect(":")
-            buffer = self._buffer(name)
-            return tir.Allocate(
-                buffer, tir.Seq(()), self.word() if tokens.accept("as") else "scratch"
-            )
-        if tokens.accept("alloc_const"):
-            name = self._new_name()
-            tokens.expect(":")
-            buffer = self._buffer(name)
+            dtype = self.dtype() if tokens.accept(":") else None
             tokens.expect("=")
-            return tir.AllocateConst(buffer, tokens.global_(), tir.Seq(()))
-        if tokens.accept("decl"):
-            name = self._new_name()
-            tokens.expect(":")
-            buffer = self._buffer(name)
-            tokens.expect("=")
-            tokens.expect("ptr")
-            return tir.DeclBuffer(buffer, self._pointer(), tir.Seq(()))
-        return self._let() if tokens.accept("let") else None
-
-    def _let(self) -> tir.Let:
+            read = self._binary(0)
+            kind = dtype or read.dtype or self._index
+            return tir.Let(tir.Var(name, kind), resolve_literals(read, kind), EMPTY_STMT)
+        keyword = next(filter(tokens.accept, ("allocate", "alloc_const", "decl")), None)
+        if keyword is None:
+            return None
         name = self._new_name()
-        dtype = self.dtype() if self.tokens.accept(":") else None
-        self.tokens.expect("=")
-        read = self._binary(0)
-        kind = dtype or read.dtype or self._index
-        return tir.Let(tir.Var(name, kind), resolve_literals(read, kind), tir.Seq(()))
+        tokens.expect(":")
+        buffer = self._buffer(name)
+        if keyword == "allocate":
+            kind_word = self.word() if tokens.accept("as") else "scratch"
+            return tir.Allocate(buffer, EMPTY_STMT, kind_word)
+        tokens.expect("=")
+        if keyword == "alloc_const":
+            return tir.AllocateConst(buffer, tokens.global_(), EMPTY_STMT)
+        tokens.expect("ptr")
+        return tir.DeclBuffer(buffer, self._pointer(), EMPTY_STMT)
 
-    def _declare(self, scope: tir.Stmt) -> None:
-        match scope:
-            case tir.Let(var):
-                self._vars[var.name] = var
-            case tir.Allocate(buffer) | tir.AllocateConst(buffer) | tir.DeclBuffer(buffer):
-                self._buffers[buffer.name] = buffer
+    def _declare(self, scope: ScopedStmt) -> None:
+        if isinstance(scope, tir.Let):
+            self._vars[scope.var.name] = scope.var
+        else:
+            self._buffers[scope.buffer.name] = scope.buffer
 
     def _stmt(self) -> tir.Stmt:
         tokens = self.tokens
-        if tokens.accept("for"):
-            return self._for("serial")
-        kinds: tuple[tir.ForKind, ...] = ("unrolled", "vectorized")
-        for kind in kinds:
+        for kind in _MARKED_LOOPS:
             if tokens.accept(kind):
                 tokens.expect("for")
                 return self._for(kind)
+        if tokens.accept("for"):
+            return self._for("serial")
         if tokens.accept("if"):
             return self._if()
         if tokens.accept("while"):
@@ -205,9 +181,7 @@ class PrimFuncParser(ExprParser):
                 return first, end
             if isinstance(end, tir.IntImm):
                 return first, tir.IntImm(end.value - first.value, end.dtype)
-        raise self.tokens.error(
-            "a range from here needs a count: write `first..+count`.", token
-        )  # fmt: skip
+        raise self.tokens.error("a range from here needs a count: write `first..+count`.", token)
 
     def _if(self) -> tir.If:
         arms = [(self._expr(BOOL), self._block())]
@@ -257,17 +231,3 @@ class PrimFuncParser(ExprParser):
 
 def _as_stmt(stmts: list[tir.Stmt]) -> tir.Stmt:
     return stmts[0] if len(stmts) == 1 else tir.Seq(tuple(stmts))
-
-
-def _nest_body(scope: tir.Stmt, body: tir.Stmt) -> tir.Stmt:
-    match scope:
-        case tir.Allocate(buffer, _, kind):
-            return tir.Allocate(buffer, body, kind)
-        case tir.AllocateConst(buffer, constant):
-            return tir.AllocateConst(buffer, constant, body)
-        case tir.DeclBuffer(buffer, source):
-            return tir.DeclBuffer(buffer, source, body)
-        case tir.Let(var, value):
-            return tir.Let(var, value, body)
-        case _:
-            raise AssertionError(scope)

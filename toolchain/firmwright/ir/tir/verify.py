@@ -34,7 +34,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.affine import Bounds, has_load
+from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.async_calls import diagnose_async_calls
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.printer import format_expr
@@ -96,11 +96,11 @@ class _PrimFuncVerifier(ExprVerifier):
         target = self.func.attrs.get("target", "")
         if target and target not in self.module.targets:
             self.report(f"target {target!r} is not in the module")
-        self._stmt(self._settled_body(), Bounds())
+        self._stmt(self._body_for_all_calls(), Bounds())
         if not self.diagnostics and self.func.attrs.get("aot_main"):
             self.diagnostics += diagnose_async_calls(self.func, self.module.functions)
 
-    def _settled_body(self) -> tir.Stmt:
+    def _body_for_all_calls(self) -> tir.Stmt:
         """Return the body with scalar parameters replaced by the value that all calls pass."""
         scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
         main = self.module.functions.get(str(self.module.attrs.get("entry", "main")))
@@ -126,8 +126,6 @@ class _PrimFuncVerifier(ExprVerifier):
         read_only = f"the {param.role} parameter {value.name}"
         self._declare(value, read_only if param.role in _READ_ONLY_ROLES else "", value.name)
 
-    # ---- names -------------------------------------------------------------------------------
-
     def _unique(self, name: str) -> None:
         if name in self.names:
             self.report(f"the name {name} is declared twice")
@@ -141,11 +139,9 @@ class _PrimFuncVerifier(ExprVerifier):
         self._unique(buffer.name)
         if any(n < 1 for n in buffer.shape):
             self.report(f"buffer {buffer.name} has an empty or negative axis")
-        strides = buffer.strides
-        if strides is not None and (
-            len(strides) != len(buffer.shape) or min(strides, default=1) < 0
-        ):
-            self.report(f"buffer {buffer.name} has strides that do not match its shape")
+        for strides in () if buffer.strides is None else (buffer.strides,):
+            if len(strides) != len(buffer.shape) or min(strides, default=1) < 0:
+                self.report(f"buffer {buffer.name} has strides that do not match its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
             self.report(
                 f"buffer {buffer.name} has alignment {buffer.alignment}, "
@@ -153,48 +149,46 @@ class _PrimFuncVerifier(ExprVerifier):
             )
         self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
-    # ---- statements --------------------------------------------------------------------------
-
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
         """Verify one statement; nested scopes are verified in a loop, without recursion."""
+        outer, self.bounds = self.bounds, bounds
         declared: list[str] = []
         while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
             declared.append(stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name)
-            bounds = self._scope(stmt, bounds)
+            self._scope(stmt)
             stmt = stmt.body
         match stmt:
             case tir.Seq(stmts):
                 for each in stmts:
-                    self._stmt(each, bounds)
+                    self._stmt(each, self.bounds)
             case tir.BufferStore():
-                self._store(stmt, bounds)
+                self._store(stmt)
             case tir.Evaluate(call):
-                self.statement_call(call, bounds)
+                self.statement_call(call)
             case tir.For():
-                self._for(stmt, bounds)
+                self._for(stmt)
             case tir.If(cond, then, orelse):
-                self.typed(cond, BOOL, "the condition", bounds)
-                self._stmt(then, self._guarded(cond, True, then, bounds))
+                self.typed(cond, BOOL, "the condition")
+                self._stmt(then, self._guarded(cond, True, then, self.bounds))
                 if orelse is not None:
-                    self._stmt(orelse, self._guarded(cond, False, orelse, bounds))
+                    self._stmt(orelse, self._guarded(cond, False, orelse, self.bounds))
             case tir.While(cond, body):
-                self.typed(cond, BOOL, "the condition", bounds)
-                self._stmt(body, bounds)
+                self.typed(cond, BOOL, "the condition")
+                self._stmt(body, self.bounds)
             case tir.PrimFuncCall():
-                self._call(stmt, bounds)
+                self._call(stmt)
         for name in declared:
             self.buffers.pop(name, None)
             self.vars.pop(name, None)
+        self.bounds = outer
 
-    def _scope(
-        self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let, bounds: Bounds
-    ) -> Bounds:
+    def _scope(self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let) -> None:
         match stmt:
             case tir.Let(var, value):
-                self.typed(value, var.dtype, f"the value of {var.name},", bounds)
+                self.typed(value, var.dtype, f"the value of {var.name},")
                 self._bind(var)
-                if var.dtype.is_int and self.integer(value, f"the value of {var.name}", bounds):
-                    return bounds.with_let(var, value)
+                if var.dtype.is_int and self.integer(value, f"the value of {var.name}"):
+                    self.bounds = self.bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
                 if (kind == "reg") != (buffer.scope == "reg"):
                     self.report(f"{buffer.name} has scope {buffer.scope}, its allocate has {kind}")
@@ -204,8 +198,7 @@ class _PrimFuncVerifier(ExprVerifier):
             case tir.AllocateConst(buffer, constant):
                 self._constant(buffer, constant)
             case tir.DeclBuffer():
-                self._window(stmt, bounds)
-        return bounds
+                self._window(stmt)
 
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
         constant = self.module.constants.get(name)
@@ -220,37 +213,37 @@ class _PrimFuncVerifier(ExprVerifier):
             self.report(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
         self._declare(buffer, f"the constant {buffer.name}", buffer.name)
 
-    def _window(self, stmt: tir.DeclBuffer, bounds: Bounds) -> None:
+    def _window(self, stmt: tir.DeclBuffer) -> None:
         buffer, source = stmt.buffer, stmt.source
-        home = self.pointer(source, bounds)
+        home = self.pointer(source)
         have = source.extent * source.buffer.dtype.size_bytes
         need = buffer.span_elements * buffer.dtype.size_bytes
         if need > have:
             self.report(
                 f"view {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
             )
-        self.aligned(source, buffer.alignment, f"view {buffer.name}", bounds)
+        self.aligned(source, buffer.alignment, f"view {buffer.name}")
         read_only = "" if home is None else home.read_only
         if "w" not in source.access:
             read_only = read_only or f"the view {buffer.name}, which is read-only"
         self._declare(buffer, read_only, buffer.name if home is None else home.root)
 
-    def _store(self, stmt: tir.BufferStore, bounds: Bounds) -> None:
+    def _store(self, stmt: tir.BufferStore) -> None:
         buffer = stmt.buffer
-        self.access(buffer, stmt.indices, bounds)
-        self.typed(stmt.value, buffer.dtype, f"the value stored to {buffer.name},", bounds)
+        self.access(buffer, stmt.indices)
+        self.typed(stmt.value, buffer.dtype, f"the value stored to {buffer.name},")
         home = self.buffers.get(buffer.name)
         if home is not None and home.read_only:
             self.report(f"a store writes to {home.read_only}")
 
-    def _for(self, stmt: tir.For, bounds: Bounds) -> None:
+    def _for(self, stmt: tir.For) -> None:
         name = stmt.var.name
         good = True
         for subject, part in (("start", stmt.start), ("extent", stmt.extent)):
-            good = self.integer(part, f"the {subject} of loop {name},", bounds) and good
-            self.typed(part, stmt.var.dtype, f"the {subject} of loop {name},", bounds)
+            good = self.integer(part, f"the {subject} of loop {name},") and good
+            self.typed(part, stmt.var.dtype, f"the {subject} of loop {name},")
         self._bind(stmt.var)
-        inner = bounds.with_loop(stmt.var, stmt.start, stmt.extent) if good else bounds
+        inner = self.bounds.with_loop(stmt.var, stmt.start, stmt.extent) if good else self.bounds
         self._stmt(stmt.body, inner)
         self.vars.pop(name, None)
 
@@ -258,12 +251,10 @@ class _PrimFuncVerifier(ExprVerifier):
         """Return the bounds in a branch, ignoring conditions on memory that the branch writes."""
         if isinstance(cond, tir.Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
             return self._guarded(cond.b, True, body, self._guarded(cond.a, True, body, bounds))
-        if has_load(cond) and self._read_roots(cond) & self._written_roots(body):
+        read = {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
+        if read and read & self._written_roots(body):
             return bounds
         return bounds.assume(cond, holds)
-
-    def _read_roots(self, cond: tir.Expr) -> set[str]:
-        return {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
         """Return the buffers that `body` may write; a view counts if a pointer refers to it."""
@@ -283,9 +274,7 @@ class _PrimFuncVerifier(ExprVerifier):
         home = self.buffers.get(buffer.name)
         return buffer.name if home is None else home.root
 
-    # ---- calls of kernels --------------------------------------------------------------------
-
-    def _call(self, call: tir.PrimFuncCall, bounds: Bounds) -> None:
+    def _call(self, call: tir.PrimFuncCall) -> None:
         if not self.func.attrs.get("aot_main"):
             self.report(f"a kernel calls @{call.callee}: only the AOT main may call")
         callee = self.module.functions.get(call.callee)
@@ -301,16 +290,16 @@ class _PrimFuncVerifier(ExprVerifier):
             )
             return
         for param, arg in zip(callee.params, call.args, strict=True):
-            self._argument(f"{param.name} of @{call.callee}", param, arg, bounds)
+            self._argument(f"{param.name} of @{call.callee}", param, arg)
 
-    def _argument(self, subject: str, param: tir.Param, arg: tir.Expr, bounds: Bounds) -> None:
+    def _argument(self, subject: str, param: tir.Param, arg: tir.Expr) -> None:
         if isinstance(param.value, tir.Var):
-            self.typed(arg, param.value.dtype, f"{subject}:", bounds)
+            self.typed(arg, param.value.dtype, f"{subject}:")
             return
         if not isinstance(arg, tir.AccessPtr):
             self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
-        self.pointer(arg, bounds)
+        self.pointer(arg)
         shown, source, buffer = format_expr(arg), arg.buffer, param.value
         if source.dtype != buffer.dtype and source.scope != "pool":
             self.report(f"{subject}: {shown} is to {source.dtype.short}, not {buffer.dtype.short}")
@@ -323,7 +312,7 @@ class _PrimFuncVerifier(ExprVerifier):
         needed = {"in": "r", "const": "r", "out": "w"}.get(param.role, "rw")
         if not set(needed) <= set(arg.access):
             self.report(f"{subject}: {shown} allows {arg.access}, {needed} is needed")
-        self.aligned(arg, buffer.alignment, subject, bounds)
+        self.aligned(arg, buffer.alignment, subject)
 
 
 def _diagnose_tables(module: IRModule) -> list[str]:

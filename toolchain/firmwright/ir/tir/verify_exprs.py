@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from firmwright.base.dtypes import BOOL, HANDLE, DType
 from firmwright.ir import tir
-from firmwright.ir.tir.affine import Bounds, Interval, linearize
+from firmwright.ir.tir.affine import Bounds, linearize
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable, Operand
 from firmwright.ir.tir.printer import format_expr
-from firmwright.ir.tir.traversal import children
+from firmwright.ir.tir.traversal import Node, children
 
 _BITWISE = frozenset({"and", "or", "xor"})
 _INTEGER_ONLY = frozenset({"mod", "shl", "shr"})
@@ -27,28 +27,29 @@ class VisibleBuffer:
 
 
 class ExprVerifier:
-    """Verifier of the expressions of one function; tracks the buffers and variables in scope."""
+    """Verifier of the expressions of one function, with the names and bounds in scope."""
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
         self.diagnostics: list[str] = []
         self.buffers: dict[str, VisibleBuffer] = {}
         self.vars: dict[str, tir.Var] = {}
+        self.bounds = Bounds()
 
     def report(self, message: str) -> None:
         if message not in self.diagnostics:
             self.diagnostics.append(message)
 
-    def typed(self, expr: tir.Expr, want: DType, subject: str, bounds: Bounds) -> None:
-        self.check(expr, bounds)
+    def typed(self, expr: tir.Expr, want: DType, subject: str) -> None:
+        self.check(expr)
         if expr.dtype != want:
             self.report(
                 f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}"
             )
 
-    def integer(self, expr: tir.Expr, subject: str, bounds: Bounds) -> bool:
+    def integer(self, expr: tir.Expr, subject: str) -> bool:
         """Check that `expr` is a valid integer of bounded depth."""
-        self.check(expr, bounds)
+        self.check(expr)
         if not expr.dtype.is_int:
             self.report(f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
             return False
@@ -57,7 +58,7 @@ class ExprVerifier:
             return False
         return True
 
-    def check(self, expr: tir.Expr, bounds: Bounds) -> None:
+    def check(self, expr: tir.Expr) -> None:
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 self._immediate(expr)
@@ -65,25 +66,25 @@ class ExprVerifier:
                 if self.vars.get(name) != expr:
                     self.report(f"variable {name}: {expr.dtype.short} is not declared here")
             case tir.Binary(op, a, b):
-                self.check(a, bounds)
-                self.check(b, bounds)
+                self.check(a)
+                self.check(b)
                 self._operator(op, a.dtype, b.dtype, expr)
             case tir.Not(a):
-                self.typed(a, BOOL, "the operand of !,", bounds)
+                self.typed(a, BOOL, "the operand of !,")
             case tir.Cast(dtype, value):
-                self.check(value, bounds)
+                self.check(value)
                 if HANDLE in (dtype, value.dtype):
                     self.report(f"{format_expr(expr)} casts a pointer")
             case tir.Select(cond, a, b):
-                self.typed(cond, BOOL, "the condition", bounds)
-                self.check(a, bounds)
-                self.typed(b, a.dtype, "the other side of a select,", bounds)
+                self.typed(cond, BOOL, "the condition")
+                self.check(a)
+                self.typed(b, a.dtype, "the other side of a select,")
             case tir.BufferLoad(buffer, indices):
-                self.access(buffer, indices, bounds)
+                self.access(buffer, indices)
             case tir.AccessPtr():
                 self.report(f"the pointer {format_expr(expr)} is used as a value")
             case tir.IntrinsicCall():
-                self._value_call(expr, bounds)
+                self._value_call(expr)
 
     def _immediate(self, expr: tir.IntImm | tir.FloatImm) -> None:
         if isinstance(expr, tir.FloatImm):
@@ -105,8 +106,6 @@ class ExprVerifier:
         if a == b and not good:
             self.report(f"{format_expr(expr)} has operands of {a.short}, which {op} does not take")
 
-    # ---- memory ------------------------------------------------------------------------------
-
     def known(self, buffer: tir.Buffer) -> VisibleBuffer | None:
         home = self.buffers.get(buffer.name)
         if home is None or home.buffer != buffer:
@@ -114,7 +113,7 @@ class ExprVerifier:
             return None
         return home
 
-    def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> None:
+    def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> None:
         """Verify a load or store: rank, index types, bounds; registers need constant indices."""
         self.known(buffer)
         if len(indices) != len(buffer.shape):
@@ -128,22 +127,17 @@ class ExprVerifier:
                 shown = _format_access(buffer, indices)
                 self.report(f"{shown}: registers are indexed by constants only")
             else:
-                self._index(buffer, indices, axis, bounds)
+                self._index(buffer, indices, axis)
 
-    def _index(
-        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], axis: int, bounds: Bounds
-    ) -> None:
+    def _index(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], axis: int) -> None:
         index, last = indices[axis], buffer.shape[axis] - 1
-        if not self.integer(index, f"index {axis} of {buffer.name},", bounds):
+        if not self.integer(index, f"index {axis} of {buffer.name},"):
             return
-        if not bounds.proves_within(index, 0, last):
-            shown, there = (
-                _format_access(buffer, indices),
-                _format_interval(bounds.tight_interval_of(index)),
-            )
+        if not self.bounds.proves_within(index, 0, last):
+            shown, there = _format_access(buffer, indices), self._format_interval(index)
             self.report(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
-    def pointer(self, pointer: tir.AccessPtr, bounds: Bounds) -> VisibleBuffer | None:
+    def pointer(self, pointer: tir.AccessPtr) -> VisibleBuffer | None:
         """Check that a pointer stays within its buffer and does not write read-only memory."""
         buffer = pointer.buffer
         home = self.known(buffer)
@@ -155,23 +149,23 @@ class ExprVerifier:
             self.report(f"{format_expr(pointer)} may write to {home.read_only}")
         last = buffer.span_elements - pointer.extent
         subject = f"the offset of a pointer to {buffer.name},"
-        if self.integer(pointer.offset, subject, bounds) and not bounds.proves_within(
-            pointer.offset, 0, last
-        ):
-            shown, there = (
-                format_expr(pointer),
-                _format_interval(bounds.tight_interval_of(pointer.offset)),
-            )
+        valid = self.integer(pointer.offset, subject)
+        if valid and not self.bounds.proves_within(pointer.offset, 0, last):
+            shown, there = format_expr(pointer), self._format_interval(pointer.offset)
             self.report(f"{shown}: the offset is in {there}, outside of 0..{last}")
         return home
 
-    def aligned(self, pointer: tir.AccessPtr, alignment: int, subject: str, bounds: Bounds) -> None:
+    def _format_interval(self, expr: tir.Expr) -> str:
+        limits = self.bounds.tight_interval_of(expr)
+        return "an unknown range" if limits is None else f"{limits[0]}..{limits[1]}"
+
+    def aligned(self, pointer: tir.AccessPtr, alignment: int, subject: str) -> None:
         """Check that the address is provably a multiple of `alignment`."""
         if alignment <= 1 or depth_exceeds(pointer.offset, _DEPTH_MAX):
             return
         if not pointer.buffer.dtype.bits:
             return
-        form = bounds.expand(linearize(pointer.offset))
+        form = self.bounds.expand(linearize(pointer.offset))
         step = math.gcd(form.constant, *form.terms.values()) * pointer.buffer.dtype.size_bytes
         proved = math.gcd(step, pointer.buffer.alignment)
         if proved % alignment:
@@ -180,10 +174,8 @@ class ExprVerifier:
                 f"{format_expr(pointer)} is aligned to {proved}"
             )
 
-    # ---- intrinsics --------------------------------------------------------------------------
-
-    def _value_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
-        intrinsic = self._intrinsic(call, bounds)
+    def _value_call(self, call: tir.IntrinsicCall) -> None:
+        intrinsic = self._intrinsic(call)
         if intrinsic is None:
             return
         if intrinsic.result is None:
@@ -193,17 +185,16 @@ class ExprVerifier:
                 f"intrinsic {call.name} gives {intrinsic.result.short}, not {call.dtype.short}"
             )
         for operand in intrinsic.operands:
-            if operand.kind in ("out", "inout") or (
-                operand.kind == "ptr" and operand.access != "r"
-            ):
+            writes_memory = operand.kind == "ptr" and operand.access != "r"
+            if operand.kind in ("out", "inout") or writes_memory:
                 self.report(f"intrinsic {call.name} writes to {operand.name}, so it is not a value")
 
-    def statement_call(self, call: tir.IntrinsicCall, bounds: Bounds) -> None:
-        intrinsic = self._intrinsic(call, bounds)
+    def statement_call(self, call: tir.IntrinsicCall) -> None:
+        intrinsic = self._intrinsic(call)
         if intrinsic is not None and intrinsic.result is not None:
             self.report(f"the value of intrinsic {call.name} is unused")
 
-    def _intrinsic(self, call: tir.IntrinsicCall, bounds: Bounds) -> Intrinsic | None:
+    def _intrinsic(self, call: tir.IntrinsicCall) -> Intrinsic | None:
         intrinsic = self.intrinsics.get(call.name)
         if intrinsic is None:
             self.report(f"intrinsic {call.name} is unknown")
@@ -215,54 +206,44 @@ class ExprVerifier:
             )
             return None
         for operand, arg in zip(intrinsic.operands, call.args, strict=True):
-            self._operand(f"{operand.name} of {call.name}", operand, arg, bounds)
+            self._operand(f"{operand.name} of {call.name}", operand, arg)
         return intrinsic
 
-    def _operand(self, subject: str, operand: Operand, arg: tir.Expr, bounds: Bounds) -> None:
+    def _operand(self, subject: str, operand: Operand, arg: tir.Expr) -> None:
         match operand.kind:
             case "ptr":
-                self._pointer_operand(subject, operand, arg, bounds)
+                self._pointer_operand(subject, operand, arg)
             case "imm" if not isinstance(arg, tir.IntImm | tir.FloatImm):
                 self.report(f"{subject}: {format_expr(arg)} must be a literal")
             case "out" | "inout":
                 if isinstance(arg, tir.BufferLoad) and arg.buffer.scope == "reg":
-                    self.typed(arg, operand.dtype, f"{subject}:", bounds)
+                    self.typed(arg, operand.dtype, f"{subject}:")
                 else:
                     self.report(f"{subject}: {format_expr(arg)} must be a register")
             case _:
-                self.typed(arg, operand.dtype, f"{subject}:", bounds)
+                self.typed(arg, operand.dtype, f"{subject}:")
 
-    def _pointer_operand(
-        self, subject: str, operand: Operand, arg: tir.Expr, bounds: Bounds
-    ) -> None:
+    def _pointer_operand(self, subject: str, operand: Operand, arg: tir.Expr) -> None:
         if not isinstance(arg, tir.AccessPtr):
             self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
-        self.pointer(arg, bounds)
-        if arg.buffer.dtype == operand.dtype and _covers_operand(arg, operand):
-            return
-        shown = format_expr(arg)
+        self.pointer(arg)
+        shown, needed = format_expr(arg), max(operand.extent, operand.post_increment)
         if arg.buffer.dtype != operand.dtype:
             self.report(
                 f"{subject}: {shown} is to {arg.buffer.dtype.short}, expected {operand.dtype.short}"
             )
         if not set(operand.access) <= set(arg.access):
             self.report(f"{subject}: {shown} allows {arg.access}, {operand.access} is needed")
-        if arg.extent < max(operand.extent, operand.post_increment):
-            needed = max(operand.extent, operand.post_increment)
+        if arg.extent < needed:
             self.report(f"{subject}: {shown} covers {arg.extent} elements, {needed} are needed")
-
-
-def _covers_operand(arg: tir.AccessPtr, operand: Operand) -> bool:
-    needed = max(operand.extent, operand.post_increment)
-    return set(operand.access) <= set(arg.access) and arg.extent >= needed
 
 
 def depth_exceeds(expr: tir.Expr, limit: int) -> bool:
     """Return whether `expr` is nested deeper than `limit`, without recursion."""
-    level = [expr]
+    level: list[Node] = [expr]
     for _ in range(limit):
-        level = [child for node in level for child in children(node)]  # type: ignore[misc]
+        level = [child for node in level for child in children(node)]
         if not level:
             return False
     return True
@@ -270,7 +251,3 @@ def depth_exceeds(expr: tir.Expr, limit: int) -> bool:
 
 def _format_access(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
     return f"{buffer.name}[{', '.join(map(format_expr, indices))}]"
-
-
-def _format_interval(interval: Interval | None) -> str:
-    return "an unknown range" if interval is None else f"{interval[0]}..{interval[1]}"
