@@ -12,8 +12,7 @@ from synthetic_graphs import intervals, small_graph
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
-from firmwright.usmp.branch_and_bound import branch_and_bound, exact_planner
-from firmwright.usmp.default_planner import search_planner
+from firmwright.usmp.branch_and_bound import branch_and_bound, exact_planner, search_planner
 from firmwright.usmp.difference_bounds import DifferenceBounds
 from firmwright.usmp.first_fit import place_first_fit
 from firmwright.usmp.heuristics import size_order

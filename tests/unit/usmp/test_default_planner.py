@@ -9,7 +9,7 @@ import pytest
 
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.ir.core import PoolInfo
-from firmwright.usmp.default_planner import search_planner
+from firmwright.usmp.branch_and_bound import search_planner
 from firmwright.usmp.first_fit import place_first_fit
 from firmwright.usmp.heuristics import candidate_orders
 from firmwright.usmp.interference import build_interference

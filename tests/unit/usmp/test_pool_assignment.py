@@ -13,8 +13,7 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.plan import BufferInfo, LiveRange
-from firmwright.usmp.default_planner import best_first_fit_planner
-from firmwright.usmp.heuristics import greedy_by_size
+from firmwright.usmp.heuristics import best_first_fit_planner, greedy_by_size
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.memory_planning import place_buffers, plan_memory
 from firmwright.usmp.memory_traffic import MemoryTraffic, count_traffic

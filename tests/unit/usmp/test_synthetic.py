@@ -9,7 +9,7 @@ import pytest
 from synthetic_graphs import FAMILIES, PLAIN_SEEDS, large_graphs, small_graph
 
 from firmwright.usmp import first_fit, heuristics
-from firmwright.usmp.default_planner import search_planner
+from firmwright.usmp.branch_and_bound import search_planner
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_problem import Layout
 

@@ -1,4 +1,4 @@
-"""Planner `exact`: branch and bound on the height of a pool.
+"""Branch and bound on the height of a pool, and the planners `exact` and `search` that use it.
 
 It requires few buffers that all have the same single pool. A search decides whether a height is
 sufficient: it takes the pair of buffers with the least freedom, tries one above the other and then
@@ -15,33 +15,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
+from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.difference_bounds import DifferenceBounds, IntArray
 from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.heuristics import best_first_fit_order, improve_order
-from firmwright.usmp.planning_problem import Layout, PlanningProblem, solve_problem
+from firmwright.usmp.heuristics import best_first_fit_order, improve_order, order_from_layout
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
 BUFFERS_MAX = 100
 EXACT_WORK_MAX = 1_000_000
-"""Work limit in units of about ten microseconds."""
+"""Work limit of `exact` in units of about ten microseconds."""
+_QUICK_MOVES = 200
+_QUICK_WORK = 100_000
+"""Limits of the first rounds of `search`, which take one to two seconds."""
 _DEEPEST = 300
 _BISECTIONS = 4
 
 
-def exact_planner(
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
-) -> Plan:
+@make_planner("exact")
+def exact_planner(problem: PlanningProblem) -> Layout:
     """Branch and bound: the optimum, proven where it ends in time; for up to a hundred buffers."""
-    return solve_problem("exact", _solve_exactly, buffers, constraints, pools)
+    layout = improve_order(problem, *best_first_fit_order(problem))
+    return branch_and_bound(problem, layout, EXACT_WORK_MAX)
 
 
-def _solve_exactly(problem: PlanningProblem) -> Layout:
-    return branch_and_bound(
-        problem, improve_order(problem, *best_first_fit_order(problem)), EXACT_WORK_MAX
-    )
+@make_planner("search")
+def search_planner(problem: PlanningProblem) -> Layout:
+    """First fits, then local search, then branch and bound, until the lower bound is met."""
+    layout = improve_order(problem, *best_first_fit_order(problem), _QUICK_MOVES)
+    layout = branch_and_bound(problem, layout, _QUICK_WORK)
+    if layout.is_proven(problem):
+        return layout
+    climbed = improve_order(problem, order_from_layout(layout), layout)
+    return replace(climbed, proven_bytes=layout.proven_bytes)
 
 
 def _is_supported(problem: PlanningProblem) -> bool:

@@ -6,7 +6,7 @@ kernel with the attribute `keeps` that copies it. Generated C makes the copies o
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,13 +21,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ir.tir.plan import Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
-from firmwright.ir.tir.traversal import prim_calls, statements
-from firmwright.passes.tir.externalize_constants import (
-    MainConstants,
-    linked_constants,
-    redirect_calls,
-    with_const_params,
-)
+from firmwright.ir.tir.traversal import declared_buffers, prim_calls
+from firmwright.passes.tir.externalize_constants import externalize, linked_constants
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
 from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic, count_traffic
 from firmwright.usmp.pool_assignment import has_known_speed, transfer_cycles
@@ -57,7 +52,9 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     memory_plan = plan_memory(module, planner).plan if candidates else None
     if memory_plan is None:
         return module
-    left = _budget_bytes(module, memory_plan)
+    left = memory_plan.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
+    if "ram_bytes" in module.attrs:
+        left = sys.maxsize  # the pools are as large as the user's budget
     spare = _spare_bytes(module, memory_plan)
     chosen: dict[str, str] = {}
     for one in candidates:
@@ -73,8 +70,7 @@ def _with_requested(module: IRModule) -> IRModule:
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
-    wished = main.attrs.get("resident", ())
-    pools = dict(cast("tuple[tuple[int, str], ...]", wished))
+    pools = dict(cast("tuple[tuple[int, str], ...]", main.attrs.get("resident", ())))
     chosen: dict[str, str] = {}
     for call in prim_calls(main.body):
         kernel = module.functions.get(call.callee)
@@ -102,21 +98,13 @@ def _align_up(size_bytes: int) -> int:
     return -(-size_bytes // POOL_ALIGNMENT) * POOL_ALIGNMENT
 
 
-def _budget_bytes(module: IRModule, memory_plan: Plan) -> float:
-    """Return the bytes for constants: a share of the plan, or unlimited with a user budget."""
-    if "ram_bytes" in module.attrs:
-        return math.inf  # the pools are as large as the budget
-    return memory_plan.workspace_bytes * WORKSPACE_SHARE_PERCENT_MAX // 100
-
-
-def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, float]:
-    return {
-        pool.name: math.inf
-        if pool.size_bytes is None
-        else pool.size_bytes // POOL_ALIGNMENT * POOL_ALIGNMENT
-        - _align_up(memory_plan.pool_bytes.get(pool.name, 0))
-        for pool in module.pools
-    }
+def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
+    spare: dict[str, int] = {}
+    for pool in module.pools:
+        limit = sys.maxsize if pool.size_bytes is None else pool.size_bytes
+        used_bytes = _align_up(memory_plan.pool_bytes.get(pool.name, 0))
+        spare[pool.name] = limit // POOL_ALIGNMENT * POOL_ALIGNMENT - used_bytes
+    return spare
 
 
 def _candidates(
@@ -142,38 +130,18 @@ def _candidates(
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
     traffic: dict[str, MemoryTraffic] = {}
-    hoisted = _externalize(module, main, None)
-    entry = hoisted.functions[main.name]
+    module = externalize(module, lambda constant: True)
+    entry = module.functions[main.name]
     assert isinstance(entry, tir.PrimFunc)
-    moved = count_traffic(entry, hoisted.functions)
+    moved = count_traffic(entry, module.functions)
     for node in linked_constants(entry):
-        traffic[node.constant] = traffic.get(node.constant, NO_TRAFFIC) + moved.get(
-            node.buffer.name, NO_TRAFFIC
-        )
+        own = moved.get(node.buffer.name, NO_TRAFFIC)
+        traffic[node.constant] = traffic.get(node.constant, NO_TRAFFIC) + own
     return traffic
 
 
-def _externalize(
-    module: IRModule, main: tir.PrimFunc, constants: Mapping[str, str] | None
-) -> IRModule:
-    functions = dict(module.functions)
-    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
-    for name, func in module.functions.items():
-        if not isinstance(func, tir.PrimFunc) or func is main:
-            continue
-        nodes = [n for n in linked_constants(func) if constants is None or n.constant in constants]
-        if nodes:
-            functions[name] = with_const_params(func, [node.buffer.name for node in nodes])
-            calls[name] = (name, tuple((node.constant, node.buffer) for node in nodes))
-    functions[main.name] = redirect_calls(main, MainConstants(main), calls)
-    return replace(module, functions=functions)
-
-
-# ---- in RAM -----------------------------------------------------------------------------------
-
-
 def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> IRModule:
-    module = _externalize(module, main, chosen)
+    module = externalize(module, lambda constant: constant in chosen)
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
@@ -183,7 +151,8 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
             node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
         ),
     )
-    names = UniqueNamer([b.name for b in _declared_buffers(hoisted)])
+    params = [param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)]
+    names = UniqueNamer([*params, *declared_buffers(hoisted.body)])
     functions = UniqueNamer(module.functions)
     copies: list[tuple[tir.AllocateConst, tir.Buffer, tir.PrimFunc]] = []
     for node in nodes:
@@ -195,22 +164,12 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     for node, target, _ in reversed(copies):
         body = tir.AllocateConst(node.buffer, node.constant, tir.Allocate(target, body, "const"))
     pins = tuple((target.name, chosen[node.constant]) for node, target, _ in copies)
-    attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*_pins(hoisted), *pins)}
+    assigned = cast("tuple[Attr, ...]", hoisted.attrs.get("pool_assignments", ()))
+    attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*assigned, *pins)}
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
     for _, _, kernel in copies:
         module = module.with_function(kernel)
     return module
-
-
-def _declared_buffers(func: tir.PrimFunc) -> list[tir.Buffer]:
-    params = [param.value for param in func.params if isinstance(param.value, tir.Buffer)]
-    nodes = [n for n in statements(func.body) if isinstance(n, tir.Allocate | tir.AllocateConst)]
-    return params + [node.buffer for node in nodes]
-
-
-def _pins(main: tir.PrimFunc) -> tuple[Attr, ...]:
-    pins = main.attrs.get("pool_assignments", ())
-    return pins if isinstance(pins, tuple) else ()
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
@@ -223,12 +182,7 @@ def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
     return b.build(keeps=True)
 
 
-def _copy(keep: tir.PrimFunc, source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
+def _copy(kernel: tir.PrimFunc, source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
     zero = tir.IntImm(0, INDEX)
-    return tir.PrimFuncCall(
-        keep.name,
-        (
-            tir.AccessPtr(source, zero, source.elements, "r"),
-            tir.AccessPtr(target, zero, target.elements, "w"),
-        ),
-    )
+    read = tir.AccessPtr(source, zero, source.elements, "r")
+    return tir.PrimFuncCall(kernel.name, (read, tir.AccessPtr(target, zero, target.elements, "w")))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.ir.tir.plan import OffsetConstraint
-from firmwright.usmp.cliques import live_cliques
+from firmwright.usmp.liveness import live_sets
 from firmwright.usmp.planning_problem import PlanningProblem
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -51,7 +51,7 @@ class DifferenceBounds:
         self.a, self.b, self.lo, self.hi, self._modulus, self._residue = columns
         self.is_plain: NDArray[np.bool_] = self._modulus < 2
         self._live_sets = _live_sets(problem)
-        self._cliques = [np.array(clique) for clique in live_cliques(problem, range(len(buffers)))]
+        self._cliques = [np.array(clique) for clique in live_cliques(problem)]
         self._least = self._first_bounds(height_bytes)
         self._seen = (self.low.copy(), self.high.copy())
 
@@ -75,9 +75,7 @@ class DifferenceBounds:
         """Propagate the initial bounds; return False if no layout fits the height limit."""
         if (self.low > self.high).any():
             return False
-        return self._narrow() and not any(
-            self._is_overfull(live_set) for live_set in self._live_sets
-        )
+        return self._narrow() and not any(map(self._is_overfull, self._live_sets))
 
     def mark(self) -> IntArray:
         return self._least.copy()
@@ -152,26 +150,21 @@ class DifferenceBounds:
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
     def _leave_forbidden(self) -> bool:
-        everything = slice(None)
         while True:
             self.work += 2
             least, greatest = self.differences()
-            low_in = np.flatnonzero(self._is_inside(least, everything)).tolist()
-            high_in = np.flatnonzero(self._is_inside(greatest, everything)).tolist()
+            low_in = np.flatnonzero(self._is_inside(least, slice(None))).tolist()
+            high_in = np.flatnonzero(self._is_inside(greatest, slice(None))).tolist()
             if not low_in and not high_in:
                 return True
             for number in low_in:
-                constraint = self.constraints[number]
-                a, b = constraint.a, constraint.b
-                least_here = constraint.least_allowed(int(self._least[a, b]))
-                if not self._bound(a, b, least_here):
+                c = self.constraints[number]
+                if not self._bound(c.a, c.b, c.least_allowed(int(self._least[c.a, c.b]))):
                     self.weight[number] += 1
                     return False
             for number in high_in:
-                constraint = self.constraints[number]
-                a, b = constraint.a, constraint.b
-                greatest_here = constraint.greatest_allowed(-int(self._least[b, a]))
-                if not self._bound(b, a, -greatest_here):
+                c = self.constraints[number]
+                if not self._bound(c.b, c.a, -c.greatest_allowed(-int(self._least[c.b, c.a]))):
                     self.weight[number] += 1
                     return False
 
@@ -266,16 +259,14 @@ class DifferenceBounds:
 
 def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int], ...]:
     """Return each constraint once, reduced to the differences that alignments permit."""
-    constraints = []
-    for own in problem.constraints:
-        for constraint in own:
-            a, b = constraint.a, constraint.b
-            if a < b:
-                step = math.gcd(problem.buffers[a].alignment, problem.buffers[b].alignment)
-                aligned = _restrict_to_multiples(constraint, step)
-                if aligned is not None:
-                    constraints.append(aligned)
-    return tuple(constraints)
+    alignments = [buffer.alignment for buffer in problem.buffers]
+    aligned = (
+        _restrict_to_multiples(c, math.gcd(alignments[c.a], alignments[c.b]))
+        for own in problem.constraints
+        for c in own
+        if c.a < c.b
+    )
+    return tuple(c for c in aligned if c is not None)
 
 
 def _restrict_to_multiples(
@@ -297,34 +288,17 @@ def _restrict_to_multiples(
 
 def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
     """Return a live set for each time at which a live range begins, without subsets of others."""
-    buffers = problem.buffers
-    groups = {
-        frozenset(
-            index
-            for index, buffer in enumerate(buffers)
-            if any(live.first <= time < live.end for live in buffer.live)
-        ): None
-        for time in sorted({live.first for buffer in buffers for live in buffer.live})
-    }
-    joint = _joint_bytes(problem)
-    live_sets = []
-    for group in groups:
-        if any(group < other for other in groups):
-            continue
+    buffers, joint = problem.buffers, _joint_bytes(problem)
+    sizes = [buffer.size_bytes for buffer in buffers]
+    found = []
+    for group in _maximal([frozenset(alive) for alive in live_sets(buffers)]):
         members = tuple(sorted(group))
-        shared = tuple(
-            (a, b, joint_bytes)
-            for a, b in combinations(members, 2)
-            if (
-                joint_bytes := joint.get(
-                    (a, b), max(problem.buffers[a].size_bytes, problem.buffers[b].size_bytes)
-                )
-            )
-            < buffers[a].size_bytes + buffers[b].size_bytes
-        )
+        pairs = combinations(members, 2)
+        covers = ((a, b, joint.get((a, b), max(sizes[a], sizes[b]))) for a, b in pairs)
+        shared = tuple(cover for cover in covers if cover[2] < sizes[cover[0]] + sizes[cover[1]])
         step = math.gcd(*(buffers[index].alignment for index in members))
-        live_sets.append(LiveSet(members, step, shared))
-    return tuple(live_sets)
+        found.append(LiveSet(members, step, shared))
+    return tuple(found)
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
@@ -336,3 +310,35 @@ def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
         least = max(a, b) if above <= last else min(a + b, above + b, a - below)
         joint[c.a, c.b] = max(joint.get((c.a, c.b), 0), least)
     return joint
+
+
+def live_cliques(problem: PlanningProblem) -> tuple[tuple[int, ...], ...]:
+    """Return maximal cliques of mutually disjoint buffers, at most one per point in time.
+
+    A clique is a tuple of sorted buffer numbers; no clique contains another. Of buffers that may
+    overlap, only the largest is included.
+    """
+    partners = [{c.a for c in own if _forbids_overlap(problem, c)} for own in problem.constraints]
+    cliques: list[frozenset[int]] = []
+    for alive in live_sets(problem.buffers):
+        clique: set[int] = set()
+        for index in sorted(alive, key=lambda i: (-problem.buffers[i].size_bytes, i)):
+            if clique <= partners[index]:
+                clique.add(index)
+        cliques.append(frozenset(clique))
+    return tuple(tuple(sorted(clique)) for clique in _maximal(cliques))
+
+
+def _forbids_overlap(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:
+    a, b = problem.buffers[constraint.a].size_bytes, problem.buffers[constraint.b].size_bytes
+    return constraint.modulus < 2 and constraint.lo <= -b and constraint.hi >= a
+
+
+def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """Return the groups without duplicates and without subsets of others."""
+    unique = dict.fromkeys(groups)
+    containing: dict[int, list[frozenset[int]]] = {}
+    for group in unique:
+        for index in group:
+            containing.setdefault(index, []).append(group)
+    return [g for g in unique if not any(g < other for other in containing[min(g)])]

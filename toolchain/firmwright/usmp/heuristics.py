@@ -7,12 +7,10 @@ plan is the same on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
 
-from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan
 from firmwright.usmp.first_fit import place_first_fit
-from firmwright.usmp.planning_problem import Layout, PlanningProblem, solve_problem
+from firmwright.usmp.liveness import live_sets
+from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
 SWAPS_MAX = 500
 """First fits that `hill_climb` tries."""
@@ -24,8 +22,6 @@ _PLACEMENTS_MAX = 300_000
 """Work limit of `improve_order` in placed buffers: about two seconds."""
 _RESTART_AFTER = 200
 """Moves without an improvement after which `improve_order` returns to its best order."""
-
-_Rank: TypeAlias = Callable[[int], tuple[int, ...]]
 
 
 class Xorshift32:
@@ -49,87 +45,57 @@ class Xorshift32:
 # ---- one greedy order --------------------------------------------------------------------------
 
 
-def greedy_by_size(
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
-) -> Plan:
+@make_planner("greedy_by_size")
+def greedy_by_size(problem: PlanningProblem) -> Layout:
     """One first fit, largest buffers first."""
-    return solve_problem(
-        "greedy_by_size",
-        lambda problem: place_first_fit(problem, size_order(problem)),
-        buffers,
-        constraints,
-        pools,
-    )
+    return place_first_fit(problem, size_order(problem))
 
 
-def greedy_by_conflicts(
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
-) -> Plan:
+@make_planner("greedy_by_conflicts")
+def greedy_by_conflicts(problem: PlanningProblem) -> Layout:
     """One first fit, buffers with most conflicts first."""
-    return solve_problem(
-        "greedy_by_conflicts",
-        lambda problem: place_first_fit(problem, conflict_order(problem)),
-        buffers,
-        constraints,
-        pools,
-    )
+    return place_first_fit(problem, conflict_order(problem))
 
 
 def size_order(problem: PlanningProblem) -> list[int]:
     """Order by size, then number of constraints, then name, all descending as in USMP."""
-
-    def rank(index: int) -> tuple[int, int, str]:
-        buffer = problem.buffers[index]
-        return buffer.size_bytes, len(problem.constraints[index]), buffer.name
-
-    return sorted(range(len(problem.buffers)), key=rank, reverse=True)
+    rows = zip(problem.buffers, problem.constraints, strict=True)
+    ranks = [(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows]
+    return sorted(range(len(ranks)), key=lambda index: ranks[index], reverse=True)
 
 
 def conflict_order(problem: PlanningProblem) -> list[int]:
     """Order by number of constraints, then size, then name, all descending as in USMP."""
-
-    def rank(index: int) -> tuple[int, int, str]:
-        buffer = problem.buffers[index]
-        return len(problem.constraints[index]), buffer.size_bytes, buffer.name
-
-    return sorted(range(len(problem.buffers)), key=rank, reverse=True)
+    rows = zip(problem.buffers, problem.constraints, strict=True)
+    ranks = [(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows]
+    return sorted(range(len(ranks)), key=lambda index: ranks[index], reverse=True)
 
 
 # ---- the best of several orders ----------------------------------------------------------------
 
 
-def best_first_fit(problem: PlanningProblem) -> Layout:
+@make_planner("first_fits")
+def best_first_fit_planner(problem: PlanningProblem) -> Layout:
+    """Return the best of several first fits; fast, for the many plans that selection makes."""
     return best_first_fit_order(problem)[1]
 
 
 def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
     """Return the candidate order with the best first fit; stop early at the lower bound."""
-    goal = (0, problem.lower_bound_bytes)
-    best: tuple[list[int], Layout] | None = None
-    for order in candidate_orders(problem):
+    orders = candidate_orders(problem)
+    best_order = next(orders)
+    best = place_first_fit(problem, best_order)
+    while best.cost > (0, problem.lower_bound_bytes) and (order := next(orders, None)) is not None:
         layout = place_first_fit(problem, order)
-        if best is None or layout.cost < best[1].cost:
-            best = order, layout
-        if best[1].cost <= goal:
-            break
-    assert best is not None
-    return best
+        if layout.cost < best.cost:
+            best_order, best = order, layout
+    return best_order, best
 
 
 def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
     """Yield the orders to try; those that are best for most networks come first."""
     yield size_order(problem)
     yield conflict_order(problem)
-    numbers = range(len(problem.buffers))
-    for rank in _ranks(problem):
-        yield sorted(numbers, key=rank)
-
-
-def _ranks(problem: PlanningProblem) -> tuple[_Rank, ...]:
     buffers = problem.buffers
     size = [b.size_bytes for b in buffers]
     first = [min(r.first for r in b.live) for b in buffers]
@@ -137,7 +103,7 @@ def _ranks(problem: PlanningProblem) -> tuple[_Rank, ...]:
     length = [sum(r.end - r.first for r in b.live) for b in buffers]
     pressure = _peak_live_bytes(problem)
     neighbor_bytes = [sum(size[c.a] for c in own) for own in problem.constraints]
-    return (
+    ranks: tuple[Callable[[int], tuple[int, ...]], ...] = (
         lambda i: (-size[i], first[i]),
         lambda i: (-size[i] * length[i], first[i]),
         lambda i: (-length[i], -size[i], first[i]),
@@ -147,34 +113,27 @@ def _ranks(problem: PlanningProblem) -> tuple[_Rank, ...]:
         lambda i: (first[i], -end[i], -size[i]),
         lambda i: (-end[i], first[i], -size[i]),
     )
+    for rank in ranks:
+        yield sorted(range(len(buffers)), key=rank)
 
 
 def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
-    bytes_at: dict[int, int] = {}
-    for buffer in problem.buffers:
-        for live in buffer.live:
-            for time in range(live.first, live.end):
-                bytes_at[time] = bytes_at.get(time, 0) + buffer.size_bytes
-    return [
-        max(bytes_at[time] for live in buffer.live for time in range(live.first, live.end))
-        for buffer in problem.buffers
-    ]
+    peaks = [0] * len(problem.buffers)
+    for alive in live_sets(problem.buffers):
+        total = sum(problem.buffers[index].size_bytes for index in alive)
+        for index in alive:
+            peaks[index] = max(peaks[index], total)
+    return peaks
 
 
 # ---- hill climbing -----------------------------------------------------------------------------
 
 
-def hill_climb(
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
-) -> Plan:
-    """First fits improved by swaps, at most 500 of them."""
-    return solve_problem("hill_climb", _hill_climb, buffers, constraints, pools)
+@make_planner("hill_climb")
+def hill_climb(problem: PlanningProblem) -> Layout:
+    """First fits improved by swaps, at most 500 of them.
 
-
-def _hill_climb(problem: PlanningProblem) -> Layout:
-    """Follow USMP's algorithm of this name.
+    This is USMP's algorithm of the same name.
 
     Start with the order by size. In each round swap a buffer at the top of a pool with one of its
     neighbors (its conflicts and their conflicts). Accept a layout that is not worse and, with a
@@ -189,7 +148,10 @@ def _hill_climb(problem: PlanningProblem) -> Layout:
             break
         swapped = _swap_near_top(problem, current, order, random)
         layout = place_first_fit(problem, swapped)
-        if layout.cost <= current.cost or _accepts_worse(layout, current, attempt, random):
+        is_near = layout.unplaced_bytes <= current.unplaced_bytes
+        if layout.cost <= current.cost or (
+            is_near and random.randrange(100 * attempt) < _UPHILL_PERCENT
+        ):
             order, current = swapped, layout
         if layout.cost < best.cost:
             best = layout
@@ -203,12 +165,6 @@ def buffers_at_top(problem: PlanningProblem, layout: Layout) -> list[int]:
         for index, (pool, offset) in enumerate(zip(layout.pools, layout.offsets, strict=True))
         if not pool or offset + problem.buffers[index].size_bytes == layout.tops[pool]
     ]
-
-
-def _accepts_worse(layout: Layout, current: Layout, attempt: int, random: Xorshift32) -> bool:
-    if layout.unplaced_bytes > current.unplaced_bytes:
-        return False
-    return random.randrange(100 * attempt) < _UPHILL_PERCENT
 
 
 def _swap_near_top(

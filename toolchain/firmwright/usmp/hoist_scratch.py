@@ -9,6 +9,7 @@ the whole main.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
@@ -17,7 +18,6 @@ from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names, statements
-from firmwright.usmp.planning_input import footprint_bytes
 
 
 def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:
@@ -28,13 +28,18 @@ def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and function.name != main.name:
-            buffers = _scratch_buffers(function)
+            nodes = [node for node in statements(function.body) if _is_global_allocate(node)]
+            buffers = tuple(node.buffer for node in nodes)
             if buffers:
                 scratch[function.name] = buffers
-                module = module.with_function(_with_scratch_params(function, buffers))
-    lifter = _ScratchHoister(scratch, main)
-    lifted = lifter.wrap(rewrite_func(main, lifter.rule))
-    return module.with_function(lifted), lifter.plan_names
+                params = function.params + tuple(tir.Param(buffer, "scratch") for buffer in buffers)
+                kernel = rewrite_func(function, _without_global_allocate)
+                module = module.with_function(replace(kernel, params=params))
+    hoister = _ScratchHoister(scratch, main)
+    body = rewrite_func(main, hoister.rule).body
+    for buffer in reversed([buffer for own in hoister.phased.values() for buffer in own]):
+        body = tir.Allocate(buffer, body, "scratch")
+    return module.with_function(replace(main, body=body)), hoister.plan_names
 
 
 def is_scratch_name(plan_name: str) -> bool:
@@ -42,22 +47,12 @@ def is_scratch_name(plan_name: str) -> bool:
     return "." in plan_name
 
 
-def _scratch_buffers(kernel: tir.PrimFunc) -> tuple[tir.Buffer, ...]:
-    return tuple(
-        part.buffer
-        for part in statements(kernel.body)
-        if isinstance(part, tir.Allocate) and part.buffer.scope == "global"
-    )
+def _is_global_allocate(node: Node) -> TypeGuard[tir.Allocate]:
+    return isinstance(node, tir.Allocate) and node.buffer.scope == "global"
 
 
-def _with_scratch_params(kernel: tir.PrimFunc, buffers: tuple[tir.Buffer, ...]) -> tir.PrimFunc:
-    def without(part: Node) -> Node | None:
-        if isinstance(part, tir.Allocate) and part.buffer.scope == "global":
-            return part.body
-        return None
-
-    added = tuple(tir.Param(buffer, "scratch") for buffer in buffers)
-    return replace(rewrite_func(kernel, without), params=kernel.params + added)
+def _without_global_allocate(node: Node) -> Node | None:
+    return node.body if _is_global_allocate(node) else None
 
 
 class _ScratchHoister:
@@ -67,21 +62,12 @@ class _ScratchHoister:
         self.plan_names: dict[str, str] = {}
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
-    def wrap(self, main: tir.PrimFunc) -> tir.PrimFunc:
-        body = main.body
-        for buffer in reversed([buffer for own in self.phased.values() for buffer in own]):
-            body = tir.Allocate(buffer, body, "scratch")
-        return replace(main, body=body)
-
     def rule(self, part: Node) -> Node | None:
         if not isinstance(part, tir.PrimFuncCall) or part.callee not in self.scratch:
             return None
         own = self._scratch_of_call(part)
         zero = tir.IntImm(0, INDEX)
-        pointers = tuple(
-            tir.AccessPtr(buffer, zero, footprint_bytes(buffer) // buffer.dtype.size_bytes, "rw")
-            for buffer in own
-        )
+        pointers = tuple(tir.AccessPtr(buffer, zero, buffer.span_elements, "rw") for buffer in own)
         body: tir.Stmt = replace(part, args=part.args + pointers)
         for buffer in reversed(own if part.phase == "call" else ()):
             body = tir.Allocate(buffer, body, "scratch")

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
-from firmwright.ir.module import AnyFunction
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.plan import LiveRange, OffsetConstraint
 
@@ -37,16 +36,14 @@ class InplacePair:
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints by kernel body and parameters.
-
-    Holds the bodies so that their ids remain unique.
-    """
+    """Constraints by kernel body and parameters; holds the bodies so that their ids stay unique."""
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
 
     def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
+        """Return constraints on the offsets of two parameters; None if they must be disjoint."""
         key = (id(func.body), source, result)
         if key not in self.entries:
             constraints = find_offset_constraints(func, source, result)
@@ -54,41 +51,3 @@ class InplaceCache:
                 constraints = (OffsetConstraint(source, result, 0, 0),)
             self.entries[key] = (func.body, constraints)
         return self.entries[key][1]
-
-
-@dataclass(frozen=True, slots=True)
-class InplaceAnalysis:
-    """In-place analysis of kernels by name and parameter positions."""
-
-    kernels: Mapping[str, AnyFunction]
-    cache: InplaceCache
-
-    def pairs(self, callee: str) -> list[tuple[int, int]]:
-        kernel = self.kernels.get(callee)
-        if not isinstance(kernel, tir.PrimFunc):
-            return []
-        roles = [p.role if isinstance(p.value, tir.Buffer) else "" for p in kernel.params]
-        inputs = [position for position, role in enumerate(roles) if role == "in"]
-        outputs = [position for position, role in enumerate(roles) if role == "out"]
-        return [(source, result) for source in inputs for result in outputs]
-
-    def pair_in_call(
-        self, call: tir.PrimFuncCall, source: int, result: int, names: tuple[str, str], time: int
-    ) -> InplacePair | None:
-        """Return the pair of two arguments of a call; None if they must be disjoint."""
-        kernel = self.kernels[call.callee]
-        assert isinstance(kernel, tir.PrimFunc)
-        params = kernel.params[source].name, kernel.params[result].name
-        constraints = self.cache.constraints(kernel, *params)
-        if constraints is None:
-            return None
-        return InplacePair(LiveRange(time, time + 1), tuple(c.between(*names) for c in constraints))
-
-    def pair_in_loop(
-        self, loop: tir.For, source: tir.Buffer, result: tir.Buffer, live: LiveRange
-    ) -> InplacePair | None:
-        """Return the pair of two buffers that `loop` accesses; None if they must be disjoint."""
-        params = (tir.Param(source, "in"), tir.Param(result, "out"))
-        func = tir.PrimFunc("loop", params, loop)
-        constraints = self.cache.constraints(func, source.name, result.name)
-        return None if constraints is None else InplacePair(live, constraints)

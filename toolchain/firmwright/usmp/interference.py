@@ -8,9 +8,11 @@ interval, or two intervals of which one is periodic.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import combinations
 
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, disjoint_constraint
 from firmwright.usmp.inplace_analysis import InplacePair
+from firmwright.usmp.liveness import live_sets
 
 
 def build_interference(
@@ -18,7 +20,7 @@ def build_interference(
 ) -> tuple[OffsetConstraint[str], ...]:
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
-    for i, j in _simultaneously_live_pairs(buffers):
+    for i, j in sorted({pair for alive in live_sets(buffers) for pair in combinations(alive, 2)}):
         a, b = buffers[i], buffers[j]
         if (b.name, a.name) in shared:
             a, b = b, a
@@ -26,22 +28,8 @@ def build_interference(
         if pair is not None and _are_live_together_only_in(a, b, pair.live):
             constraints += pair.constraints
         else:
-            a, b = buffers[i], buffers[j]
-            constraints.append(OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes))
+            constraints.append(disjoint_constraint(buffers[i], buffers[j]))
     return tuple(constraints)
-
-
-def _simultaneously_live_pairs(buffers: Sequence[BufferInfo]) -> list[tuple[int, int]]:
-    ranges = sorted(
-        (live.first, live.end, index) for index, b in enumerate(buffers) for live in b.live
-    )
-    pairs: set[tuple[int, int]] = set()
-    alive: list[tuple[int, int]] = []
-    for first, end, index in ranges:
-        alive = [(until, other) for until, other in alive if until > first]
-        pairs.update((min(index, other), max(index, other)) for _, other in alive)
-        alive.append((end, index))
-    return sorted(pairs)
 
 
 def _are_live_together_only_in(a: BufferInfo, b: BufferInfo, live: LiveRange) -> bool:

@@ -8,7 +8,7 @@ is one buffer. Constraints between buffers of one model are those of its own pla
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow, UsageError
@@ -16,7 +16,14 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    Constraints,
+    LiveRange,
+    OffsetConstraint,
+    Plan,
+    disjoint_constraint,
+)
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, statements
 from firmwright.usmp.hoist_scratch import is_scratch_name
@@ -155,21 +162,21 @@ def _plan_of(module: IRModule) -> Plan:
 # ---- the problem of all -----------------------------------------------------------------------
 
 
-def _join_timelines(
-    modules: Sequence[IRModule],
-) -> tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]:
-    ends = [_end(_plan_of(module)) for module in modules]
-    total = sum(ends)
+def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], Constraints]:
+    total = sum(_end(_plan_of(module)) for module in modules)
     groups: list[tuple[BufferInfo, ...]] = []
     constraints: list[OffsetConstraint[str]] = []
     begin = 0
-    for module, end in zip(modules, ends, strict=True):
-        plan = _plan_of(module)
-        names = _joint_names(module)
+    for module in modules:
+        plan, names = _plan_of(module), _joint_names(module)
+        end = _end(plan)
         groups.append(tuple(_shift_live_ranges(names, b, begin, end, total) for b in plan.buffers))
-        constraints += [replace(c, a=names[c.a], b=names[c.b]) for c in plan.conflicts]
+        constraints += [c.between(names[c.a], names[c.b]) for c in plan.conflicts]
         begin += end
-    constraints += _disjoint_across_models(groups)
+    for first, second in itertools.combinations(groups, 2):
+        for a, b in itertools.product(first, second):
+            if a.name != b.name and a.overlaps_in_time(b):
+                constraints.append(disjoint_constraint(a, b))
     buffers = {buffer.name: buffer for group in groups for buffer in group}
     unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
     return tuple(buffers.values()), tuple(unique.values())
@@ -199,15 +206,6 @@ def _shift_live_ranges(
     return replace(buffer, name=names[buffer.name], live=tuple(live))
 
 
-def _disjoint_across_models(
-    groups: Sequence[Sequence[BufferInfo]],
-) -> Iterator[OffsetConstraint[str]]:
-    for first, second in itertools.combinations(groups, 2):
-        for a, b in itertools.product(first, second):
-            if a.name != b.name and a.overlaps_in_time(b):
-                yield OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes)
-
-
 # ---- back into the modules --------------------------------------------------------------------
 
 
@@ -216,7 +214,11 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
     assert isinstance(main, tir.PrimFunc)
     joint = _joint_names(module)
     places = {b.name: joint_plan.placements[joint[b.name]] for b in old.buffers}
-    tops = _pool_tops(old, places, module.pools)
+    ends: dict[str, int] = {}
+    for buffer in old.buffers:
+        place = places[buffer.name]
+        ends[place.pool] = max(ends.get(place.pool, 0), place.offset + buffer.size_bytes)
+    tops = {pool.name: ends[pool.name] for pool in module.pools if pool.name in ends}
     plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)
@@ -229,34 +231,22 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
         offset = tir.IntImm(place.offset, INDEX)
         return replace(part, source=replace(part.source, buffer=pools[place.pool], offset=offset))
 
-    others = tuple(param for param in main.params if param.role != "pool")
-    params = others + tuple(tir.Param(pool, "pool") for pool in pools.values())
-    return replace(
-        module.with_function(replace(rewrite_func(main, rule), params=params)), plan=plan
-    )
-
-
-def _pool_tops(
-    plan: Plan, places: Mapping[str, Placement], pools: Sequence[PoolInfo]
-) -> dict[str, int]:
-    tops: dict[str, int] = {}
-    for buffer in plan.buffers:
-        place = places[buffer.name]
-        tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
-    return {pool.name: tops[pool.name] for pool in pools if pool.name in tops}
+    params = tuple(param for param in main.params if param.role != "pool")
+    params += tuple(tir.Param(pool, "pool") for pool in pools.values())
+    main = replace(rewrite_func(main, rule), params=params)
+    return replace(module.with_function(main), plan=plan)
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    windows = [
+    views = [
         part.buffer
         for part in statements(main.body)
         if isinstance(part, tir.DeclBuffer) and part.source.buffer.scope == "pool"
     ]
     plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
-    lifted = [buffer for buffer in plan.buffers if buffer.name not in plain]
-    names = {window.name: window.name for window in windows if window.name in plain}
-    scratch = [window for window in windows if window.name not in plain]
-    if [window.size_bytes for window in scratch] != [info.size_bytes for info in lifted]:
+    hoisted = [buffer for buffer in plan.buffers if buffer.name not in plain]
+    scratch = [view for view in views if view.name not in plain]
+    if [view.size_bytes for view in scratch] != [info.size_bytes for info in hoisted]:
         raise InternalError(f"the views of {main.name} do not match its plan.")
-    pairs = zip(scratch, lifted, strict=True)
-    return names | {window.name: info.name for window, info in pairs}
+    names = {view.name: view.name for view in views if view.name in plain}
+    return names | {view.name: info.name for view, info in zip(scratch, hoisted, strict=True)}

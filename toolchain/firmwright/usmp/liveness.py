@@ -13,12 +13,12 @@ analysis), and at each node that accesses it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction
-from firmwright.ir.tir.plan import LiveRange
+from firmwright.ir.tir.plan import BufferInfo, LiveRange
 from firmwright.ir.tir.traversal import walk
 
 DEFINED_AT_ENTRY = frozenset({"input", "state", "const"})
@@ -72,17 +72,11 @@ class ControlFlowGraph:
 
 
 def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
-    tracer = _CfgBuilder(functions)
-    entry = tracer.step([], CfgNode())
-    exits = tracer.walk(main.body, [entry])
+    builder = _CfgBuilder(functions)
+    exits = builder.walk(main.body, [builder.step([], CfgNode())])
+    nodes, edges, loops = tuple(builder.nodes), tuple(builder.edges), tuple(builder.loops)
     return ControlFlowGraph(
-        tuple(tracer.nodes),
-        tuple(tracer.edges),
-        tuple(exits),
-        tracer.time,
-        tracer.allocates,
-        tracer.roots,
-        tuple(tracer.loops),
+        nodes, edges, tuple(exits), builder.time, builder.allocates, builder.roots, loops
     )
 
 
@@ -116,6 +110,21 @@ def find_last_reads(
     )
 
 
+def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
+    """Yield the positions of the buffers live at each time at which a live range begins."""
+    changes: dict[int, tuple[list[int], list[int]]] = {}
+    for index, buffer in enumerate(buffers):
+        for live in buffer.live:
+            changes.setdefault(live.first, ([], []))[0].append(index)
+            changes.setdefault(live.end, ([], []))[1].append(index)
+    alive: set[int] = set()
+    for _, (begin, end) in sorted(changes.items()):
+        alive.difference_update(end)
+        alive.update(begin)
+        if begin:
+            yield tuple(sorted(alive))
+
+
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
     """Return the maximal half-open ranges of ascending times."""
     ranges: list[LiveRange] = []
@@ -132,39 +141,40 @@ def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
 
 
 def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
-    arriving = [0] * len(flow.nodes)
-    arriving[0] = at_entry
-    changed = True
-    while changed:
-        changed = False
-        for source, target in flow.edges:
-            step = flow.nodes[source]
-            leaving = arriving[source] | _mask(bit, step.writes)
-            if step.kills:
-                leaving &= ~bit[step.kills]
-            if leaving & ~arriving[target]:
-                arriving[target] |= leaving
-                changed = True
-    return arriving
+    def leaving(index: int, arriving: int) -> int:
+        return (arriving | _mask(bit, flow.nodes[index].writes)) & _survivors(flow, bit, index)
+
+    return _solve_dataflow(flow.edges, [at_entry] + [0] * (len(flow.nodes) - 1), leaving)
 
 
 def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
-    leaving = [0] * len(flow.nodes)
-    for index in flow.exits:
-        leaving[index] = at_exit
+    def arriving(index: int, leaving: int) -> int:
+        return leaving & _survivors(flow, bit, index) | _mask(bit, flow.nodes[index].reads)
+
+    edges = [(target, source) for source, target in reversed(flow.edges)]
+    exits = set(flow.exits)
+    at_nodes = [at_exit if index in exits else 0 for index in range(len(flow.nodes))]
+    return _solve_dataflow(edges, at_nodes, arriving)
+
+
+def _survivors(flow: ControlFlowGraph, bit: Mapping[str, int], index: int) -> int:
+    kills = flow.nodes[index].kills
+    return ~bit[kills] if kills else -1
+
+
+def _solve_dataflow(
+    edges: Sequence[tuple[int, int]], state: list[int], transfer: Callable[[int, int], int]
+) -> list[int]:
+    """Propagate bit sets along edges until none changes; `transfer` maps a node's set."""
     changed = True
     while changed:
         changed = False
-        for source, target in reversed(flow.edges):
-            step = flow.nodes[target]
-            arriving = leaving[target]
-            if step.kills:
-                arriving &= ~bit[step.kills]
-            arriving |= _mask(bit, step.reads)
-            if arriving & ~leaving[source]:
-                leaving[source] |= arriving
+        for source, target in edges:
+            moved = transfer(source, state[source])
+            if moved & ~state[target]:
+                state[target] |= moved
                 changed = True
-    return leaving
+    return state
 
 
 class _CfgBuilder:
@@ -182,9 +192,8 @@ class _CfgBuilder:
 
     def step(self, before: Sequence[int], step: CfgNode) -> int:
         self.nodes.append(step)
-        index = len(self.nodes) - 1
-        self.edges.extend((source, index) for source in before)
-        return index
+        self.edges.extend((source, len(self.nodes) - 1) for source in before)
+        return len(self.nodes) - 1
 
     def walk(self, stmt: tir.Stmt, before: Sequence[int]) -> list[int]:
         match stmt:

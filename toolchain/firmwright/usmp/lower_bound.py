@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
+from firmwright.ir.tir.plan import BufferInfo, Constraints, OffsetConstraint
+from firmwright.usmp.liveness import live_sets
 
 
-def lower_bound_bytes(
-    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
-) -> int:
+def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
     """Return the most bytes live at one time, including unavoidable alignment padding.
 
     Buffers with one candidate pool determine the least size of that pool, each pool at its own
@@ -32,47 +31,24 @@ def lower_bound_bytes(
 
 
 def _peak_bytes(buffers: Sequence[BufferInfo], joint: Mapping[tuple[str, str], int]) -> int:
-    return max((_min_bytes(alive, joint) for alive in _live_sets(buffers)), default=0)
+    groups = ([buffers[index] for index in alive] for alive in live_sets(buffers))
+    return max((_min_bytes(alive, joint) for alive in groups), default=0)
 
 
-def min_bytes_by_time(
-    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
-) -> list[int]:
+def min_bytes_by_time(buffers: Sequence[BufferInfo], constraints: Constraints) -> list[int]:
     joint = _joint_bytes(buffers, constraints)
     end = max((live.end for buffer in buffers for live in buffer.live), default=0)
-    alive: list[list[BufferInfo]] = [[] for _ in range(end)]
-    for buffer in buffers:
-        for live in buffer.live:
-            for time in range(live.first, live.end):
-                alive[time].append(buffer)
-    return [_min_bytes(now, joint) for now in alive]
+    return [_min_bytes([b for b in buffers if b.is_live_at(time)], joint) for time in range(end)]
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    worst: tuple[BufferInfo, ...] = ()
-    for alive in _live_sets(buffers):
-        if sum(b.size_bytes for b in alive) > sum(b.size_bytes for b in worst):
-            worst = alive
+    groups = [[buffers[index] for index in alive] for alive in live_sets(buffers)]
+    worst = max(groups, key=lambda alive: sum(b.size_bytes for b in alive), default=[])
     return tuple(sorted(worst, key=lambda b: (-b.size_bytes, b.name)))
 
 
-def _live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[BufferInfo, ...]]:
-    begins: dict[int, list[int]] = {}
-    ends: dict[int, list[int]] = {}
-    for index, buffer in enumerate(buffers):
-        for live in buffer.live:
-            begins.setdefault(live.first, []).append(index)
-            ends.setdefault(live.end, []).append(index)
-    alive: set[int] = set()
-    for time in sorted(begins.keys() | ends.keys()):
-        alive.difference_update(ends.get(time, ()))
-        if time in begins:
-            alive.update(begins[time])
-            yield tuple(buffers[index] for index in sorted(alive))
-
-
 def _joint_bytes(
-    buffers: Sequence[BufferInfo], constraints: Sequence[OffsetConstraint[str]]
+    buffers: Sequence[BufferInfo], constraints: Constraints
 ) -> dict[tuple[str, str], int]:
     by_name = {buffer.name: buffer for buffer in buffers}
     joint: dict[tuple[str, str], int] = {}

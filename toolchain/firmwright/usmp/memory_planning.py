@@ -8,6 +8,7 @@ buffer parameter with role `pool`, whose alignment is the alignment of the pool'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from firmwright.base.dtypes import UINT8
@@ -16,16 +17,16 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Plan, Planner
+from firmwright.ir.tir.plan import BufferInfo, Constraints, Plan, Planner
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names
 from firmwright.usmp.hoist_scratch import hoist_scratch
-from firmwright.usmp.inplace_analysis import InplaceAnalysis, InplaceCache
+from firmwright.usmp.inplace_analysis import InplaceCache
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.memory_traffic import count_traffic
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
-from firmwright.usmp.planning_input import collect_planning_input, footprint_bytes
+from firmwright.usmp.planning_input import collect_planning_input
 from firmwright.usmp.pool_assignment import can_rank_pools, first_choice_only, rank_pools
 
 POOL_ALIGNMENT = 16
@@ -44,24 +45,25 @@ def plan_memory(
     if module.plan is not None:
         return module
     planner_function = find_planner(planner) if isinstance(planner, str) else planner
-    module = _with_default_pool(module)
-    analysis = InplaceAnalysis(module.functions, InplaceCache() if cache is None else cache)
+    if not any(pool.access == "rw" for pool in module.pools):
+        module = replace(module, pools=(*module.pools, DEFAULT_POOL))
     module, plan_names = hoist_scratch(module, _aot_main(module))
     main = _aot_main(module)
-    planning_input = collect_planning_input(module, main, module.pools, plan_names, analysis)
+    cache = InplaceCache() if cache is None else cache
+    planning_input = collect_planning_input(module, main, plan_names, cache)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
     buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
     plan = place_buffers(planner_function, buffers, constraints, module.pools)
     check_plan(plan, buffers, constraints, module.pools)
     _check_pool_names(plan, main)
-    planned = _replace_allocates_by_views(module, main, plan, plan_names)
-    return replace(module.with_function(planned), plan=plan)
+    main = _replace_allocates_by_views(module, main, plan, plan_names)
+    return replace(module.with_function(main), plan=plan)
 
 
 def place_buffers(
     planner: Planner,
     buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
+    constraints: Constraints,
     pools: Sequence[PoolInfo],
 ) -> Plan:
     """Return a plan with each buffer in its first pool if that fits, else in any of its pools.
@@ -69,11 +71,9 @@ def place_buffers(
     Raises DoesNotFitError if nothing fits.
     """
     if can_rank_pools(buffers, pools):
-        try:
+        with suppress(DoesNotFitError):
             plan = planner(first_choice_only(buffers), constraints, pools)
-        except DoesNotFitError:
-            return planner(buffers, constraints, pools)
-        return replace(plan, buffers=tuple(buffers))
+            return replace(plan, buffers=tuple(buffers))
     return planner(buffers, constraints, pools)
 
 
@@ -81,7 +81,7 @@ def _rank_pools_by_traffic(
     module: IRModule,
     main: tir.PrimFunc,
     buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
+    constraints: Constraints,
     plan_names: Mapping[str, str],
 ) -> tuple[BufferInfo, ...]:
     if not can_rank_pools(buffers, module.pools):
@@ -98,16 +98,9 @@ def _aot_main(module: IRModule) -> tir.PrimFunc:
     return main
 
 
-def _with_default_pool(module: IRModule) -> IRModule:
-    if any(pool.access == "rw" for pool in module.pools):
-        return module
-    return replace(module, pools=(*module.pools, DEFAULT_POOL))
-
-
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
-    names = local_names(main)
     for name in plan.pool_bytes:
-        if name in names:
+        if name in local_names(main):
             raise UsageError(
                 f"pool {name} has the name of one of the model's buffers.",
                 hint="another name for the pool, by --pool.",
@@ -125,7 +118,7 @@ def _replace_allocates_by_views(
         name = part.buffer.name
         place = plan.placements[plan_names.get(name, name)]
         offset = tir.IntImm(place.offset, INDEX)
-        source = tir.AccessPtr(pools[place.pool], offset, footprint_bytes(part.buffer), "rw")
+        source = tir.AccessPtr(pools[place.pool], offset, part.buffer.span_bytes, "rw")
         return tir.DeclBuffer(part.buffer, source, part.body)
 
     added = tuple(tir.Param(pool, "pool") for pool in pools.values())
@@ -134,19 +127,14 @@ def _replace_allocates_by_views(
 
 def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Buffer]:
     """Return the byte buffers of the used pools, in the order of `pools`."""
+    alignments: dict[str, int] = {}
+    for buffer in plan.buffers:
+        pool = plan.placements[buffer.name].pool
+        alignments[pool] = max(alignments.get(pool, POOL_ALIGNMENT), buffer.alignment)
     return {
-        pool.name: tir.Buffer(
-            pool.name,
-            UINT8,
-            (plan.pool_bytes[pool.name],),
-            scope="pool",
-            alignment=_base_alignment(plan, pool.name),
+        name: tir.Buffer(
+            name, UINT8, (plan.pool_bytes[name],), scope="pool", alignment=alignments[name]
         )
-        for pool in pools
-        if pool.name in plan.pool_bytes
+        for name in (pool.name for pool in pools)
+        if name in plan.pool_bytes
     }
-
-
-def _base_alignment(plan: Plan, pool: str) -> int:
-    alignments = (b.alignment for b in plan.buffers if plan.placements[b.name].pool == pool)
-    return max(POOL_ALIGNMENT, *alignments)

@@ -7,7 +7,8 @@ counted. Accesses through pointers are counted as four-byte words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
+from operator import add
 
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction
@@ -27,20 +28,10 @@ class MemoryTraffic:
     writes: int = 0
 
     def __add__(self, other: MemoryTraffic) -> MemoryTraffic:
-        return MemoryTraffic(
-            self.read_bytes + other.read_bytes,
-            self.written_bytes + other.written_bytes,
-            self.reads + other.reads,
-            self.writes + other.writes,
-        )
+        return MemoryTraffic(*map(add, astuple(self), astuple(other)))
 
     def scaled(self, trips: int) -> MemoryTraffic:
-        return MemoryTraffic(
-            self.read_bytes * trips,
-            self.written_bytes * trips,
-            self.reads * trips,
-            self.writes * trips,
-        )
+        return MemoryTraffic(*(trips * count for count in astuple(self)))
 
 
 NO_TRAFFIC = MemoryTraffic()
@@ -50,81 +41,70 @@ def count_traffic(
     func: tir.PrimFunc, functions: Mapping[str, AnyFunction]
 ) -> dict[str, MemoryTraffic]:
     """Return the traffic by buffer; an access through a view counts for its underlying buffer."""
-    return _TrafficCounter(functions).of(func)
+    return _traffic_of(func, functions, {})
 
 
-@dataclass
+def _traffic_of(
+    func: tir.PrimFunc,
+    functions: Mapping[str, AnyFunction],
+    memo: dict[str, dict[str, MemoryTraffic]],
+) -> dict[str, MemoryTraffic]:
+    if func.name not in memo:
+        counter = _TrafficCounter(functions, memo)
+        counter.visit(func.body, 1)
+        memo[func.name] = counter.moved
+    return memo[func.name]
+
+
 class _TrafficCounter:
-    functions: Mapping[str, AnyFunction]
-    memo: dict[str, dict[str, MemoryTraffic]] = field(default_factory=dict)
+    """Counts the traffic of one function; `memo` holds the traffic of its callees by name."""
 
-    def of(self, func: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-        if func.name not in self.memo:
-            visitor = _FunctionTraffic(self)
-            visitor.visit(func.body, 1)
-            self.memo[func.name] = visitor.moved
-        return self.memo[func.name]
-
-
-class _FunctionTraffic:
-    def __init__(self, count: _TrafficCounter) -> None:
-        self.count = count
+    def __init__(
+        self, functions: Mapping[str, AnyFunction], memo: dict[str, dict[str, MemoryTraffic]]
+    ) -> None:
+        self.functions, self.memo = functions, memo
         self.moved: dict[str, MemoryTraffic] = {}
-        self._parents: dict[str, str] = {}
+        self._roots: dict[str, str] = {}
 
     def visit(self, node: Node, trips: int) -> None:
+        inside = trips
         match node:
-            case tir.For(extent=tir.IntImm(value=count)):
-                inside = trips * count
-            case tir.For():
-                inside = trips * _UNKNOWN_TRIPS
-            case tir.While():
-                inside = trips * _UNKNOWN_TRIPS
-            case _:
-                inside = trips
-        match node:
-            case tir.PrimFuncCall(phase="wait"):
-                return  # its traffic was counted at the start
             case tir.PrimFuncCall():
-                self._call(node, trips)
+                if node.phase != "wait":  # its traffic was counted at the start
+                    self._call(node, trips)
                 return
-            case tir.DeclBuffer(buffer, source, body):
-                self._parents[buffer.name] = self._root(source.buffer.name)
+            case tir.DeclBuffer(buffer, source):
+                parent = source.buffer.name
+                self._roots[buffer.name] = self._roots.get(parent, parent)
                 self.visit(source.offset, trips)
-                self.visit(body, trips)
+                self.visit(node.body, trips)
                 return
-            case tir.BufferLoad(buffer, _) if buffer.scope != "reg":
-                self._add(
-                    buffer.name, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0).scaled(trips)
-                )
-            case tir.BufferStore(buffer, _, _) if buffer.scope != "reg":
-                self._add(
-                    buffer.name, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1).scaled(trips)
-                )
+            case tir.For(extent=extent):
+                inside *= extent.value if isinstance(extent, tir.IntImm) else _UNKNOWN_TRIPS
+            case tir.While():
+                inside *= _UNKNOWN_TRIPS
+            case tir.BufferLoad(buffer) if buffer.scope != "reg":
+                self._add(buffer, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0), trips)
+            case tir.BufferStore(buffer) if buffer.scope != "reg":
+                self._add(buffer, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1), trips)
             case tir.AccessPtr(buffer, _, extent, access) if buffer.scope != "reg":
-                moved = _pointer_traffic(extent * buffer.dtype.size_bytes, access)
-                self._add(buffer.name, moved.scaled(trips))
-            case _:
-                pass
+                self._add(buffer, _pointer_traffic(extent * buffer.dtype.size_bytes, access), trips)
         for child in children(node):
             self.visit(child, inside)
 
     def _call(self, node: tir.PrimFuncCall, trips: int) -> None:
-        callee = self.count.functions.get(node.callee)
+        callee = self.functions.get(node.callee)
         if not isinstance(callee, tir.PrimFunc):
             return
-        inside = self.count.of(callee)
+        moved = _traffic_of(callee, self.functions, self.memo)
         for arg, param in zip(node.args, callee.params, strict=True):
             if isinstance(arg, tir.AccessPtr):
-                self._add(arg.buffer.name, inside.get(param.name, NO_TRAFFIC).scaled(trips))
+                self._add(arg.buffer, moved.get(param.name, NO_TRAFFIC), trips)
                 self.visit(arg.offset, trips)
 
-    def _add(self, name: str, moved: MemoryTraffic) -> None:
-        root = self._root(name)
-        self.moved[root] = self.moved.get(root, NO_TRAFFIC) + moved
-
-    def _root(self, name: str) -> str:
-        return self._parents.get(name, name)
+    def _add(self, buffer: tir.Buffer, moved: MemoryTraffic, trips: int) -> None:
+        root = self._roots.get(buffer.name, buffer.name)
+        self.moved[root] = self.moved.get(root, NO_TRAFFIC) + moved.scaled(trips)
 
 
 def _pointer_traffic(size_bytes: int, access: str) -> MemoryTraffic:

@@ -12,8 +12,7 @@ from typing import cast
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.tir.plan import Planner
-from firmwright.usmp.branch_and_bound import exact_planner
-from firmwright.usmp.default_planner import search_planner
+from firmwright.usmp.branch_and_bound import exact_planner, search_planner
 from firmwright.usmp.heuristics import greedy_by_conflicts, greedy_by_size, hill_climb
 
 PLANNER_ENTRY_POINTS = "firmwright.planners"

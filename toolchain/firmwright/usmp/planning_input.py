@@ -19,12 +19,11 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
-from firmwright.ir.tir.traversal import prim_calls, walk
-from firmwright.usmp.inplace_analysis import InplaceAnalysis, InplacePair
+from firmwright.ir.tir.traversal import prim_calls, used_buffers
+from firmwright.usmp.inplace_analysis import InplaceCache, InplacePair
 from firmwright.usmp.liveness import (
     DEFINED_AT_ENTRY,
     CfgLoop,
-    CfgNode,
     ControlFlowGraph,
     build_cfg,
     compute_live_ranges,
@@ -43,11 +42,7 @@ class PlanningInput:
 
 
 def collect_planning_input(
-    module: IRModule,
-    main: tir.PrimFunc,
-    pools: Sequence[PoolInfo],
-    plan_names: Mapping[str, str],
-    analysis: InplaceAnalysis,
+    module: IRModule, main: tir.PrimFunc, plan_names: Mapping[str, str], cache: InplaceCache
 ) -> PlanningInput:
     """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
     flow = build_cfg(main, module.functions)
@@ -57,35 +52,27 @@ def collect_planning_input(
     at_exit = [name for name, kind in kinds.items() if kind in held]
     live = compute_live_ranges(flow, at_entry, at_exit)
     users = _accessing_targets(module, main, flow)
-    pins = _pinned_pools(main, flow, pools)
+    pins = _pinned_pools(main, flow, module.pools)
     buffers = []
     for name, allocate in flow.allocates.items():
         ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
         buffer = allocate.buffer
-        candidates = _candidates(name, pins.get(name, pools), users[name])
-        if not ranges:
-            ranges = (LiveRange(0, 1),)  # a buffer that is never accessed still needs an address
+        plan_name, size_bytes = plan_names.get(name, name), buffer.span_bytes
+        alignment = max(buffer.alignment, buffer.dtype.size_bytes)
+        candidates = _candidates(name, pins.get(name, module.pools), users[name])
+        # A buffer that is never accessed still needs an address.
+        ranges = ranges or (LiveRange(0, 1),)
         buffers.append(
-            BufferInfo(
-                plan_names.get(name, name),
-                footprint_bytes(buffer),
-                max(buffer.alignment, buffer.dtype.size_bytes),
-                ranges,
-                kinds[name],
-                candidates,
-            )
+            BufferInfo(plan_name, size_bytes, alignment, ranges, kinds[name], candidates)
         )
-    ending = zip(flow.nodes, find_last_reads(flow, at_exit), strict=True)
-    pairs = [pair for step, last in ending for pair in _pairs_in_call(flow, step, last, analysis)]
-    pairs += [pair for loop in flow.loops for pair in _pairs_in_loop(flow, loop, live, analysis)]
-    named = tuple(pair.with_names(plan_names) for pair in pairs)
-    return PlanningInput(tuple(buffers), named)
-
-
-def footprint_bytes(buffer: tir.Buffer) -> int:
-    steps = zip(buffer.shape, buffer.element_strides, strict=True)
-    last = sum((extent - 1) * stride for extent, stride in steps)
-    return (last + 1) * buffer.dtype.size_bytes
+    pairs: list[InplacePair] = []
+    for node, last in zip(flow.nodes, find_last_reads(flow, at_exit), strict=True):
+        kernel = module.functions.get(node.call.callee) if node.call else None
+        if node.call and not node.call.device and isinstance(kernel, tir.PrimFunc):
+            pairs += _pairs_in_call(flow, node.call, kernel, node.time, last, cache)
+    for loop in flow.loops:
+        pairs += _pairs_in_loop(flow, loop, live, cache)
+    return PlanningInput(tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs))
 
 
 def _kind(allocate: tir.Allocate) -> BufferKind:
@@ -167,29 +154,36 @@ def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tupl
 
 
 def _pairs_in_call(
-    flow: ControlFlowGraph, step: CfgNode, last: frozenset[str], analysis: InplaceAnalysis
+    flow: ControlFlowGraph,
+    call: tir.PrimFuncCall,
+    kernel: tir.PrimFunc,
+    time: int,
+    last: frozenset[str],
+    cache: InplaceCache,
 ) -> list[InplacePair]:
     """Return the pairs of an input and an output of this call that may overlap.
 
     The input must be in `last` (read for the last time), and both arguments must be whole buffers
-    that no other argument accesses. A call on another device has no pairs because it may run until
-    its wait.
+    that no other argument accesses. Calls on other devices are excluded by the caller, because they
+    may run until their wait.
     """
-    if step.call is None or step.call.device:
-        return []
-    args = step.call.args
+    args = call.args
     roots = [flow.roots.get(a.buffer.name) if isinstance(a, tir.AccessPtr) else None for a in args]
-    pairs = []
-    for source, result in analysis.pairs(step.call.callee):
-        a, b = roots[source], roots[result]
-        if a not in last or b is None:
+    sources: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
+    for param, arg, root in zip(kernel.params, args, roots, strict=True):
+        if root is None or roots.count(root) > 1 or not _is_whole_buffer(flow, arg):
             continue
-        alone = roots.count(a) == 1 and roots.count(b) == 1
-        if alone and _is_whole_buffer(flow, args[source]) and _is_whole_buffer(flow, args[result]):
-            names = str(a), str(b)
-            pair = analysis.pair_in_call(step.call, source, result, names, step.time)
-            if pair is not None:
-                pairs.append(pair)
+        if param.role == "in" and root in last:
+            sources.append((param.name, root))
+        elif param.role == "out":
+            results.append((param.name, root))
+    pairs = []
+    for (source, a), (result, b) in product(sources, results):
+        constraints = cache.constraints(kernel, source, result)
+        if constraints is not None:
+            renamed = tuple(c.between(a, b) for c in constraints)
+            pairs.append(InplacePair(LiveRange(time, time + 1), renamed))
     return pairs
 
 
@@ -197,7 +191,7 @@ def _pairs_in_loop(
     flow: ControlFlowGraph,
     loop: CfgLoop,
     live: Mapping[str, tuple[LiveRange, ...]],
-    analysis: InplaceAnalysis,
+    cache: InplaceCache,
 ) -> list[InplacePair]:
     """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
@@ -207,25 +201,28 @@ def _pairs_in_loop(
     if any(call.device for call in prim_calls(loop.stmt)):
         return []
     inside = [s for s in flow.nodes if loop.live.first <= s.time < loop.live.end]
-    reads = {name for step in inside for name in step.reads}
-    writes = {name for step in inside for name in step.writes}
-    windows = {
-        flow.roots[part.buffer.name]
-        for part in walk(loop.stmt)
-        if isinstance(part, tir.AccessPtr | tir.BufferLoad | tir.BufferStore)
-        and flow.roots.get(part.buffer.name, part.buffer.name) != part.buffer.name
+    reads = {name for node in inside for name in node.reads}
+    writes = {name for node in inside for name in node.writes}
+    viewed = {
+        flow.roots[name] for name in used_buffers(loop.stmt) if flow.roots.get(name, name) != name
     }
+    sources = [
+        name
+        for name in sorted(reads - writes - viewed)
+        if any(r.end == loop.live.end for r in live[name])
+    ]
+    results = [
+        name
+        for name in sorted(writes - reads - viewed)
+        if any(r.first == loop.live.first for r in live[name])
+    ]
     pairs = []
-    sources, results = sorted(reads - writes - windows), sorted(writes - reads - windows)
     for source, result in product(sources, results):
-        if not any(r.end == loop.live.end for r in live[source]):
-            continue
-        if not any(r.first == loop.live.first for r in live[result]):
-            continue
-        x, y = flow.allocates[source].buffer, flow.allocates[result].buffer
-        pair = analysis.pair_in_loop(loop.stmt, x, y, loop.live)
-        if pair is not None:
-            pairs.append(pair)
+        a = tir.Param(flow.allocates[source].buffer, "in")
+        b = tir.Param(flow.allocates[result].buffer, "out")
+        constraints = cache.constraints(tir.PrimFunc("loop", (a, b), loop.stmt), source, result)
+        if constraints is not None:
+            pairs.append(InplacePair(loop.live, constraints))
     return pairs
 
 

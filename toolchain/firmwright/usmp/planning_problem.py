@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TypeAlias
 
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow
 from firmwright.ir.core import PoolInfo
-from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint, Placement, Plan
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    Constraints,
+    OffsetConstraint,
+    Placement,
+    Plan,
+    Planner,
+)
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 _PEAK_SHOWN = 4
@@ -51,9 +59,7 @@ Solver: TypeAlias = Callable[[PlanningProblem], Layout]
 
 
 def build_problem(
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
+    buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
 ) -> PlanningProblem:
     """Number the buffers and list each constraint for both of its buffers.
 
@@ -67,9 +73,8 @@ def build_problem(
         if c.hi - c.lo < 2:
             continue
         a, b = number[c.a], number[c.b]
-        numbered = OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue)
-        by_buffer[b].append(numbered)
-        by_buffer[a].append(numbered.seen_from(a))
+        by_buffer[b].append(OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue))
+        by_buffer[a].append(by_buffer[b][-1].seen_from(a))
     return PlanningProblem(
         tuple(buffers),
         tuple(tuple(own) for own in by_buffer),
@@ -78,25 +83,30 @@ def build_problem(
     )
 
 
-def solve_problem(
-    planner: str,
-    solve: Solver,
-    buffers: Sequence[BufferInfo],
-    constraints: Sequence[OffsetConstraint[str]],
-    pools: Sequence[PoolInfo],
-) -> Plan:
-    """Return the plan for the layout of `solve`; raise DoesNotFitError if it does not fit."""
-    problem = build_problem(buffers, constraints, pools)
-    layout = solve(problem)
-    if layout.unplaced_bytes:
-        layout = _solve_with_unlimited_pools(problem, solve)
-    placements = {
-        buffer.name: Placement(pool, offset)
-        for buffer, pool, offset in zip(buffers, layout.pools, layout.offsets, strict=True)
-    }
-    tops = {pool.name: layout.tops[pool.name] for pool in pools if layout.tops.get(pool.name)}
-    bound_bytes = max(problem.lower_bound_bytes, layout.proven_bytes)
-    return Plan(planner, placements, tops, bound_bytes, tuple(buffers), tuple(constraints))
+def make_planner(name: str) -> Callable[[Solver], Planner]:
+    """Return a decorator that turns a solver into the planner `name`.
+
+    The planner raises DoesNotFitError if the buffers do not fit in the pools.
+    """
+
+    def decorate(solve: Solver) -> Planner:
+        @wraps(solve)
+        def planner(
+            buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
+        ) -> Plan:
+            problem = build_problem(buffers, constraints, pools)
+            layout = solve(problem)
+            if layout.unplaced_bytes:
+                layout = _solve_with_unlimited_pools(problem, solve)
+            rows = zip(problem.buffers, layout.pools, layout.offsets, strict=True)
+            placements = {buffer.name: Placement(pool, offset) for buffer, pool, offset in rows}
+            tops = {p.name: layout.tops[p.name] for p in pools if layout.tops.get(p.name)}
+            bound_bytes = max(problem.lower_bound_bytes, layout.proven_bytes)
+            return Plan(name, placements, tops, bound_bytes, problem.buffers, tuple(constraints))
+
+        return planner
+
+    return decorate
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:

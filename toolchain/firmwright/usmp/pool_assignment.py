@@ -12,7 +12,7 @@ from dataclasses import replace
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
-from firmwright.usmp.default_planner import best_first_fit_planner
+from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.lower_bound import lower_bound_bytes
 from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic
 

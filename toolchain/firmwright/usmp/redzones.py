@@ -1,4 +1,4 @@
-"""Isolated layout: a planned module with redzones around every buffer, for access tracing.
+"""A planned module with redzones around every buffer, for access tracing.
 
 The address of an access identifies the buffer, so an instrumented build can compare each access
 with the original plan.
@@ -6,7 +6,6 @@ with the original plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError
@@ -16,15 +15,14 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import Placement, Plan
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, statements
-from firmwright.usmp.planning_input import footprint_bytes
 
 REDZONE_BYTES = 64
-"""Least distance between two buffers; no access may touch it."""
+"""Least distance between two buffers; no access may touch these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelocatedBuffer:
-    """A buffer at `offset` in the isolated layout and at `planned` in the original plan."""
+    """A buffer at `offset` between redzones and at `planned` in the original plan."""
 
     name: str
     pool: str
@@ -34,38 +32,32 @@ class RelocatedBuffer:
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    """Return the module in the isolated layout, and both offsets of each buffer."""
+    """Return the module with redzones in its pools, and both offsets of each buffer."""
     main = module.entry
     if module.plan is None or not isinstance(main, tir.PrimFunc):
         raise InternalError(f"module {module.name} has no memory plan.")
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
-    for window in _pool_views(main):
-        relocated = _relocate(window, ends.get(window.source.buffer.name, 0))
-        buffers[relocated.name] = relocated
-        ends[relocated.pool] = relocated.offset + relocated.size_bytes
+    for node in statements(main.body):
+        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope == "pool":
+            relocated = _relocate(node, ends.get(node.source.buffer.name, 0))
+            buffers[relocated.name] = relocated
+            ends[relocated.pool] = relocated.offset + relocated.size_bytes
     sizes = {pool: end + REDZONE_BYTES for pool, end in ends.items()}
     placements = {name: Placement(place.pool, place.offset) for name, place in buffers.items()}
+    module = module.with_function(_with_offsets(main, buffers, sizes))
     plan = Plan("apart", placements, sizes, 0)
-    main = _with_offsets(main, buffers, sizes)
-    return replace(module.with_function(main), plan=plan), tuple(buffers.values())
+    return replace(module, plan=plan), tuple(buffers.values())
 
 
-def _pool_views(main: tir.PrimFunc) -> Iterator[tir.DeclBuffer]:
-    for part in statements(main.body):
-        if isinstance(part, tir.DeclBuffer) and part.source.buffer.scope == "pool":
-            yield part
-
-
-def _relocate(window: tir.DeclBuffer, end: int) -> RelocatedBuffer:
-    source, buffer = window.source, window.buffer
+def _relocate(view: tir.DeclBuffer, end: int) -> RelocatedBuffer:
+    source, buffer = view.source, view.buffer
     if not isinstance(source.offset, tir.IntImm):
         raise InternalError(f"{buffer.name} has no fixed place in pool {source.buffer.name}.")
     alignment = max(buffer.alignment, buffer.dtype.size_bytes, 1)
     offset = -(-(end + REDZONE_BYTES) // alignment) * alignment
-    return RelocatedBuffer(
-        buffer.name, source.buffer.name, offset, source.offset.value, footprint_bytes(buffer)
-    )
+    pool, planned = source.buffer.name, source.offset.value
+    return RelocatedBuffer(buffer.name, pool, offset, planned, buffer.span_bytes)
 
 
 def _with_offsets(
@@ -82,9 +74,10 @@ def _with_offsets(
         source = tir.AccessPtr(grown(part.source.buffer), offset, place.size_bytes, "rw")
         return tir.DeclBuffer(part.buffer, source, part.body)
 
-    def param(each: tir.Param) -> tir.Param:
-        is_pool = each.role == "pool" and isinstance(each.value, tir.Buffer)
-        return tir.Param(grown(each.value), "pool") if is_pool else each  # type: ignore[arg-type]
-
-    moved = rewrite_func(main, rule)
-    return replace(moved, params=tuple(param(each) for each in moved.params))
+    params = tuple(
+        tir.Param(grown(param.value), "pool")
+        if param.role == "pool" and isinstance(param.value, tir.Buffer)
+        else param
+        for param in main.params
+    )
+    return replace(rewrite_func(main, rule), params=params)

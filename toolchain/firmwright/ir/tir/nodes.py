@@ -72,6 +72,10 @@ class Buffer:
         steps = zip(self.shape, self.element_strides, strict=True)
         return 1 + sum((extent - 1) * stride for extent, stride in steps)
 
+    @property
+    def span_bytes(self) -> int:
+        return self.span_elements * self.dtype.size_bytes
+
 
 # ---- expressions -----------------------------------------------------------------------------
 

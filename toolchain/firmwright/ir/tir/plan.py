@@ -47,6 +47,9 @@ class BufferInfo:
     kind: BufferKind
     pools: tuple[str, ...]
 
+    def is_live_at(self, time: int) -> bool:
+        return any(live.first <= time < live.end for live in self.live)
+
     def overlaps_in_time(self, other: BufferInfo) -> bool:
         return any(mine.overlaps(theirs) for mine in self.live for theirs in other.live)
 
@@ -104,6 +107,14 @@ class OffsetConstraint(Generic[BufferKey]):
         return max(self.lo, difference - (difference - self.residue) % self.modulus)
 
 
+def disjoint_constraint(a: BufferInfo, b: BufferInfo) -> OffsetConstraint[str]:
+    return OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes)
+
+
+Constraints: TypeAlias = Sequence[OffsetConstraint[str]]
+"""Constraints between named buffers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The pool of a buffer and the offset of its first byte."""
@@ -136,6 +147,4 @@ class Plan:
         return self.workspace_bytes - self.lower_bound_bytes
 
 
-Planner: TypeAlias = Callable[
-    [Sequence[BufferInfo], Sequence[OffsetConstraint[str]], Sequence[PoolInfo]], Plan
-]
+Planner: TypeAlias = Callable[[Sequence[BufferInfo], Constraints, Sequence[PoolInfo]], Plan]
