@@ -16,6 +16,7 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
 from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
+from firmwright.passes.tir.dce import reachable_functions
 from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction, TargetKind
 
 BACKEND_FILES_DIR = "backend"
@@ -44,7 +45,7 @@ def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRM
 def check_lowered(module: IRModule) -> IRModule:
     """Remove functions that were inlined into others; raise UsageError if one was not lowered."""
     roots = {name for name, func in module.functions.items() if not target_of(func)}
-    needed = _reachable(module, roots)
+    needed = reachable_functions(module, sorted(roots))
     for name in needed:
         function = module.functions[name]
         if isinstance(function, Function) and target_of(function):
@@ -61,20 +62,6 @@ def check_lowered(module: IRModule) -> IRModule:
     return (
         module if len(remaining) == len(module.functions) else replace(module, functions=remaining)
     )
-
-
-def _reachable(module: IRModule, roots: set[str]) -> set[str]:
-    reached: set[str] = set()
-    queue = sorted(roots)
-    while queue:
-        name = queue.pop()
-        function = module.functions.get(name)
-        if name in reached or function is None:
-            continue
-        reached.add(name)
-        if isinstance(function, Function):
-            queue += [called for call in function.body for called in called_functions(call)]
-    return reached
 
 
 # ---- Function -> PrimFunc ------------------------------------------------------------------------

@@ -52,8 +52,7 @@ class _TileTransferBuilder:
 
     def __post_init__(self) -> None:
         self.device_map = DeviceMap(self.module)
-        values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
-        names = (value.name for value in (*self.entry.sources, *values))
+        names = (value.name for value in self.entry.values)
         self.names = UniqueNamer((*names, *self.module.constants))
         self.functions = UniqueNamer(self.module.functions)
         self.makers = {value.name: call for call in self.entry.body for value in call.outputs}
@@ -62,11 +61,8 @@ class _TileTransferBuilder:
         engine, region = self._engine(call), self.module.callee(call.op)
         if engine is None or not isinstance(region, Function) or len(region.body) != 1:
             return [call]
-        if (
-            len(call.inputs) != 1
-            or len(call.outputs) != 1
-            or not self._crosses_memories(call, engine)
-        ):
+        is_unary = len(call.inputs) == len(call.outputs) == 1
+        if not is_unary or not self._crosses_memories(call, engine):
             return [call]
         parts = self._parts(replace(region.body[0], span=call.span), call, engine)
         return [call] if parts is None else self._pipeline(call, region, parts)
@@ -112,9 +108,8 @@ class _TileTransferBuilder:
             body += [*part.slices, Call(COPY_OP, (x,), (inside,), {}, call.span)]
             body.append(self._call_of(part, region, inside))
             body += late
-            outside = replace(
-                with_device(part.output, copier), name=self.names.unique(f"{part.output.name}_out")
-            )
+            outside_name = self.names.unique(f"{part.output.name}_out")
+            outside = replace(with_device(part.output, copier), name=outside_name)
             late = [Call(COPY_OP, (part.output,), (outside,), {}, call.span)]
             seen.append(outside)
         return [*body, *late, concatenate_parts(call, seen, 1)]

@@ -20,9 +20,13 @@ from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ir.tir.plan import Plan, Planner
-from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
+from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.traversal import declared_buffers, prim_calls
-from firmwright.passes.tir.externalize_constants import externalize, linked_constants
+from firmwright.passes.tir.externalize_constants import (
+    externalize,
+    linked_constants,
+    without_linked_constants,
+)
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
 from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic, count_traffic
 from firmwright.usmp.pool_assignment import has_known_speed, transfer_cycles
@@ -130,7 +134,7 @@ def _candidates(
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
     traffic: dict[str, MemoryTraffic] = {}
-    module = externalize(module, lambda constant: True)
+    module = externalize(module)
     entry = module.functions[main.name]
     assert isinstance(entry, tir.PrimFunc)
     moved = count_traffic(entry, module.functions)
@@ -145,12 +149,7 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     hoisted = module.functions[main.name]
     assert isinstance(hoisted, tir.PrimFunc)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
-    body = rewrite_stmt(
-        hoisted.body,
-        lambda node: (
-            node.body if isinstance(node, tir.AllocateConst) and node.constant in chosen else None
-        ),
-    )
+    body = without_linked_constants(hoisted.body, {node.buffer.name for node in nodes})
     params = [param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)]
     names = UniqueNamer([*params, *declared_buffers(hoisted.body)])
     functions = UniqueNamer(module.functions)

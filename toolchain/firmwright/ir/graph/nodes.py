@@ -102,6 +102,12 @@ class Function:
         return (*self.params, *(state.value for state in self.state))
 
     @property
+    def values(self) -> tuple[Value, ...]:
+        """All values: sources, and the inputs and outputs of calls, with repetitions."""
+        operands = (v for call in self.body for v in (*call.inputs, *call.outputs))
+        return (*self.sources, *(v for v in operands if v is not None))
+
+    @property
     def sinks(self) -> tuple[Value, ...]:
         """The values used after the last call: results and next states."""
         return (*self.results, *(state.next for state in self.state))

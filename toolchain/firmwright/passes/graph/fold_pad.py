@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, TensorType
-from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import graph_pass
 
 CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
@@ -67,8 +66,4 @@ def _flat(value: Attr) -> tuple[int, ...]:
     return (int(value),)
 
 
-def run(module: IRModule) -> IRModule:
-    return map_graph_functions(module, fold_pads)
-
-
-PASS = Pass("fold-pad", run)
+PASS = graph_pass("fold-pad", fold_pads)

@@ -16,8 +16,7 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.fuse_activations import count_uses
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions, merge_into_producers
 
 # Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
@@ -33,22 +32,22 @@ def run(module: IRModule) -> IRModule:
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:
     if not any(call.attrs.get("formula") in (_FORMULA, _SHIFT) for call in function.body):
         return function
-    count = count_uses(function)
-    makers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
-    body: list[Call | None] = list(function.body)
-    for index, call in enumerate(function.body):
+
+    def source_of(call: Call) -> Value | None:
         operands = _operands(call)
-        place = makers.get(operands[0].name) if operands is not None else None
-        if operands is None or place is None:
-            continue
-        (source, scale, shift), maker = operands, body[place]
-        if maker is None or count[source.name] != 1 or not _foldable(maker, scale, constants):
-            continue
-        if not all(value is None or _is_channels(value, source) for value in (scale, shift)):
-            continue
-        body[place] = _with_scale(maker, call, scale, shift, constants)
-        body[index] = None
-    return replace(function, body=tuple(call for call in body if call is not None))
+        return None if operands is None else operands[0]
+
+    def merge(producer: Call, call: Call) -> Call | None:
+        operands = _operands(call)
+        assert operands is not None
+        source, scale, shift = operands
+        factors = [value for value in (scale, shift) if value is not None]
+        is_foldable = _foldable(producer, scale, constants)
+        if not is_foldable or not all(_is_channels(value, source) for value in factors):
+            return None
+        return _with_scale(producer, call, scale, shift, constants)
+
+    return merge_into_producers(function, source_of, merge)
 
 
 def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
@@ -87,9 +86,7 @@ def _is_channels(value: Value, source: Value) -> bool:
     shape, channels = value.type.shape, source.type.shape[-1]
     if value.constant is None or len(shape) > len(source.type.shape):
         return False
-    return value.type.elements in (1, channels) and (
-        value.type.elements == 1 or shape[-1] == channels
-    )
+    return value.type.elements == 1 or value.type.elements == shape[-1] == channels
 
 
 def _with_scale(
@@ -112,18 +109,16 @@ def _with_scale(
 
     stem = call.outputs[0].name
     if scale is None:
-        inputs = (maker.inputs[0], weights, constant(f"{stem}/bias", row(shift)))
-        return replace(maker, inputs=inputs, outputs=call.outputs)
+        return replace(
+            maker, inputs=(maker.inputs[0], weights, constant(f"{stem}/bias", row(shift)))
+        )
     factor = row(scale)
     spread = [1] * len(weights.type.shape)
     spread[_CHANNELS[maker.op]] = channels
     kernel = constants[str(weights.constant)].array().astype(np.float64) * factor.reshape(spread)
-    inputs = (
-        maker.inputs[0],
-        constant(f"{stem}/weights", kernel),
-        constant(f"{stem}/bias", row(bias) * factor + row(shift)),
-    )
-    return replace(maker, inputs=inputs, outputs=call.outputs)
+    new_weights = constant(f"{stem}/weights", kernel)
+    new_bias = constant(f"{stem}/bias", row(bias) * factor + row(shift))
+    return replace(maker, inputs=(maker.inputs[0], new_weights, new_bias))
 
 
 PASS = Pass("fold-scale", run)

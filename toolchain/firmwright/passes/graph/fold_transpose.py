@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.graph.fuse_activations import count_uses
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import graph_pass, merge_into_producers
 
 EXPRESSION_OPS = ("expression", "reduction")
 Perm = tuple[int, ...]
@@ -22,7 +20,7 @@ Perm = tuple[int, ...]
 def fold_transposes(function: Function) -> Function:
     if not any(call.op == "transpose" for call in function.body):
         return function
-    return _into_makers(_into_readers(function))
+    return _into_producers(_into_readers(function))
 
 
 def input_permutations(call: Call) -> tuple[Perm, ...]:
@@ -84,21 +82,14 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
 # ---- transposes of results -----------------------------------------------------------------------
 
 
-def _into_makers(function: Function) -> Function:
-    count = count_uses(function)
-    makers = {call.outputs[0].name: k for k, call in enumerate(function.body) if call.outputs}
-    body: list[Call | None] = list(function.body)
-    for index, call in enumerate(function.body):
-        source = call.inputs[0] if call.inputs else None
-        place = makers.get(source.name) if source is not None else None
-        if call.op != "transpose" or source is None or place is None or count[source.name] != 1:
-            continue
-        maker = body[place]
-        transposed = _turned(maker, _perm(call)) if maker is not None else None
-        if transposed is not None and maker is not None and maker.target == call.target:
-            body[place] = replace(transposed, outputs=call.outputs)
-            body[index] = None
-    return replace(function, body=tuple(call for call in body if call is not None))
+def _into_producers(function: Function) -> Function:
+    return merge_into_producers(
+        function,
+        lambda call: call.inputs[0] if call.op == "transpose" else None,
+        lambda producer, call: (
+            _turned(producer, _perm(call)) if producer.target == call.target else None
+        ),
+    )
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
@@ -126,8 +117,4 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
     return with_input_permutations(replace(maker, attrs=attrs), turned)
 
 
-def run(module: IRModule) -> IRModule:
-    return map_graph_functions(module, fold_transposes)
-
-
-PASS = Pass("fold-transpose", run)
+PASS = graph_pass("fold-transpose", fold_transposes)

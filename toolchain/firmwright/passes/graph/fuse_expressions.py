@@ -10,10 +10,8 @@ from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
-from firmwright.passes.graph.fuse_activations import count_uses
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import count_uses, graph_pass
 
 _AS_FORMULA = {"relu": "max(a, 0.0)", "relu6": "min(max(a, 0.0), 6.0)"}
 _INPUTS_MAX = 8
@@ -84,8 +82,4 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
     return replace(outer, op="expression", inputs=tuple(inputs), attrs={"formula": formula})
 
 
-def run(module: IRModule) -> IRModule:
-    return map_graph_functions(module, fuse_expressions)
-
-
-PASS = Pass("fuse-expressions", run)
+PASS = graph_pass("fuse-expressions", fuse_expressions)

@@ -48,8 +48,7 @@ class _CoreSplitter:
     constants: dict[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        values = [v for c in self.entry.body for v in (*c.inputs, *c.outputs) if v is not None]
-        names = (value.name for value in (*self.entry.sources, *values))
+        names = (value.name for value in self.entry.values)
         self.names = UniqueNamer((*names, *self.module.constants))
 
     def parts(self, call: Call) -> list[Call]:
@@ -62,20 +61,17 @@ class _CoreSplitter:
         if not free or max(op.macs(described), y.type.elements) < MIN_WORK_TO_SPLIT:
             return [call]
         if call.op == "fully_connected":
-            return self._outputs(call)
+            return self._output_parts(call)
         rows = op.row_access(described)
-        return self._rows(call, rows) if isinstance(rows, RowWindow) else [call]
-
-    def _rows(self, call: Call, rows: RowWindow) -> list[Call]:
+        if not isinstance(rows, RowWindow):
+            return [call]
         parts = slice_rows(call, rows, self.cores, self.names)
         if parts is None:
             return [call]
         calls = [stmt for part in parts for stmt in (*part.slices, part.call)]
         return [*calls, concatenate_parts(call, [part.output for part in parts], 1)]
 
-    # ---- outputs of a fully connected layer ----------------------------------------------------
-
-    def _outputs(self, call: Call) -> list[Call]:
+    def _output_parts(self, call: Call) -> list[Call]:
         y, weights = call.outputs[0], call.inputs[1]
         axis = len(y.type.shape) - 1
         if weights is None or weights.constant is None or y.type.elements != y.type.shape[axis]:
@@ -104,15 +100,13 @@ class _CoreSplitter:
         name = self.names.unique(f"{whole.name}_part")
         part = Constant.from_array(name, array, whole.dtype)
         self.constants[name] = replace(part, pool=whole.pool)
-        kind = TensorType(array.shape, value.type.dtype, value.type.quantization)
-        quantization = kind.quantization
+        quantization = value.type.quantization
         if quantization is not None and quantization.axis == 0 and len(quantization.scales) > 1:
             quantization = replace(
                 quantization,
                 scales=quantization.scales[first:end],
                 zero_points=quantization.zero_points[first:end],
             )
-        kind = replace(kind, quantization=quantization)
-        return replace(
-            value, name=self.names.unique(f"{value.name}_part"), type=kind, constant=name
-        )
+        kind = TensorType(array.shape, value.type.dtype, quantization)
+        own_name = self.names.unique(f"{value.name}_part")
+        return replace(value, name=own_name, type=kind, constant=name)

@@ -26,8 +26,7 @@ def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
         body.visit(call)
     if body.calls == list(entry.body):
         return module
-    functions = {**module.functions, entry.name: replace(entry, body=tuple(body.calls))}
-    return replace(module, functions=functions)
+    return module.with_function(replace(entry, body=tuple(body.calls)))
 
 
 @dataclass
@@ -39,11 +38,11 @@ class _Rematerializer:
     names: UniqueNamer = field(init=False)
 
     def __post_init__(self) -> None:
-        values = [v for call in self.calls for v in (*call.inputs, *call.outputs) if v is not None]
-        self.names = UniqueNamer(value.name for value in (*self.entry.sources, *values))
+        self.names = UniqueNamer(value.name for value in self.entry.values)
 
     def visit(self, fold: Call) -> None:
-        x = self._folded(fold)
+        is_reduction = isinstance(self._row_access(fold), RowReduction)
+        x = fold.inputs[0] if is_reduction else None
         if x is None or x in self.entry.sinks:
             return
         other = next((call for call in self._readers(x) if call is not fold), None)
@@ -59,11 +58,10 @@ class _Rematerializer:
             position = self.calls.index(other)
             self.calls[position:position] = chain
 
-    def _folded(self, call: Call) -> Value | None:
+    def _row_access(self, call: Call) -> RowWindow | RowReduction | None:
         if call.op.startswith("@"):
             return None
-        rows = self.ops[call.op].row_access(make_op_call(call, self.module))
-        return call.inputs[0] if isinstance(rows, RowReduction) else None
+        return self.ops[call.op].row_access(make_op_call(call, self.module))
 
     def _readers(self, value: Value) -> list[Call]:
         return [call for call in self.calls if value in call.inputs]
@@ -86,12 +84,8 @@ class _Rematerializer:
         return chain[:best][::-1]
 
     def _row_source(self, call: Call) -> Value | None:
-        if call.op.startswith("@"):
-            return None
-        rows = self.ops[call.op].row_access(make_op_call(call, self.module))
-        if not isinstance(rows, RowWindow):
-            return None
-        inputs = rows.row_inputs(call)
+        rows = self._row_access(call)
+        inputs = rows.row_inputs(call) if isinstance(rows, RowWindow) else ()
         return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
@@ -89,8 +89,7 @@ class _TransposeSinker:
             return False
         if call.op == "reshape":
             return self._reshape(call)
-        rule = _RULES.get(call.op)
-        return rule is not None and rule(self, call)
+        return _takes_any_layout(call) and self._apply_to_sources(call)
 
     # ---- values ------------------------------------------------------------------------------
 
@@ -116,9 +115,11 @@ class _TransposeSinker:
         if is_view_transpose(transposed.source.type.shape, transposed.perm):
             self.body.append(Call("reshape", (transposed.source,), (value,), {}, span))
         else:
-            attrs: dict[str, Attr] = {"perm": transposed.perm}
-            self.body.append(Call("transpose", (transposed.source,), (value,), attrs, span))
+            self._emit_transpose(transposed.source, transposed.perm, value, span)
         return value
+
+    def _emit_transpose(self, source: Value, perm: Perm, output: Value, span: Span) -> None:
+        self.body.append(Call("transpose", (source,), (output,), {"perm": perm}, span))
 
     def _make_flat(self, value: Value) -> None:
         flat = self.flat[value.name]
@@ -126,8 +127,7 @@ class _TransposeSinker:
         source, span = flat.moved.source, self.spans[value.name]
         kind = replace(source.type, shape=flat.shape)
         between = Value(self.new(f"{value.name}/moved"), kind)
-        attrs: dict[str, Attr] = {"perm": flat.moved.perm}
-        self.body.append(Call("transpose", (source,), (between,), attrs, span))
+        self._emit_transpose(source, flat.moved.perm, between, span)
         self.body.append(Call("reshape", (between,), (value,), {}, span))
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
@@ -198,8 +198,7 @@ class _TransposeSinker:
         order = grouping_permutation(source.type.shape, transposed.perm, y.type.shape)
         shape = tuple(source.type.shape[axis] for axis in order)
         moved = Value(self.new(f"{y.name}/gathered"), replace(source.type, shape=shape))
-        attrs: dict[str, Attr] = {"perm": order}
-        self.body.append(Call("transpose", (source,), (moved,), attrs, call.span))
+        self._emit_transpose(source, order, moved, call.span)
         return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
 
     def _fully_connected(self, call: Call) -> bool:
@@ -220,26 +219,35 @@ class _TransposeSinker:
 
     # ---- operators that take any layout ------------------------------------------------------
 
-    def sources(
-        self, call: Call, rank: int, count: int | None = None
-    ) -> tuple[Perm, list[Value]] | None:
-        """Return (perm, inputs) for applying the call to the sources; None if impossible."""
+    def _apply_to_sources(self, call: Call) -> bool:
+        count = 1 if call.op in _FIRST_INPUT_ONLY else len(call.inputs)
         inputs = [v for v in call.inputs[:count] if v is not None]
-        transposed = [
-            self.moved[v.name] for v in inputs if v.name in self.moved and len(v.type.shape) == rank
+        rank = len(call.outputs[0].type.shape)
+        if call.op in REDUCTIONS:
+            rank = max(len(v.type.shape) for v in inputs)
+        perms = [
+            self.moved[v.name].perm
+            for v in inputs
+            if v.name in self.moved and len(v.type.shape) == rank
         ]
-        if not transposed:
-            return None
-        perm = transposed[0].perm
+        if not perms:
+            return False
+        perm = perms[0]
         sources = [self._source(v, perm, call) for v in inputs]
-        if any(v is None for v in sources):
-            return None
-        return perm, [v for v in sources if v is not None]
+        if any(v is None for v in sources) or (call.op == "softmax" and perm[-1] != rank - 1):
+            return False
+        attrs = _ATTRS[call.op](call, perm)
+        if call.op in REDUCTIONS and not call.attrs["keep_dims"]:
+            axes = _ints(call.attrs["axes"])
+            left = [perm[axis] for axis in range(rank) if axis not in axes]
+            perm = tuple(sorted(left).index(axis) for axis in left)
+        self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
+        return True
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
         """Return the input in the sources' layout if that needs no transpose, else None."""
         transposed = self.moved.get(value.name)
-        if transposed is not None and len(transposed.perm) == len(perm) and transposed.perm == perm:
+        if transposed is not None and transposed.perm == perm:
             return transposed.source
         wide = (1,) * (len(perm) - len(value.type.shape)) + value.type.shape
         back = _inverse(perm)
@@ -247,139 +255,79 @@ class _TransposeSinker:
             if value.type.elements == 1:
                 return value
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
-        if value.type.elements == 1 or is_view_transpose(wide, back):
-            if (
-                transposed is not None
-                and call.op in EXPRESSION_OPS
-                and value.name not in self.emitted
-            ):
-                return None  # expressions read it through a permutation
-            value = self.plain(value, call)
-            return self.reshaped(value, [wide[axis] for axis in back], call)
-        return None
+        if value.type.elements != 1 and not is_view_transpose(wide, back):
+            return None
+        is_pending = transposed is not None and value.name not in self.emitted
+        if is_pending and call.op in EXPRESSION_OPS:
+            return None  # expressions read it through a permutation
+        return self.reshaped(self.plain(value, call), [wide[axis] for axis in back], call)
 
-    def make(
-        self, call: Call, perm: Perm, inputs: Sequence[Value | None], attrs: Mapping[str, Attr]
+    def _emit(
+        self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: dict[str, Attr]
     ) -> None:
-        """Apply the call to the sources; its results become transposes of the outputs by `perm`."""
-        back = _inverse(perm)
-        outputs = []
-        if _is_identity(perm):
-            self.body.append(replace(call, inputs=tuple(inputs), attrs=dict(attrs)))
-            return
-        for value in call.outputs:
-            shape = tuple(value.type.shape[axis] for axis in back)
-            moved = Value(self.new(f"{value.name}/moved"), replace(value.type, shape=shape))
-            self.moved[value.name] = TransposedValue(moved, perm)
-            outputs.append(moved)
-        self.body.append(
-            replace(call, inputs=tuple(inputs), outputs=tuple(outputs), attrs=dict(attrs))
-        )
+        """Emit the call; its outputs become transposes by `perm` of the emitted call's outputs."""
+        call = replace(call, inputs=inputs, attrs=attrs)
+        if not _is_identity(perm):
+            outputs = []
+            for value in call.outputs:
+                shape = tuple(value.type.shape[axis] for axis in _inverse(perm))
+                moved = Value(self.new(f"{value.name}/moved"), replace(value.type, shape=shape))
+                self.moved[value.name] = TransposedValue(moved, perm)
+                outputs.append(moved)
+            call = replace(call, outputs=tuple(outputs))
+        self.body.append(call)
 
 
-def _elementwise(sinker: _TransposeSinker, call: Call) -> bool:
-    y = call.outputs[0].type
-    if any(_per_channel(v.type) for v in (*filter(None, call.inputs), *call.outputs)):
-        return False
-    operands = sinker.sources(call, len(y.shape))
-    if operands is None:
-        return False
-    sinker.make(call, *operands, call.attrs)
-    return True
+def _reduction_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
+    axes = tuple(sorted(perm[axis] for axis in _ints(call.attrs["axes"])))
+    return {**call.attrs, "axes": axes}
 
 
-def _of_the_first(sinker: _TransposeSinker, call: Call) -> bool:
-    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
-    if operands is None:
-        return False
-    perm, inputs = operands
-    sinker.make(call, perm, (*inputs, *call.inputs[1:]), call.attrs)
-    return True
-
-
-def _per_channel(kind: TensorType) -> bool:
-    return kind.quantization is not None and kind.quantization.axis is not None
-
-
-def _reduction(sinker: _TransposeSinker, call: Call) -> bool:
-    rank = max(len(v.type.shape) for v in call.inputs if v is not None)
-    operands = sinker.sources(call, rank)
-    if operands is None:
-        return False
-    perm, inputs = operands
-    axes = _ints(call.attrs["axes"])
-    attrs = {**call.attrs, "axes": tuple(sorted(perm[axis] for axis in axes))}
-    if call.attrs["keep_dims"]:
-        sinker.make(call, perm, inputs, attrs)
-        return True
-    left = [perm[axis] for axis in range(rank) if axis not in axes]
-    order = tuple(sorted(left).index(axis) for axis in left)
-    sinker.make(call, order, inputs, attrs)
-    return True
-
-
-def _along_an_axis(sinker: _TransposeSinker, call: Call) -> bool:
-    rank = len(call.outputs[0].type.shape)
-    axis = call.attrs["axis"]
-    first = call.inputs[0]
-    assert isinstance(axis, int)
-    if first is None or len(first.type.shape) != rank:
-        return False
-    count = None if call.op == "concatenation" else 1
-    operands = sinker.sources(call, rank, count)
-    if operands is None:
-        return False
-    perm, inputs = operands
-    rest = () if count is None else call.inputs[1:]
-    sinker.make(call, perm, (*inputs, *rest), {**call.attrs, "axis": perm[axis]})
-    return True
-
-
-def _pad(sinker: _TransposeSinker, call: Call) -> bool:
-    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
-    if operands is None:
-        return False
-    perm, inputs = operands
+def _pad_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
     flat = _ints(call.attrs["paddings"])
-    back = _inverse(perm)
-    paddings = tuple(n for axis in back for n in flat[2 * axis : 2 * axis + 2])
-    sinker.make(call, perm, (*inputs, *call.inputs[1:]), {**call.attrs, "paddings": paddings})
-    return True
+    paddings = tuple(n for axis in _inverse(perm) for n in flat[2 * axis : 2 * axis + 2])
+    return {**call.attrs, "paddings": paddings}
 
 
-def _slice(sinker: _TransposeSinker, call: Call) -> bool:
-    if call.attrs["shrunk"]:
-        return False
-    operands = sinker.sources(call, len(call.outputs[0].type.shape), 1)
-    if operands is None:
-        return False
-    perm, inputs = operands
-    back = _inverse(perm)
-    rows = {
-        key: tuple(_ints(call.attrs[key])[axis] for axis in back)
-        for key in ("begin", "strides", "counts")
-    }
-    sinker.make(call, perm, inputs, {**call.attrs, **rows})
-    return True
+def _slice_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
+    lists = {key: _ints(call.attrs[key]) for key in ("begin", "strides", "counts")}
+    moved = {key: tuple(own[axis] for axis in _inverse(perm)) for key, own in lists.items()}
+    return {**call.attrs, **moved}
 
 
-def _softmax(sinker: _TransposeSinker, call: Call) -> bool:
-    operands = sinker.sources(call, len(call.outputs[0].type.shape))
-    if operands is None or operands[0][-1] != len(operands[0]) - 1:
-        return False
-    sinker.make(call, *operands, call.attrs)
-    return True
+def _along_axis_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
+    axis = call.attrs["axis"]
+    assert isinstance(axis, int)
+    return {**call.attrs, "axis": perm[axis]}
 
 
-_RULES: Mapping[str, Callable[[_TransposeSinker, Call], bool]] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(ALONG_AN_AXIS, _along_an_axis),
-    "byte_table": _of_the_first,
-    "pad": _pad,
-    "softmax": _softmax,
-    "strided_slice": _slice,
+def _same_attrs(call: Call, perm: Perm) -> dict[str, Attr]:
+    return dict(call.attrs)
+
+
+_ATTRS: Mapping[str, Callable[[Call, Perm], dict[str, Attr]]] = {
+    **dict.fromkeys(ELEMENTWISE, _same_attrs),
+    **dict.fromkeys(REDUCTIONS, _reduction_attrs),
+    **dict.fromkeys(ALONG_AN_AXIS, _along_axis_attrs),
+    "byte_table": _same_attrs,
+    "pad": _pad_attrs,
+    "softmax": _same_attrs,
+    "strided_slice": _slice_attrs,
 }
+"""Operators that take any layout, and the attributes of such a call when applied to sources."""
+_FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {"byte_table", "pad", "strided_slice"}
+"""Operators that read only their first input in the layout of the output."""
+
+
+def _takes_any_layout(call: Call) -> bool:
+    rank, first = len(call.outputs[0].type.shape), call.inputs[0]
+    if call.op in ELEMENTWISE:
+        values = (*filter(None, call.inputs), *call.outputs)
+        quantizations = [v.type.quantization for v in values]
+        return all(q is None or q.axis is None for q in quantizations)
+    if call.op in ALONG_AN_AXIS:
+        return first is not None and len(first.type.shape) == rank
+    return call.op in _ATTRS and not (call.op == "strided_slice" and call.attrs["shrunk"])
 
 
 def _ints(value: Attr) -> tuple[int, ...]:
@@ -416,20 +364,17 @@ def _best(
 
     Ties go to the first strategy.
     """
-    layouts: list[tuple[int, int, Function, dict[str, Constant]]] = []
+    layouts: list[tuple[int, Function, dict[str, Constant]]] = []
     for strategy in get_args(ReshapeStrategy):
         names = {v.name for v in function.params} | set(constants)
         names |= {v.name for call in function.body for v in call.outputs}
         sinker = _TransposeSinker(dict(constants), names, strategy)
         sunk = sinker.run(function)
-        layouts.append((_moved_elements(sunk), len(layouts), sunk, sinker.constants))
-    *_, sunk, new_constants = min(layouts, key=lambda item: item[:2])
+        transposes = [call for call in fold_transposes(sunk).body if call.op == "transpose"]
+        moved = sum(call.outputs[0].type.elements for call in transposes)
+        layouts.append((moved, sunk, sinker.constants))
+    _, sunk, new_constants = min(layouts, key=lambda item: item[0])
     return sunk, new_constants
-
-
-def _moved_elements(function: Function) -> int:
-    body = fold_transposes(function).body
-    return sum(call.outputs[0].type.elements for call in body if call.op == "transpose")
 
 
 PASS = Pass("sink-transposes", run)

@@ -6,13 +6,15 @@ stores to registers that are never read, unreachable functions and unreferenced 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function, called_functions
-from firmwright.ir.module import AnyFunction, IRModule, Pass
-from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, rewrite_stmt, with_body
+from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, rewrite_func
 from firmwright.ir.tir.traversal import Node, callees, used_constants, walk
 from firmwright.passes.map_functions import map_prim_funcs
 
@@ -24,33 +26,30 @@ def eliminate_dead_statements(
 ) -> tir.PrimFunc:
     """Return `func` without unused buffers (except `keep`), unused lets and empty statements."""
     while True:
-        names, read = _used_names(func) | keep, _read_registers(func)
-        pruned = with_body(func, rewrite_stmt(func.body, lambda node: _pruned(node, names, read)))  # noqa: B023 - called at once
+        names, read = _uses(func)
+        pruned = rewrite_func(func, partial(_pruned, names=names | keep, read=read))
         if pruned is func:
             return func
         func = pruned
 
 
-def _used_names(func: tir.PrimFunc) -> set[str]:
+def _uses(func: tir.PrimFunc) -> tuple[set[str], set[_Register]]:
+    """Return the names of used buffers and variables, and the registers that are read."""
     names: set[str] = set()
-    for node in walk(func.body):
-        match node:
-            case tir.BufferLoad(buffer) | tir.BufferStore(buffer) | tir.AccessPtr(buffer):
-                names.add(buffer.name)
-            case tir.Var(name):
-                names.add(name)
-    return names
-
-
-def _read_registers(func: tir.PrimFunc) -> set[_Register]:
     registers: set[_Register] = set()
     for node in walk(func.body):
         match node:
-            case tir.BufferLoad(buffer, indices) if buffer.scope == "reg":
+            case tir.Var(name):
+                names.add(name)
+            case tir.BufferStore(buffer):
+                names.add(buffer.name)
+            case tir.BufferLoad(buffer, indices):
+                names.add(buffer.name)
                 registers.add(_register(buffer, indices))
-            case tir.AccessPtr(buffer) if buffer.scope == "reg":
+            case tir.AccessPtr(buffer):
+                names.add(buffer.name)
                 registers.add((buffer.name, None))
-    return registers
+    return names, registers
 
 
 def _register(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> _Register:
@@ -67,7 +66,7 @@ def _is_read(buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Regis
     return (name, place) in read or (name, None) in read
 
 
-def _pruned(node: Node, names: set[str] | frozenset[str], read: set[_Register]) -> Node | None:
+def _pruned(node: Node, names: set[str], read: set[_Register]) -> Node | None:
     match node:
         case tir.BufferStore(buffer, indices) if buffer.scope == "reg":
             return None if _is_read(buffer, indices, read) else EMPTY_STMT
@@ -86,25 +85,19 @@ def _pruned(node: Node, names: set[str] | frozenset[str], read: set[_Register]) 
     return None
 
 
-def reachable_functions(module: IRModule) -> set[str]:
-    """Return the functions reachable from the entry, or all functions without an entry."""
-    entry = str(module.attrs.get("entry", "main"))
-    if entry not in module.functions:
-        return set(module.functions)
+def reachable_functions(module: IRModule, roots: Iterable[str]) -> set[str]:
     reachable: set[str] = set()
-    queue = [entry]
+    queue = list(roots)
     while queue:
-        name = queue.pop()
-        if name in module.functions and name not in reachable:
-            reachable.add(name)
-            queue.extend(_called(module.functions[name]))
+        func = module.functions.get(queue.pop())
+        if func is None or func.name in reachable:
+            continue
+        reachable.add(func.name)
+        if isinstance(func, tir.PrimFunc):
+            queue += callees(func.body)
+        else:
+            queue += [name for call in func.body for name in called_functions(call)]
     return reachable
-
-
-def _called(func: AnyFunction) -> list[str]:
-    if isinstance(func, tir.PrimFunc):
-        return callees(func.body)
-    return [name for call in func.body for name in called_functions(call)]
 
 
 def referenced_constants(module: IRModule) -> set[str]:
@@ -135,8 +128,8 @@ def run(module: IRModule) -> IRModule:
     io = (*module.io.inputs, *module.io.outputs, *module.io.state)
     keep = frozenset(tensor.buffer for tensor in io)
     entry = str(module.attrs.get("entry", "main"))
-    live = reachable_functions(module)
-    if live != set(module.functions):
+    live = reachable_functions(module, [entry])
+    if entry in module.functions and live != set(module.functions):
         functions = {name: func for name, func in module.functions.items() if name in live}
         module = replace(module, functions=functions)
     module = map_prim_funcs(

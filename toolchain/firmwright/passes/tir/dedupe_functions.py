@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from firmwright.base.dtypes import INT32
 from firmwright.ir import tir
@@ -19,7 +20,9 @@ from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.passes.tir.externalize_constants import (
-    MainConstants,
+    ExtraArguments,
+    constant_arguments,
+    differing_constants,
     linked_constants,
     redirect_calls,
     with_const_params,
@@ -59,8 +62,7 @@ def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
             return None if value is node.value else replace(node, value=value)
         return None
 
-    body = rewrite_func(func, rule).body
-    return _KernelShape(func, body, tuple(scalars))
+    return _KernelShape(func, rewrite_func(func, rule).body, tuple(scalars))
 
 
 def _abstract_immediates(
@@ -109,68 +111,41 @@ def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_Kern
         yield from exact.values()
 
 
-def _differing(members: list[_KernelShape]) -> list[int]:
+def _differing(members: Sequence[_KernelShape]) -> list[int]:
     first = members[0].scalars
     return [n for n in range(len(first)) if any(m.scalars[n] != first[n] for m in members)]
 
 
-@dataclass(frozen=True, slots=True)
-class _FunctionMerger:
-    members: list[_KernelShape]
+def _merged_function(members: Sequence[_KernelShape]) -> tir.PrimFunc:
+    first, kernels = members[0], [member.func for member in members]
+    local, numbers = local_names(first.func), _differing(members)
+    names = (f"scalar_{n}" for n in count() if f"scalar_{n}" not in local)
+    scalars = {number: tir.Var(next(names), INT32) for number in numbers}
+    added = tuple(tir.Param(var, "scalar") for var in scalars.values())
+    func = with_const_params(_with_scalars(first, scalars), differing_constants(kernels))
+    comments = dict.fromkeys(str(kernel.attrs.get("comment", "")) for kernel in kernels)
+    served = ", ".join(str(kernel.span.op_index) for kernel in kernels)
+    lines = [*filter(None, comments), f"Serves operators {served}."]
+    attrs = {**func.attrs, "comment": "\n".join(lines)}
+    return replace(func, params=func.params + added, attrs=attrs)
 
-    def constants(self) -> list[str]:
-        """The linked buffers that hold different constants in different members."""
-        lists = [linked_constants(member.func) for member in self.members]
-        rows = zip(*lists, strict=True)
-        return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
 
-    def scalars(self) -> dict[int, tir.Var]:
-        local = local_names(self.members[0].func)
-        numbers = _differing(self.members)
-        free = (f"scalar_{n}" for n in range(len(numbers) + len(local)))
-        names = (name for name in free if name not in local)
-        return {number: tir.Var(next(names), INT32) for number in numbers}
+def _with_scalars(shape: _KernelShape, scalars: dict[int, tir.Var]) -> tir.PrimFunc:
+    if not scalars:
+        return shape.func
+    values: dict[str, tir.Expr] = {
+        _placeholder(n).name: scalars.get(n, imm) for n, imm in enumerate(shape.scalars)
+    }
+    constants = {node.buffer.name: node.constant for node in linked_constants(shape.func)}
 
-    def function(self) -> tir.PrimFunc:
-        first = self.members[0].func
-        scalars = self.scalars()
-        added = tuple(tir.Param(var, "scalar") for var in scalars.values())
-        func = with_const_params(self._with_scalars(scalars), self.constants())
-        attrs = {**first.attrs, "comment": self._comment()}
-        return replace(func, params=func.params + added, attrs=attrs)
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, tir.Var):
+            return values.get(node.name)
+        if isinstance(node, tir.AllocateConst):
+            return replace(node, constant=constants[node.buffer.name])
+        return None
 
-    def _with_scalars(self, scalars: dict[int, tir.Var]) -> tir.PrimFunc:
-        first = self.members[0]
-        if not scalars:
-            return first.func
-        values: dict[str, tir.Expr] = {
-            _placeholder(n).name: scalars.get(n, imm) for n, imm in enumerate(first.scalars)
-        }
-        names = iter([node.constant for node in linked_constants(first.func)])
-        constants = {node.buffer.name: next(names) for node in linked_constants(first.func)}
-
-        def rule(node: Node) -> Node | None:
-            if isinstance(node, tir.Var):
-                return values.get(node.name)
-            if isinstance(node, tir.AllocateConst):
-                return replace(node, constant=constants[node.buffer.name])
-            return None
-
-        return rewrite_func(replace(first.func, body=first.body), rule)
-
-    def _comment(self) -> str:
-        comments = dict.fromkeys(str(m.func.attrs.get("comment", "")) for m in self.members)
-        served = ", ".join(str(member.func.span.op_index) for member in self.members)
-        lines = [comment for comment in comments if comment]
-        return "\n".join([*lines, f"Serves operators {served}."])
-
-    def extra_arguments(
-        self, member: _KernelShape
-    ) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        names = self.constants()
-        moved = {n.buffer.name: (n.constant, n.buffer) for n in linked_constants(member.func)}
-        scalars = tuple(member.scalars[number] for number in _differing(self.members))
-        return (*(moved[name] for name in names), *scalars)
+    return rewrite_func(replace(shape.func, body=shape.body), rule)
 
 
 def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS) -> IRModule:
@@ -183,26 +158,22 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
-    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
+    calls: dict[str, tuple[str, ExtraArguments]] = {}
     for members in _groups(module, intrinsics):
         if len(members) < 2:
             continue
-        merger = _FunctionMerger(members)
         survivor = members[0].func.name
-        functions[survivor] = merger.function()
+        constants, numbers = differing_constants([m.func for m in members]), _differing(members)
         for member in members:
-            calls[member.func.name] = (survivor, merger.extra_arguments(member))
-            if member.func.name != survivor:
-                del functions[member.func.name]
+            scalars = tuple(member.scalars[number] for number in numbers)
+            extra = (*constant_arguments(member.func, constants), *scalars)
+            calls[member.func.name] = survivor, extra
+            del functions[member.func.name]
+        functions[survivor] = _merged_function(members)
     if not calls:
         return module
-    functions[entry.name] = redirect_calls(entry, MainConstants(entry), calls)
+    functions[entry.name] = redirect_calls(entry, calls)
     return replace(module, functions=functions)
 
 
-def run(module: IRModule) -> IRModule:
-    """Merge kernels using the intrinsics available on every target."""
-    return dedupe_functions(module)
-
-
-PASS = Pass("dedupe-functions", run)
+PASS = Pass("dedupe-functions", dedupe_functions)

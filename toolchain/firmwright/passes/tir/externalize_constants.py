@@ -7,15 +7,19 @@ wraps its body in one `AllocateConst` per constant and passes pointers. This ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import rewrite_stmt
+from firmwright.ir.tir.rewrite import rewrite_stmt, substitute
 from firmwright.ir.tir.traversal import Node, local_names, statements
+
+ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
+"""Arguments to append to a call: constants (name and parameter) and immediates."""
 
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
@@ -25,18 +29,34 @@ def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
     if not names:
         return func
-    moved = frozenset(names)
-
-    def rule(node: Node) -> Node | None:
-        is_moved = isinstance(node, tir.AllocateConst) and node.buffer.name in moved
-        return node.body if is_moved and isinstance(node, tir.AllocateConst) else None
-
     buffers = {node.buffer.name: node.buffer for node in linked_constants(func)}
     added = tuple(tir.Param(buffers[name], "const") for name in names)
-    return replace(func, params=func.params + added, body=rewrite_stmt(func.body, rule))
+    body = without_linked_constants(func.body, names)
+    return replace(func, params=func.params + added, body=body)
 
 
-class MainConstants:
+def without_linked_constants(body: tir.Stmt, names: Collection[str]) -> tir.Stmt:
+    def rule(node: Node) -> Node | None:
+        if isinstance(node, tir.AllocateConst) and node.buffer.name in names:
+            return node.body
+        return None
+
+    return rewrite_stmt(body, rule)
+
+
+def differing_constants(kernels: Sequence[tir.PrimFunc]) -> list[str]:
+    """Return the linked buffers that hold different constants in different kernels."""
+    rows = zip(*map(linked_constants, kernels), strict=True)
+    return [row[0].buffer.name for row in rows if len({node.constant for node in row}) > 1]
+
+
+def constant_arguments(kernel: tir.PrimFunc, names: Sequence[str]) -> ExtraArguments:
+    """Return the constants that the linked buffers `names` of `kernel` hold."""
+    nodes = {node.buffer.name: node for node in linked_constants(kernel)}
+    return tuple((nodes[name].constant, nodes[name].buffer) for name in names)
+
+
+class _MainConstants:
     """Constants declared around the body of the AOT main, one buffer each."""
 
     def __init__(self, main: tir.PrimFunc) -> None:
@@ -53,31 +73,17 @@ class MainConstants:
         return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
-        final = {buffer.name: buffer for buffer in self._buffers.values()}
-
-        def rule(node: Node) -> Node | None:
-            if (
-                isinstance(node, tir.AccessPtr)
-                and final.get(node.buffer.name, node.buffer) != node.buffer
-            ):
-                return replace(node, buffer=final[node.buffer.name])
-            return None
-
-        body = rewrite_stmt(body, rule)
+        body = substitute(body, {}, {buffer.name: buffer for buffer in self._buffers.values()})
         for constant, buffer in reversed(self._buffers.items()):
             body = tir.AllocateConst(buffer, constant, body)
         return body
 
 
 def redirect_calls(
-    main: tir.PrimFunc,
-    constants: MainConstants,
-    calls: Mapping[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]],
+    main: tir.PrimFunc, calls: Mapping[str, tuple[str, ExtraArguments]]
 ) -> tir.PrimFunc:
-    """Redirect calls in `main` to other functions and append arguments.
-
-    An appended argument is a constant (its name and its parameter) or an immediate.
-    """
+    """Redirect calls in `main` to other functions and append arguments."""
+    constants = _MainConstants(main)
 
     def rule(node: Node) -> Node | None:
         if not isinstance(node, tir.PrimFuncCall) or node.callee not in calls:
@@ -91,28 +97,23 @@ def redirect_calls(
     return replace(main, body=constants.around(rewrite_stmt(main.body, rule)))
 
 
-def run(module: IRModule) -> IRModule:
-    return externalize(module, lambda constant: True)
-
-
-def externalize(module: IRModule, wanted: Callable[[str], bool]) -> IRModule:
+def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _: True) -> IRModule:
+    """Make the selected linked constants of all kernels parameters, declared in the AOT main."""
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
-    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
+    calls: dict[str, tuple[str, ExtraArguments]] = {}
     for name, func in module.functions.items():
-        linked = (
-            linked_constants(func) if isinstance(func, tir.PrimFunc) and func is not entry else []
-        )
-        linked = [node for node in linked if wanted(node.constant)]
-        if linked and isinstance(func, tir.PrimFunc):
-            functions[name] = with_const_params(func, [node.buffer.name for node in linked])
-            calls[name] = (name, tuple((node.constant, node.buffer) for node in linked))
+        if isinstance(func, tir.PrimFunc) and func is not entry:
+            names = [n.buffer.name for n in linked_constants(func) if is_selected(n.constant)]
+            if names:
+                functions[name] = with_const_params(func, names)
+                calls[name] = name, constant_arguments(func, names)
     if not calls:
         return module
-    functions[entry.name] = redirect_calls(entry, MainConstants(entry), calls)
+    functions[entry.name] = redirect_calls(entry, calls)
     return replace(module, functions=functions)
 
 
-PASS = Pass("externalize-constants", run)
+PASS = Pass("externalize-constants", externalize)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32, INT64
 from firmwright.ir import tir
-from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, Interval, is_widening
 from firmwright.ir.tir.rewrite import with_body
 from firmwright.ir.tir.traversal import Node, map_children, with_children
-from firmwright.passes.map_functions import map_prim_funcs
+from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import assuming
 
 
@@ -137,8 +136,4 @@ class _Narrower:
         return with_children(node, (self.expr(node.value), body))
 
 
-def run(module: IRModule) -> IRModule:
-    return map_prim_funcs(module, narrow_indices)
-
-
-PASS = Pass("narrow-index", run)
+PASS = tir_pass("narrow-index", narrow_indices)

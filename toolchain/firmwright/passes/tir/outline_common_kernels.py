@@ -25,8 +25,9 @@ from firmwright.ir.tir.traversal import callees, local_names
 from firmwright.ir.tir.verify import diagnose_prim_func
 from firmwright.passes.tir.dedupe_functions import can_be_merged
 from firmwright.passes.tir.externalize_constants import (
-    MainConstants,
-    linked_constants,
+    ExtraArguments,
+    constant_arguments,
+    differing_constants,
     redirect_calls,
     with_const_params,
 )
@@ -128,19 +129,13 @@ class _OutlinedGroup:
         attrs = {**func.attrs, "code": self.members[0].func.name}
         return replace(func, params=func.params + added, attrs=attrs)
 
-    def arguments(self, index: int) -> tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]:
-        moved = {
-            n.buffer.name: (n.constant, n.buffer)
-            for n in linked_constants(self.members[index].func)
-        }
+    def arguments(self, index: int) -> ExtraArguments:
         numbers = (values[index] for values in self.places)
-        return (*(moved[name] for name in self._constants), *numbers)
+        return (*constant_arguments(self.members[index].func, self._constants), *numbers)
 
     @cached_property
     def _constants(self) -> list[str]:
-        lists = [linked_constants(member.func) for member in self.members]
-        rows = zip(*lists, strict=True)
-        return [row[0].buffer.name for row in rows if len({n.constant for n in row}) > 1]
+        return differing_constants([member.func for member in self.members])
 
 
 def _specific(role: str) -> tuple[bool, bool, str]:
@@ -158,7 +153,7 @@ def outline_common_kernels(
     if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
-    calls: dict[str, tuple[str, tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]]] = {}
+    calls: dict[str, tuple[str, ExtraArguments]] = {}
 
     def priced(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         return price(module, func, arguments)
@@ -172,7 +167,7 @@ def outline_common_kernels(
                 calls[name] = (name, sharing.arguments(index))
     if not calls:
         return module
-    functions[entry.name] = redirect_calls(entry, MainConstants(entry), calls)
+    functions[entry.name] = redirect_calls(entry, calls)
     return replace(module, functions=functions)
 
 

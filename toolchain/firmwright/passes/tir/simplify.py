@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
-from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening
 from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
 from firmwright.ir.tir.rewrite import EMPTY_STMT, make_sequence, substitute, with_body
 from firmwright.ir.tir.traversal import N, Node, map_children, walk, with_children
-from firmwright.passes.map_functions import map_prim_funcs
+from firmwright.passes.map_functions import tir_pass
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -295,8 +294,4 @@ def simplify(func: tir.PrimFunc) -> tir.PrimFunc:
     return with_body(func, simplify_stmt(func.body, Bounds()))
 
 
-def run(module: IRModule) -> IRModule:
-    return map_prim_funcs(module, simplify)
-
-
-PASS = Pass("simplify", run)
+PASS = tir_pass("simplify", simplify)

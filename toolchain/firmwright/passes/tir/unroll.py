@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
-from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute, with_body
 from firmwright.ir.tir.traversal import Node, declared_buffers, local_names, statements
-from firmwright.passes.map_functions import map_prim_funcs
+from firmwright.passes.map_functions import tir_pass
 from firmwright.passes.tir.simplify import simplify_expr
 
 
@@ -73,8 +72,4 @@ def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
     return rewrite_stmt(substitute(body, variables, buffers), binder)
 
 
-def run(module: IRModule) -> IRModule:
-    return map_prim_funcs(module, unroll)
-
-
-PASS = Pass("unroll", run)
+PASS = tir_pass("unroll", unroll)
