@@ -45,6 +45,11 @@ class ModelError(FirmwrightError):
     code = "bad_model"
     exit_code = EXIT_USAGE
 
+    @classmethod
+    def broken(cls, what: str, where: str) -> ModelError:
+        hint = "export the model again, or fetch it again if it was downloaded."
+        return cls(f"the model is broken: {what}", where=where, hint=hint)
+
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedItem:

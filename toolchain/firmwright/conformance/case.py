@@ -1,7 +1,5 @@
 """Conformance cases: one operator with its tensors, described as in a TFLite model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Conformance cases of custom operators: the signal library, detection and circular buffers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Conformance cases of operators that copy, rearrange or select elements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

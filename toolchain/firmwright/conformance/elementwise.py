@@ -1,7 +1,5 @@
 """Conformance cases of elementwise operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Conformance cases of convolutions, fully connected layers and matrix products."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Conformance cases of LSTM and SVDF layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

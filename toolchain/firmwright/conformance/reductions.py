@@ -1,7 +1,5 @@
 """Conformance cases of reductions along axes, normalizations and pooling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial

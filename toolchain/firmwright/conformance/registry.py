@@ -3,8 +3,6 @@
 Every module of this package that defines `CASES` contributes; there is no list to extend.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, w
 reference tensor; NaNs and infinities must agree in position and sign.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

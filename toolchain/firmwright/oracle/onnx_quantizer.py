@@ -1,7 +1,5 @@
 """Quantization of a float ONNX model to int8 by ONNX Runtime's tools in a worker process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

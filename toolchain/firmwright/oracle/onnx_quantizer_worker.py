@@ -5,8 +5,6 @@ inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the float model after 
 and answer.json: version and `nodes`, or the `error`.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import logging
 import sys

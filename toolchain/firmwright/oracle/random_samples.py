@@ -6,8 +6,6 @@ over the range (both ends included), floats from N(0, 1) in double precision. Th
 are +1 and -1. A declared range replaces that of the dtype.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A model that crashes, hangs or exhausts the interpreter causes a clear error.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

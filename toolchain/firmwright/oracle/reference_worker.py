@@ -10,8 +10,6 @@ Samples run in order and share the model's state. Sources of the semantics: Lite
 resolver (reference kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import struct

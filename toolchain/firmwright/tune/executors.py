@@ -1,7 +1,5 @@
 """Executors of measurement tasks: this process, local processes, or a Dask cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

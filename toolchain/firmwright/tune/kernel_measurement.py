@@ -4,8 +4,6 @@ Method `exact` counts every instruction in QEMU; method `timer` uses the board's
 kernel. Results must equal those of the operator's reference loops.
 """
 
-from __future__ import annotations
-
 import logging
 import shlex
 import shutil

@@ -4,8 +4,6 @@ Measurements that arrive before their turn are kept in LOG.ahead, so that an int
 measures nothing twice. Only one process can write a log at a time.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

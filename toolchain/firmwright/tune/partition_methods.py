@@ -4,8 +4,6 @@
 boards that can be run; otherwise it uses cost models and logs a warning.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Log of a partition search: one JSON line per measured region or whole program."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields

@@ -5,8 +5,6 @@ nothing can be measured, the cost model estimates regions of the core. `Backend.
 precedence over measurements.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Strategies that propose the next kernels of a layer to measure, reproducibly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

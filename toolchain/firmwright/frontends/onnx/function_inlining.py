@@ -1,11 +1,10 @@
 """Inlining of operators that are defined as functions, by the ONNX standard or the model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
-from firmwright.frontends.onnx.node_context import OnnxValue, dtype_of, shape_of
+from firmwright.frontends.onnx.node_context import OnnxValue
 from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
@@ -67,9 +66,8 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
 
 
 def _local_function(node: Message, local: Sequence[Message]) -> Message | None:
-    names = ((function.name, function.domain) for function in local)
-    pairs = zip(names, local, strict=True)
-    return next((item for name, item in pairs if name == (node.op_type, node.domain)), None)
+    key = (node.op_type, node.domain)
+    return next((item for item in local if (item.name, item.domain) == key), None)
 
 
 def _schema(node: Message, opset: int) -> Message | None:
@@ -91,7 +89,7 @@ def _type(tensor: OnnxValue | None) -> bytes:
     onnx = onnx_package()
     if tensor is None:
         return bytes(onnx.TypeProto().SerializeToString())
-    kind = onnx.helper.make_tensor_type_proto(dtype_code(dtype_of(tensor).name), shape_of(tensor))
+    kind = onnx.helper.make_tensor_type_proto(dtype_code(tensor.type.dtype.name), tensor.shape)
     return bytes(kind.SerializeToString())
 
 
@@ -105,14 +103,10 @@ def inline_function(node: Message, function: Message, opset: int) -> tuple[int, 
         for ours, theirs in zip(function.output, node.output, strict=False)
     }
     versions = {item.domain: item.version for item in function.opset_import}
-    attributes = {item.name: item for item in function.attribute_proto}
-    attributes |= {item.name: item for item in _defaults(node, opset)}
-    attributes |= {item.name: item for item in node.attribute}
-    body = [
-        _instantiate_node(inner, stem, names, attributes, set(function.input))
-        for inner in function.node
-    ]
-    return int(versions.get("", opset)), body
+    sources = (*function.attribute_proto, *_defaults(node, opset), *node.attribute)
+    attributes = {item.name: item for item in sources}
+    instance = _Instance(stem, names, attributes, set(function.input))
+    return int(versions.get("", opset)), [instance.node(inner) for inner in function.node]
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:
@@ -124,52 +118,42 @@ def _defaults(node: Message, opset: int) -> list[Message]:
     return [item.default_value for item in schema.attributes.values() if item.default_value.name]
 
 
-def _instantiate_node(
-    inner: Message,
-    stem: str,
-    names: dict[str, str],
-    attributes: dict[str, Message],
-    optional: set[str],
-) -> Message:
-    node = onnx_package().NodeProto()
-    node.CopyFrom(inner)
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """A function call: renames inner tensors, and gives attributes the call's values."""
 
-    def named(name: str) -> str:
-        if not name or name in names:
-            return names.get(name, "")
-        return "" if name in optional else f"{stem}/{name}"
+    stem: str
+    names: dict[str, str]
+    attributes: dict[str, Message]
+    optional: set[str]
 
-    node.input[:] = [named(name) for name in inner.input]
-    node.output[:] = [named(name) for name in inner.output]
-    del node.attribute[:]
-    for item in inner.attribute:
-        filled = onnx_package().AttributeProto()
-        filled.CopyFrom(item)
-        if item.ref_attr_name:
-            source = attributes.get(item.ref_attr_name)
+    def node(self, inner: Message) -> Message:
+        node = onnx_package().NodeProto()
+        node.CopyFrom(inner)
+        node.input[:] = map(self._renamed, inner.input)
+        node.output[:] = map(self._renamed, inner.output)
+        del node.attribute[:]
+        for item in inner.attribute:
+            source = self.attributes.get(item.ref_attr_name) if item.ref_attr_name else item
             if source is None:
                 continue
+            filled = node.attribute.add()
             filled.CopyFrom(source)
             filled.name = item.name
-        if filled.HasField("g"):
-            _rename_graph(filled.g, stem, names, attributes, optional)
-        node.attribute.append(filled)
-    return node
+            if filled.HasField("g"):
+                self._rename_graph(filled.g)
+        return node
 
+    def _renamed(self, name: str) -> str:
+        if not name or name in self.names:
+            return self.names.get(name, "")
+        return "" if name in self.optional else f"{self.stem}/{name}"
 
-def _rename_graph(
-    graph: Message,
-    stem: str,
-    names: dict[str, str],
-    attributes: dict[str, Message],
-    optional: set[str],
-) -> None:
-    for item in graph.input:
-        item.name = f"{stem}/{item.name}"
-    inner = [_instantiate_node(item, stem, names, attributes, optional) for item in graph.node]
-    del graph.node[:]
-    graph.node.extend(inner)
-    for item in graph.output:
-        item.name = names.get(item.name, f"{stem}/{item.name}")
-    for item in graph.initializer:
-        item.name = f"{stem}/{item.name}"
+    def _rename_graph(self, graph: Message) -> None:
+        for item in (*graph.input, *graph.initializer):
+            item.name = f"{self.stem}/{item.name}"
+        inner = list(map(self.node, graph.node))
+        del graph.node[:]
+        graph.node.extend(inner)
+        for item in graph.output:
+            item.name = self.names.get(item.name, f"{self.stem}/{item.name}")

@@ -4,8 +4,6 @@ Nodes with constant inputs are folded, functions inlined, and operators between 
 QuantizeLinear fused where possible. All unsupported items are reported at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +27,6 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
     Results,
-    dtype_of,
 )
 from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
@@ -154,7 +151,7 @@ class _OnnxImporter:
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
         tensor = materialize_value(self.emitter, definition)
-        if dtype_of(tensor) == UINT64:
+        if tensor.type.dtype == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         computed = {value.name for call in self.emitter.calls for value in call.outputs}

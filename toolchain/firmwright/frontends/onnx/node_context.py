@@ -3,8 +3,6 @@
 The operator's reference evaluates calls with only constant inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -35,20 +33,10 @@ class ConstantValue:
 
     @property
     def type(self) -> TensorType:
-        return TensorType(self.shape, dtype_of(self), self.quantization)
+        return TensorType(self.shape, supported_dtype(self.array.dtype.name), self.quantization)
 
 
 OnnxValue: TypeAlias = Value | ConstantValue
-
-
-def shape_of(tensor: OnnxValue) -> tuple[int, ...]:
-    return tensor.shape if isinstance(tensor, ConstantValue) else tensor.type.shape
-
-
-def dtype_of(tensor: OnnxValue) -> DType:
-    if isinstance(tensor, Value):
-        return tensor.type.dtype
-    return supported_dtype(tensor.array.dtype.name)
 
 
 def supported_dtype(name: str) -> DType:
@@ -150,7 +138,7 @@ class CallEmitter:
 
     def _constant(self, tensor: OnnxValue | None) -> Constant | None:
         if isinstance(tensor, ConstantValue):
-            return Constant.from_array(tensor.name, tensor.array, dtype_of(tensor))
+            return Constant.from_array(tensor.name, tensor.array, tensor.type.dtype)
         return self.constants[tensor.constant] if tensor and tensor.constant else None
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
@@ -167,15 +155,15 @@ class CallEmitter:
                     operands.append(tensor)
                 names[name] = INPUT_NAMES[position]
         text = substitute_names(formula, names)
-        return self.call("expression", *operands, formula=text, result=dtype_of(operands[0]))
+        return self.call("expression", *operands, formula=text, result=operands[0].type.dtype)
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
             return None
-        rank = max((len(shape_of(t)) for t in inputs if isinstance(t, Value)), default=-1)
+        rank = max((len(t.shape) for t in inputs if isinstance(t, Value)), default=-1)
         if len(tensor.shape) > rank:
             return None
-        return f"{dtype_of(tensor).name}({tensor.array.item()!r})"
+        return f"{tensor.type.dtype.name}({tensor.array.item()!r})"
 
     def reduction(
         self, formula: str, step: str, axes: Sequence[int], *inputs: OnnxValue, keep: bool = True
@@ -196,7 +184,7 @@ class CallEmitter:
         return self.call("transpose", x, perm=tuple(perm))
 
     def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
-        if tuple(shape) == shape_of(x):
+        if tuple(shape) == x.shape:
             return x
         if isinstance(x, ConstantValue):
             return replace(x, array=x.array.reshape(tuple(shape)))
@@ -209,10 +197,10 @@ class CallEmitter:
         return result
 
     def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:
-        return x if dtype_of(x) == dtype else self.expression(f"{dtype.name}(a)", x)
+        return x if x.type.dtype == dtype else self.expression(f"{dtype.name}(a)", x)
 
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
-        if shape_of(x) == tuple(shape):
+        if x.shape == tuple(shape):
             return x
         return self.call("broadcast_to", x, shape=tuple(shape))
 
@@ -220,20 +208,20 @@ class CallEmitter:
         self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
     ) -> OnnxValue:
         strides = tuple(steps) or (1,) * len(begin)
-        if tuple(counts) == shape_of(x) and all(step == 1 for step in strides):
+        if tuple(counts) == x.shape and all(step == 1 for step in strides):
             return x
         return self.call(
             "strided_slice", x, begin=tuple(begin), strides=strides, counts=tuple(counts), shrunk=()
         )
 
     def slice_axis(self, x: OnnxValue, axis: int, first: int, count: int) -> OnnxValue:
-        begin, counts = [0] * len(shape_of(x)), list(shape_of(x))
+        begin, counts = [0] * len(x.shape), list(x.shape)
         begin[axis], counts[axis] = first, count
         return self.slice(x, begin, counts)
 
     def index_axis(self, x: OnnxValue, axis: int, index: int) -> OnnxValue:
         """Emit a slice of one element along `axis`, which the result lacks."""
-        shape = shape_of(x)
+        shape = x.shape
         part = self.slice_axis(x, axis, index, 1)
         return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
 
@@ -288,10 +276,10 @@ class NodeContext:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def shape(self, index: int) -> tuple[int, ...]:
-        return shape_of(self.input(index))
+        return self.input(index).shape
 
     def dtype(self, index: int) -> DType:
-        return dtype_of(self.input(index))
+        return self.input(index).type.dtype
 
     def array(self, index: int, what: str) -> Array:
         """Return an input that must be constant; `what` names it in the error."""

@@ -4,8 +4,6 @@ The compiler and the reference runtime then read the same model. External data m
 model's folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,22 +73,20 @@ def _convert_old_opset(model: Message) -> Message | None:
     try:
         return converter.convert_version(model, OPSET_MIN)
     # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
-    except (RuntimeError, ValueError, IndexError, TypeError):
-        return None
-    except (converter.ConvertError, shapes.InferenceError):
+    except (
+        RuntimeError, ValueError, IndexError, TypeError, converter.ConvertError,
+        shapes.InferenceError,
+    ):  # fmt: skip
         return None
 
 
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
-        declared = [
-            dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
-        ]
-        fits = len(declared) == len(shape) and all(
-            n in (None, m) for n, m in zip(declared, shape, strict=True)
-        )
-        if not fits:
+        dims = tensor.shape.dim
+        declared = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        pairs = zip(declared, shape, strict=False)
+        if len(declared) != len(shape) or any(n not in (None, m) for n, m in pairs):
             shown = ",".join("?" if n is None else str(n) for n in declared)
             raise UsageError(
                 f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the model, "

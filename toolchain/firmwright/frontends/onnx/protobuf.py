@@ -3,8 +3,6 @@
 Element types are named as in base/dtypes.py; others keep ONNX's name in lower case.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

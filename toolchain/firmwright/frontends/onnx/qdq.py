@@ -1,7 +1,5 @@
 """Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,7 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
-from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
 from firmwright.ir.graph.nodes import TensorType, Value
 
 UNSIGNED_OFFSET = 128
@@ -142,7 +140,7 @@ def reinterpret_as_quantized(
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
         result = emit.call("expression", x, formula=formula, result=scaling.type)
     else:
-        result = emit.call("reshape", x, result=replace(scaling.type, shape=shape_of(x)))
+        result = emit.call("reshape", x, result=replace(scaling.type, shape=x.shape))
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
 
 

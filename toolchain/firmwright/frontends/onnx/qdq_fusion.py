@@ -5,8 +5,6 @@ matrix products, sums and means use a fixed-point factor where ONNX Runtime uses
 results may differ by 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

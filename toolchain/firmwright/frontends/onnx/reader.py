@@ -4,8 +4,6 @@ The reader checks that the file is a model with a graph, that its opset is known
 is defined once, before its uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +13,6 @@ from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 
 OPSET_MIN = 13
 """Operators of older opsets are accepted if their meaning is that of this opset."""
-_BROKEN = "export the model again, or fetch it again if it was downloaded."
 Dimension = int | str
 
 
@@ -63,11 +60,9 @@ def parse_model(data: bytes, file: str) -> Message:
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, whose class varies by backend
-        raise ModelError(
-            "the model is broken: it is not an ONNX file.", where=file, hint=_BROKEN
-        ) from error
+        raise ModelError.broken("it is not an ONNX file.", file) from error
     if not model.graph.node and not model.graph.output:
-        raise ModelError("the model is broken: it has no graph.", where=file, hint=_BROKEN)
+        raise ModelError.broken("it has no graph.", file)
     return model
 
 
@@ -84,15 +79,9 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     outputs = tuple(_tensor(item) for item in graph.output)
     _check_names(graph, file)
     return OnnxModel(
-        file,
-        opsets,
-        inputs,
-        outputs,
-        initializers,
-        tuple(graph.node),
-        tuple(model.functions),
+        file, opsets, inputs, outputs, initializers, tuple(graph.node), tuple(model.functions),
         (*outputs, *map(_tensor, graph.value_info)),
-    )
+    )  # fmt: skip
 
 
 def _opsets(model: Message, file: str) -> dict[str, int]:
@@ -126,11 +115,8 @@ def _array(tensor: Message, file: str) -> Array:
     try:
         return tensor_array(tensor)
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
-        raise ModelError(
-            f"the model is broken: the data of {tensor.name!r} do not fit its shape.",
-            where=file,
-            hint=_BROKEN,
-        ) from error
+        what = f"the data of {tensor.name!r} do not fit its shape."
+        raise ModelError.broken(what, file) from error
 
 
 def _check_names(graph: Message, file: str) -> None:
@@ -139,23 +125,11 @@ def _check_names(graph: Message, file: str) -> None:
         where = f"{file}: node {index} ({node.op_type})"
         for name in node.input:
             if name and name not in defined:
-                raise ModelError(
-                    f"the model is broken: {name!r} is read before anything has written it.",
-                    where=where,
-                    hint=_BROKEN,
-                )
+                raise ModelError.broken(f"{name!r} is read before anything has written it.", where)
         for name in node.output:
             if name and name in defined:
-                raise ModelError(
-                    f"the model is broken: {name!r} is defined a second time.",
-                    where=where,
-                    hint=_BROKEN,
-                )
+                raise ModelError.broken(f"{name!r} is defined a second time.", where)
             defined.add(name)
     for item in graph.output:
         if item.name not in defined:
-            raise ModelError(
-                f"the model is broken: nothing writes its output {item.name!r}.",
-                where=file,
-                hint=_BROKEN,
-            )
+            raise ModelError.broken(f"nothing writes its output {item.name!r}.", file)

@@ -1,7 +1,5 @@
 """Removal of ZipMap nodes and string labels, which become class indices, from ONNX-ML models."""
 
-from __future__ import annotations
-
 from firmwright.frontends.onnx.protobuf import Message, onnx_package
 
 _NAMES = "classlabels_strings"

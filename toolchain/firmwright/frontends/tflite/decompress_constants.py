@@ -14,8 +14,6 @@ most significant end of each byte.
 Source of the format: TFLM's documentation of its compression and its operator's reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hints for operators with unsupported tensor types."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.ir.raw_model import RawTensor

@@ -6,8 +6,6 @@ is due. In other runs all results keep their values from the last complete run, 
 first; TFLM leaves them undefined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -21,17 +21,11 @@ _FIELD_COST = 2
 _BUDGET_PER_BYTE = 4
 _BUDGET_BASE = 1 << 16
 
-_SCALARS: dict[str, struct.Struct] = {
-    "i8": struct.Struct("<b"),
-    "u8": struct.Struct("<B"),
-    "bool": struct.Struct("<B"),
-    "u16": struct.Struct("<H"),
-    "i32": struct.Struct("<i"),
-    "u32": struct.Struct("<I"),
-    "f32": struct.Struct("<f"),
-    "i64": struct.Struct("<q"),
-    "u64": struct.Struct("<Q"),
-}
+_FORMATS = {
+    "i8": "b", "u8": "B", "bool": "B", "u16": "H", "i32": "i", "u32": "I", "f32": "f", "i64": "q",
+    "u64": "Q",
+}  # fmt: skip
+_SCALARS = {kind: struct.Struct(f"<{code}") for kind, code in _FORMATS.items()}
 
 
 class Flatbuffer:
@@ -45,11 +39,7 @@ class Flatbuffer:
         self.budget = _BUDGET_BASE + _BUDGET_PER_BYTE * len(data)
 
     def fail(self, path: str, what: str) -> NoReturn:
-        raise ModelError(
-            f"the model is broken: {what}",
-            where=f"{self.file}: {path}" if path else self.file,
-            hint="export the model again, or fetch it again if it was downloaded.",
-        )
+        raise ModelError.broken(what, f"{self.file}: {path}" if path else self.file)
 
     def spend(self, cost: int, path: str) -> None:
         self.budget -= cost
@@ -137,10 +127,10 @@ class FlatbufferTable:
         return self.buffer.data[start : start + count]
 
     def integers(self, name: str) -> tuple[int, ...]:
-        return tuple(int(number) for number in self._numbers(self._field(name)))
+        return tuple(map(int, self._numbers(self._field(name))))
 
     def floats(self, name: str) -> tuple[float, ...]:
-        return tuple(float(number) for number in self._numbers(self._field(name)))
+        return tuple(map(float, self._numbers(self._field(name))))
 
     def table(self, name: str, kind: str | None = None) -> FlatbufferTable | None:
         field = self._field(name)
@@ -156,13 +146,11 @@ class FlatbufferTable:
         if place is None:
             return []
         start, count = self._vector(place, 4, self.join(name))
-        kind = field.type.strip("[]")
         tables = []
         for index in range(count):
             path = f"{self.join(name)}[{index}]"
-            tables.append(
-                self.buffer.table(kind, self.buffer.follow(start + 4 * index, path), path)
-            )
+            position = self.buffer.follow(start + 4 * index, path)
+            tables.append(self.buffer.table(field.type.strip("[]"), position, path))
         return tables
 
     def attributes(self) -> dict[str, Attr]:
@@ -197,10 +185,9 @@ class FlatbufferTable:
         place = self._place(field, 4)
         if place is None:
             return ()
-        form = _SCALARS[field.type.strip("[]")]
-        start, count = self._vector(place, form.size, self.join(field.name))
-        code = form.format[1]
-        return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)
+        kind = field.type.strip("[]")
+        start, count = self._vector(place, _SCALARS[kind].size, self.join(field.name))
+        return struct.unpack_from(f"<{count}{_FORMATS[kind]}", self.buffer.data, start)
 
     def _place(self, field: SchemaField, size: int) -> int | None:
         self.buffer.spend(_FIELD_COST, self.path)
@@ -219,8 +206,7 @@ class FlatbufferTable:
         count = int(self.buffer.scalar("u32", head, path))
         start = head + 4
         if start + count * element_size > len(self.buffer.data):
-            self.buffer.fail(
-                path, f"{count} elements of {element_size} bytes reach past the end of the file."
-            )
+            what = f"{count} elements of {element_size} bytes reach past the end of the file."
+            self.buffer.fail(path, what)
         self.buffer.spend(4 + count * element_size, path)
         return start, count

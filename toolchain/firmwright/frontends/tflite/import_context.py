@@ -1,7 +1,5 @@
 """State shared by the import of all subgraphs of one model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ Operator files under `ops/` import their nodes. Calls of constants are folded, a
 state. All unsupported items are reported at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

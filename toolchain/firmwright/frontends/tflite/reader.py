@@ -3,29 +3,26 @@
 Source of the semantics: the TFLite schema and the checks of LiteRT's loader.
 """
 
-from __future__ import annotations
-
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TypeVar
 
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
+from firmwright.frontends.tflite import schema
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
-from firmwright.frontends.tflite.schema import (
-    ELEMENT_BITS,
-    FILE_IDENTIFIER,
-    OPERATORS,
-    OPTION_TABLES,
-    OPTIONS_OF_OPERATOR,
-    SCHEMA_VERSION,
-    TABLES,
-    Fields,
-)
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.raw_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
+from firmwright.ir.raw_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSignature,
+    RawSubgraph,
+    RawTensor,
+)
 
 _T = TypeVar("_T")
 
@@ -43,18 +40,20 @@ _INTEGER_RANGES = {
 
 
 def read_tflite(data: bytes, file: str) -> RawModel:
-    if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
+    if len(data) < 8 or data[4:8] != schema.FILE_IDENTIFIER:
         raise ModelError(
             f"not a TFLite model: its {len(data)} bytes lack the identifier "
-            f"{FILE_IDENTIFIER.decode()} at byte 4.",
+            f"{schema.FILE_IDENTIFIER.decode()} at byte 4.",
             where=file,
             hint="a .tflite file as the TensorFlow Lite converter writes it.",
         )
     root = Flatbuffer(data, file).root("Model")
-    if root.integer("version") != SCHEMA_VERSION:
-        root.fail("version", f"schema version {root.integer('version')} is not {SCHEMA_VERSION}.")
-    buffers = [_buffer(table) for table in root.tables("buffers")]
-    opcodes = [_opcode(table) for table in root.tables("operator_codes")]
+    if root.integer("version") != schema.SCHEMA_VERSION:
+        root.fail(
+            "version", f"schema version {root.integer('version')} is not {schema.SCHEMA_VERSION}."
+        )
+    buffers = list(map(_buffer, root.tables("buffers")))
+    opcodes = list(map(_opcode, root.tables("operator_codes")))
     model = RawModel(
         file=file,
         description=root.text("description"),
@@ -62,8 +61,8 @@ def read_tflite(data: bytes, file: str) -> RawModel:
             _subgraph(table, index, buffers, opcodes)
             for index, table in enumerate(root.tables("subgraphs"))
         ),
-        signatures=tuple(_signature(table) for table in root.tables("signature_defs")),
-        metadata=dict(_metadata(table, buffers) for table in root.tables("metadata")),
+        signatures=tuple(map(_signature, root.tables("signature_defs"))),
+        metadata={t.text("name"): _pick(buffers, t, "buffer") for t in root.tables("metadata")},
     )
     verify_raw_model(model)
     return model
@@ -87,89 +86,63 @@ def _opcode(table: FlatbufferTable) -> tuple[str, int]:
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
         table.fail("builtin_code", f"{code} is not an operator code.")
-    name = OPERATORS[code] if code < len(OPERATORS) else f"BUILTIN_{code}"
+    name = schema.OPERATORS[code] if code < len(schema.OPERATORS) else f"BUILTIN_{code}"
     if name == "CUSTOM":
         name = f"custom:{table.text('custom_code')}"
     return name, table.integer("version")
 
 
-def _metadata(table: FlatbufferTable, buffers: Sequence[bytes]) -> tuple[str, bytes]:
-    return table.text("name"), _pick(buffers, table, "buffer")
-
-
 def _signature(table: FlatbufferTable) -> RawSignature:
-    def pairs(name: str) -> tuple[tuple[str, int], ...]:
-        return tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(name))
-
-    return RawSignature(
-        key=table.text("signature_key"),
-        subgraph=table.integer("subgraph_index"),
-        inputs=pairs("inputs"),
-        outputs=pairs("outputs"),
+    inputs, outputs = (
+        tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(name))
+        for name in ("inputs", "outputs")
     )
+    key, subgraph = table.text("signature_key"), table.integer("subgraph_index")
+    return RawSignature(key, subgraph, inputs, outputs)
 
 
 def _subgraph(
     table: FlatbufferTable, index: int, buffers: Sequence[bytes], opcodes: Sequence[tuple[str, int]]
 ) -> RawSubgraph:
-    tables = table.tables("operators")
-    operators = [(t, t.integers("inputs"), t.integers("outputs")) for t in tables]
+    operators = table.tables("operators")
+    inputs, outputs = table.integers("inputs"), table.integers("outputs")
+    results = [operator.integers("outputs") for operator in operators]
     # An empty buffer is a constant only if the tensor has no elements and is never written.
-    written = {*table.integers("inputs"), *(k for _, _, outputs in operators for k in outputs)}
+    written = {*inputs, *itertools.chain(*results)}
     tensors = tuple(
         _tensor(t, k, buffers, may_be_empty_constant=k not in written)
         for k, t in enumerate(table.tables("tensors"))
     )
     nodes = []
-    for k, (operator, inputs, outputs) in enumerate(operators):
-        first = tensors[outputs[0]].name if outputs and 0 <= outputs[0] < len(tensors) else ""
-        span = Span(table.buffer.file, index, k, first)
-        nodes.append(_node(operator, inputs, outputs, opcodes, span))
-    return RawSubgraph(
-        name=table.text("name"),
-        tensors=tensors,
-        inputs=table.integers("inputs"),
-        outputs=table.integers("outputs"),
-        nodes=tuple(nodes),
-    )
-
-
-def _node(
-    table: FlatbufferTable,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    opcodes: Sequence[tuple[str, int]],
-    span: Span,
-) -> RawNode:
-    op, version = _pick(opcodes, table, "opcode_index")
-    return RawNode(
-        op=op,
-        version=version,
-        inputs=inputs,
-        outputs=outputs,
-        options=_options(table, op),
-        span=span,
-        custom_options=table.blob("custom_options"),
-        intermediates=table.integers("intermediates"),
-    )
+    for k, (operator, written_here) in enumerate(zip(operators, results, strict=True)):
+        first = written_here[0] if written_here else NO_TENSOR
+        name = tensors[first].name if 0 <= first < len(tensors) else ""
+        op, version = _pick(opcodes, operator, "opcode_index")
+        node = RawNode(
+            op, version, operator.integers("inputs"), written_here, _options(operator, op),
+            Span(table.buffer.file, index, k, name), operator.blob("custom_options"),
+            operator.integers("intermediates"),
+        )  # fmt: skip
+        nodes.append(node)
+    return RawSubgraph(table.text("name"), tensors, inputs, outputs, tuple(nodes))
 
 
 def _options(table: FlatbufferTable, op: str) -> Attrs:
     """Return all options, including the schema's defaults for builtin operators."""
     if op.startswith("custom:"):
         return read_flexbuffer_map(table.blob("custom_options")) or {}
-    expected = OPTIONS_OF_OPERATOR.get(op)
-    stored = OPTION_TABLES.get(table.integer("builtin_options_type"))
+    expected = schema.OPTIONS_OF_OPERATOR.get(op)
+    stored = schema.OPTION_TABLES.get(table.integer("builtin_options_type"))
     if stored is None:
-        return _defaults(TABLES[expected]) if expected else {}
-    if expected and TABLES[expected] and stored != expected:
+        return _defaults(expected) if expected else {}
+    if expected and schema.TABLES[expected] and stored != expected:
         table.fail("builtin_options", f"{op} carries {stored} in place of {expected}.")
     options = table.table("builtin_options", stored)
-    return options.attributes() if options else _defaults(TABLES[stored])
+    return options.attributes() if options else _defaults(stored)
 
 
-def _defaults(fields: Fields) -> Attrs:
-    return {name: field.default_value for name, field in fields.items()}
+def _defaults(table: str) -> Attrs:
+    return {name: field.default_value for name, field in schema.TABLES[table].items()}
 
 
 def _tensor(
@@ -186,16 +159,9 @@ def _tensor(
     if signature and len(signature) != len(shape):
         table.fail("shape_signature", f"it has rank {len(signature)}, the shape {len(shape)}.")
     return RawTensor(
-        index=index,
-        name=table.text("name"),
-        shape=shape,
-        dtype=dtype,
-        quantization=_quantization(table, shape, dtype),
-        buffer=data if is_constant else None,
-        is_variable=bool(table.integer("is_variable")),
-        is_sparse=sparse,
-        shape_signature=signature,
-    )
+        index, table.text("name"), shape, dtype, _quantization(table, shape, dtype),
+        data if is_constant else None, bool(table.integer("is_variable")), sparse, signature,
+    )  # fmt: skip
 
 
 def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
@@ -204,7 +170,7 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
     if len(shape) > 8:
         table.fail("shape", f"it has rank {len(shape)}, beyond 8.")
     elements = math.prod(max(size, 1) for size in shape)
-    if elements * ELEMENT_BITS.get(dtype, 8) > 8 * MAX_TENSOR_BYTES:
+    if elements * schema.ELEMENT_BITS.get(dtype, 8) > 8 * MAX_TENSOR_BYTES:
         table.fail("shape", f"{list(shape)} of {dtype} is more than {MAX_TENSOR_BYTES} bytes.")
     return -1 if -1 in shape else math.prod(shape)
 
@@ -212,16 +178,15 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
 def _check_constant(
     table: FlatbufferTable, shape: Sequence[int], dtype: str, size_bytes: int
 ) -> None:
-    bits = ELEMENT_BITS.get(dtype)
+    bits = schema.ELEMENT_BITS.get(dtype)
     if bits is None:
         return
     if -1 in shape:
         table.fail("shape", f"a constant has the dynamic shape {list(shape)}.")
     need = (math.prod(shape) * bits + 7) // 8
     if size_bytes != need:
-        table.fail(
-            "buffer", f"{list(shape)} of {dtype} takes {need} bytes, its buffer has {size_bytes}."
-        )
+        what = f"{list(shape)} of {dtype} takes {need} bytes, its buffer has {size_bytes}."
+        table.fail("buffer", what)
 
 
 def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
@@ -248,10 +213,8 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
         return Quantization(scales, zero_points)
     axis = details.integer("quantized_dimension")
     if not 0 <= axis < len(shape) or shape[axis] != len(scales):
-        details.fail(
-            "quantized_dimension",
-            f"{len(scales)} scales do not fit dimension {axis} of {list(shape)}.",
-        )
+        what = f"{len(scales)} scales do not fit dimension {axis} of {list(shape)}."
+        details.fail("quantized_dimension", what)
     return Quantization(scales, zero_points, axis)
 
 

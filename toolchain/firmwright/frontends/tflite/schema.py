@@ -1,13 +1,11 @@
 """The tables of the TFLite schema, version 3: fields with types and defaults, and enumerations.
 
-Each line of the texts below is a table. It begins with the table's number in the union
-`BuiltinOptions` (operator options only) and its name; then come the fields in slot order as
-`name:type`, with `=default` unless that is zero. Types are scalars, `string`, `[x]` for vectors,
-and names of tables or of enumerations (one signed byte); `_` is a retired slot. Source: the
-published schema.fbs of TensorFlow Lite.
+Each line of the texts below is a table: its name, then its fields in slot order as `name:type`,
+with `=default` unless that is zero. Types are scalars, `string`, `[x]` for vectors, and names of
+tables or of enumerations (one signed byte); `_` is a retired slot. A table of operator options
+begins with its number in the union `BuiltinOptions`, and its name lacks `Options`; those without
+fields are listed as `number:name`. Source: the published schema.fbs of TensorFlow Lite.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,146 +63,91 @@ SparsityParameters
 """
 
 _OPTION_TABLES = """
-1 Conv2DOptions padding:Padding stride_w:i32 stride_h:i32 fused_activation_function:Activation
+1 Conv2D padding:Padding stride_w:i32 stride_h:i32 fused_activation_function:Activation
     dilation_w_factor:i32=1 dilation_h_factor:i32=1 quantized_bias_type:TensorType
-2 DepthwiseConv2DOptions padding:Padding stride_w:i32 stride_h:i32 depth_multiplier:i32
+2 DepthwiseConv2D padding:Padding stride_w:i32 stride_h:i32 depth_multiplier:i32
     fused_activation_function:Activation dilation_w_factor:i32=1 dilation_h_factor:i32=1
-3 ConcatEmbeddingsOptions num_channels:i32 num_columns_per_channel:[i32]
-    embedding_dim_per_channel:[i32]
-4 LSHProjectionOptions type:LSHProjection
-5 Pool2DOptions padding:Padding stride_w:i32 stride_h:i32 filter_width:i32 filter_height:i32
+3 ConcatEmbeddings num_channels:i32 num_columns_per_channel:[i32] embedding_dim_per_channel:[i32]
+4 LSHProjection type:LSHProjection
+5 Pool2D padding:Padding stride_w:i32 stride_h:i32 filter_width:i32 filter_height:i32
     fused_activation_function:Activation
-6 SVDFOptions rank:i32 fused_activation_function:Activation asymmetric_quantize_inputs:bool
-7 RNNOptions fused_activation_function:Activation asymmetric_quantize_inputs:bool
-8 FullyConnectedOptions fused_activation_function:Activation weights_format:WeightsFormat
+6 SVDF rank:i32 fused_activation_function:Activation asymmetric_quantize_inputs:bool
+7 RNN fused_activation_function:Activation asymmetric_quantize_inputs:bool
+8 FullyConnected fused_activation_function:Activation weights_format:WeightsFormat
     keep_num_dims:bool asymmetric_quantize_inputs:bool quantized_bias_type:TensorType
-9 SoftmaxOptions beta:f32
-10 ConcatenationOptions axis:i32 fused_activation_function:Activation
-11 AddOptions fused_activation_function:Activation pot_scale_int16:bool=1
-12 L2NormOptions fused_activation_function:Activation
-13 LocalResponseNormalizationOptions radius:i32 bias:f32 alpha:f32 beta:f32
-14 LSTMOptions fused_activation_function:Activation cell_clip:f32 proj_clip:f32
-    kernel_type:LSTMKernel asymmetric_quantize_inputs:bool
-15 ResizeBilinearOptions _ _ align_corners:bool half_pixel_centers:bool
-16 CallOptions subgraph:u32
-17 ReshapeOptions new_shape:[i32]
-18 SkipGramOptions ngram_size:i32 max_skip_size:i32 include_all_ngrams:bool
-19 SpaceToDepthOptions block_size:i32
-20 EmbeddingLookupSparseOptions combiner:Combiner
-21 MulOptions fused_activation_function:Activation
-22 PadOptions
-23 GatherOptions axis:i32 batch_dims:i32
-24 BatchToSpaceNDOptions
-25 SpaceToBatchNDOptions
-26 TransposeOptions
-27 ReducerOptions keep_dims:bool
-28 SubOptions fused_activation_function:Activation pot_scale_int16:bool=1
-29 DivOptions fused_activation_function:Activation
-30 SqueezeOptions squeeze_dims:[i32]
-31 SequenceRNNOptions time_major:bool fused_activation_function:Activation
+9 Softmax beta:f32
+10 Concatenation axis:i32 fused_activation_function:Activation
+11 Add fused_activation_function:Activation pot_scale_int16:bool=1
+12 L2Norm fused_activation_function:Activation
+13 LocalResponseNormalization radius:i32 bias:f32 alpha:f32 beta:f32
+14 LSTM fused_activation_function:Activation cell_clip:f32 proj_clip:f32 kernel_type:LSTMKernel
     asymmetric_quantize_inputs:bool
-32 StridedSliceOptions begin_mask:i32 end_mask:i32 ellipsis_mask:i32 new_axis_mask:i32
-    shrink_axis_mask:i32 offset:bool
-33 ExpOptions
-34 TopKV2Options
-35 SplitOptions num_splits:i32
-36 LogSoftmaxOptions
-37 CastOptions in_data_type:TensorType out_data_type:TensorType
-38 DequantizeOptions
-39 MaximumMinimumOptions
-40 ArgMaxOptions output_type:TensorType
-41 LessOptions
-42 NegOptions
-43 PadV2Options
-44 GreaterOptions
-45 GreaterEqualOptions
-46 LessEqualOptions
-47 SelectOptions
-48 SliceOptions
-49 TransposeConvOptions padding:Padding stride_w:i32 stride_h:i32
-    fused_activation_function:Activation quantized_bias_type:TensorType
-50 SparseToDenseOptions validate_indices:bool
-51 TileOptions
-52 ExpandDimsOptions
-53 EqualOptions
-54 NotEqualOptions
-55 ShapeOptions out_type:TensorType
-56 PowOptions
-57 ArgMinOptions output_type:TensorType
-58 FakeQuantOptions min:f32 max:f32 num_bits:i32 narrow_range:bool
-59 PackOptions values_count:i32 axis:i32
-60 LogicalOrOptions
-61 OneHotOptions axis:i32
-62 LogicalAndOptions
-63 LogicalNotOptions
-64 UnpackOptions num:i32 axis:i32
-65 FloorDivOptions
-66 SquareOptions
-67 ZerosLikeOptions
-68 FillOptions
-69 BidirectionalSequenceLSTMOptions fused_activation_function:Activation cell_clip:f32
-    proj_clip:f32 merge_outputs:bool time_major:bool=1 asymmetric_quantize_inputs:bool
-70 BidirectionalSequenceRNNOptions time_major:bool fused_activation_function:Activation
-    merge_outputs:bool asymmetric_quantize_inputs:bool
-71 UnidirectionalSequenceLSTMOptions fused_activation_function:Activation cell_clip:f32
-    proj_clip:f32 time_major:bool asymmetric_quantize_inputs:bool diagonal_recurrent_tensors:bool
-72 FloorModOptions
-73 RangeOptions
-74 ResizeNearestNeighborOptions align_corners:bool half_pixel_centers:bool
-75 LeakyReluOptions alpha:f32
-76 SquaredDifferenceOptions
-77 MirrorPadOptions mode:MirrorPadMode
-78 AbsOptions
-79 SplitVOptions num_splits:i32
-80 UniqueOptions idx_out_type:TensorType=2
-81 ReverseV2Options
-82 AddNOptions
-83 GatherNdOptions
-84 CosOptions
-85 WhereOptions
-86 RankOptions
-87 ReverseSequenceOptions seq_dim:i32 batch_dim:i32
-88 MatrixDiagOptions
-89 QuantizeOptions
-90 MatrixSetDiagOptions
-91 HardSwishOptions
-92 IfOptions then_subgraph_index:i32 else_subgraph_index:i32
-93 WhileOptions cond_subgraph_index:i32 body_subgraph_index:i32
-94 DepthToSpaceOptions block_size:i32
-95 NonMaxSuppressionV4Options
-96 NonMaxSuppressionV5Options
-97 ScatterNdOptions
-98 SelectV2Options
-99 DensifyOptions
-100 SegmentSumOptions
-101 BatchMatMulOptions adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool
-102 CumsumOptions exclusive:bool reverse:bool
-103 CallOnceOptions init_subgraph_index:i32
-104 BroadcastToOptions
-105 Rfft2dOptions
-106 Conv3DOptions padding:Padding stride_d:i32 stride_w:i32 stride_h:i32
+15 ResizeBilinear _ _ align_corners:bool half_pixel_centers:bool
+16 Call subgraph:u32
+17 Reshape new_shape:[i32]
+18 SkipGram ngram_size:i32 max_skip_size:i32 include_all_ngrams:bool
+19 SpaceToDepth block_size:i32
+20 EmbeddingLookupSparse combiner:Combiner
+21 Mul fused_activation_function:Activation
+23 Gather axis:i32 batch_dims:i32
+27 Reducer keep_dims:bool
+28 Sub fused_activation_function:Activation pot_scale_int16:bool=1
+29 Div fused_activation_function:Activation
+30 Squeeze squeeze_dims:[i32]
+31 SequenceRNN time_major:bool fused_activation_function:Activation asymmetric_quantize_inputs:bool
+32 StridedSlice begin_mask:i32 end_mask:i32 ellipsis_mask:i32 new_axis_mask:i32 shrink_axis_mask:i32
+    offset:bool
+35 Split num_splits:i32
+37 Cast in_data_type:TensorType out_data_type:TensorType
+40 ArgMax output_type:TensorType
+49 TransposeConv padding:Padding stride_w:i32 stride_h:i32 fused_activation_function:Activation
+    quantized_bias_type:TensorType
+50 SparseToDense validate_indices:bool
+55 Shape out_type:TensorType
+57 ArgMin output_type:TensorType
+58 FakeQuant min:f32 max:f32 num_bits:i32 narrow_range:bool
+59 Pack values_count:i32 axis:i32
+61 OneHot axis:i32
+64 Unpack num:i32 axis:i32
+69 BidirectionalSequenceLSTM fused_activation_function:Activation cell_clip:f32 proj_clip:f32
+    merge_outputs:bool time_major:bool=1 asymmetric_quantize_inputs:bool
+70 BidirectionalSequenceRNN time_major:bool fused_activation_function:Activation merge_outputs:bool
+    asymmetric_quantize_inputs:bool
+71 UnidirectionalSequenceLSTM fused_activation_function:Activation cell_clip:f32 proj_clip:f32
+    time_major:bool asymmetric_quantize_inputs:bool diagonal_recurrent_tensors:bool
+74 ResizeNearestNeighbor align_corners:bool half_pixel_centers:bool
+75 LeakyRelu alpha:f32
+77 MirrorPad mode:MirrorPadMode
+79 SplitV num_splits:i32
+80 Unique idx_out_type:TensorType=2
+87 ReverseSequence seq_dim:i32 batch_dim:i32
+92 If then_subgraph_index:i32 else_subgraph_index:i32
+93 While cond_subgraph_index:i32 body_subgraph_index:i32
+94 DepthToSpace block_size:i32
+101 BatchMatMul adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool
+102 Cumsum exclusive:bool reverse:bool
+103 CallOnce init_subgraph_index:i32
+106 Conv3D padding:Padding stride_d:i32 stride_w:i32 stride_h:i32
     fused_activation_function:Activation dilation_d_factor:i32=1 dilation_w_factor:i32=1
     dilation_h_factor:i32=1
-107 HashtableOptions table_id:i32 key_dtype:TensorType value_dtype:TensorType
-108 HashtableFindOptions
-109 HashtableImportOptions
-110 HashtableSizeOptions
-111 VarHandleOptions container:string shared_name:string
-112 ReadVariableOptions
-113 AssignVariableOptions
-114 RandomOptions seed:i64 seed2:i64
-115 BucketizeOptions boundaries:[f32]
-116 GeluOptions approximate:bool
-117 DynamicUpdateSliceOptions
-118 UnsortedSegmentProdOptions
-119 UnsortedSegmentMaxOptions
-120 UnsortedSegmentMinOptions
-121 UnsortedSegmentSumOptions
-122 ATan2Options
-123 SignOptions
-124 BitcastOptions
-125 BitwiseXorOptions
-126 RightShiftOptions
+107 Hashtable table_id:i32 key_dtype:TensorType value_dtype:TensorType
+111 VarHandle container:string shared_name:string
+114 Random seed:i64 seed2:i64
+115 Bucketize boundaries:[f32]
+116 Gelu approximate:bool
+"""
+
+_EMPTY_OPTION_TABLES = """
+22:Pad 24:BatchToSpaceND 25:SpaceToBatchND 26:Transpose 33:Exp 34:TopKV2 36:LogSoftmax 38:Dequantize
+39:MaximumMinimum 41:Less 42:Neg 43:PadV2 44:Greater 45:GreaterEqual 46:LessEqual 47:Select 48:Slice
+51:Tile 52:ExpandDims 53:Equal 54:NotEqual 56:Pow 60:LogicalOr 62:LogicalAnd 63:LogicalNot
+65:FloorDiv 66:Square 67:ZerosLike 68:Fill 72:FloorMod 73:Range 76:SquaredDifference 78:Abs
+81:ReverseV2 82:AddN 83:GatherNd 84:Cos 85:Where 86:Rank 88:MatrixDiag 89:Quantize 90:MatrixSetDiag
+91:HardSwish 95:NonMaxSuppressionV4 96:NonMaxSuppressionV5 97:ScatterNd 98:SelectV2 99:Densify
+100:SegmentSum 104:BroadcastTo 105:Rfft2d 108:HashtableFind 109:HashtableImport 110:HashtableSize
+112:ReadVariable 113:AssignVariable 117:DynamicUpdateSlice 118:UnsortedSegmentProd
+119:UnsortedSegmentMax 120:UnsortedSegmentMin 121:UnsortedSegmentSum 122:ATan2 123:Sign 124:Bitcast
+125:BitwiseXor 126:RightShift
 """
 
 _OPERATORS = """
@@ -239,27 +182,16 @@ STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_C
 STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 """
 
-# Operators whose options table is not called as they are.
 _OPTIONS_OF_OTHER_NAME = {
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "MEAN": "ReducerOptions",
-    "SUM": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "CONV_3D_TRANSPOSE": "Conv3DOptions",
-    "RANDOM_STANDARD_NORMAL": "RandomOptions",
-    "RANDOM_UNIFORM": "RandomOptions",
-    "MULTINOMIAL": "RandomOptions",
+    "Pool2D": "AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D",
+    "L2Norm": "L2_NORMALIZATION",
+    "SequenceRNN": "UNIDIRECTIONAL_SEQUENCE_RNN",
+    "MaximumMinimum": "MAXIMUM MINIMUM",
+    "Reducer": "MEAN SUM REDUCE_PROD REDUCE_MAX REDUCE_MIN REDUCE_ANY REDUCE_ALL",
+    "Conv3D": "CONV_3D_TRANSPOSE",
+    "Random": "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM MULTINOMIAL",
 }
+"""Options table -> operators with another name."""
 
 _TENSOR_TYPES = """
 float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64
@@ -301,22 +233,24 @@ def _entries(text: str) -> list[list[str]]:
     return [entry.split() for entry in text.strip().replace("\n    ", " ").splitlines()]
 
 
+_OPTION_ENTRIES = (
+    *_entries(_OPTION_TABLES),
+    *(entry.split(":") for entry in _EMPTY_OPTION_TABLES.split()),
+)
 TABLES: Mapping[str, Fields] = {
     **{words[0]: _fields(words[1:]) for words in _entries(_CONTAINER_TABLES)},
-    **{words[1]: _fields(words[2:]) for words in _entries(_OPTION_TABLES)},
+    **{f"{words[1]}Options": _fields(words[2:]) for words in _OPTION_ENTRIES},
 }
-OPTION_TABLES: Mapping[int, str] = {int(words[0]): words[1] for words in _entries(_OPTION_TABLES)}
+OPTION_TABLES: Mapping[int, str] = {int(n): f"{name}Options" for n, name, *_ in _OPTION_ENTRIES}
 OPERATORS: tuple[str, ...] = tuple(_OPERATORS.split())
 
 
 def _options_by_operator() -> dict[str, str]:
     by_plain_name = {name.lower(): name for name in OPTION_TABLES.values()}
-    tables = dict(_OPTIONS_OF_OTHER_NAME)
-    for operator in OPERATORS:
-        table = by_plain_name.get(f"{operator.replace('_', '').lower()}options")
-        if table is not None:
-            tables[operator] = table
-    return tables
+    plain_names = {op: f"{op.replace('_', '').lower()}options" for op in OPERATORS}
+    named = {op: by_plain_name[n] for op, n in plain_names.items() if n in by_plain_name}
+    rows = _OPTIONS_OF_OTHER_NAME.items()
+    return {op: f"{table}Options" for table, ops in rows for op in ops.split()} | named
 
 
 OPTIONS_OF_OPERATOR: Mapping[str, str] = _options_by_operator()

@@ -1,7 +1,5 @@
 """The variables of a model during import; reads and assignments become dataflow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

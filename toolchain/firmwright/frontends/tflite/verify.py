@@ -7,8 +7,6 @@
 4. Operators read only tensors defined before them; graph outputs are defined at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -98,10 +96,8 @@ def _verify_references(model: RawModel) -> None:
                 finished.add(current)
                 del path[current]
             elif callee in path:
-                _fail(
-                    f"{model.file}: subgraph {current}",
-                    f"its call of subgraph {callee} is recursive.",
-                )
+                where = f"{model.file}: subgraph {current}"
+                _fail(where, f"its call of subgraph {callee} is recursive.")
             else:
                 path[callee] = iter(calls[callee])
 
@@ -117,8 +113,4 @@ def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[int]:
 
 
 def _fail(where: str, what: str) -> NoReturn:
-    raise ModelError(
-        f"the model is broken: {what}",
-        where=where,
-        hint="export the model again, or fetch it again if it was downloaded.",
-    )
+    raise ModelError.broken(what, where)

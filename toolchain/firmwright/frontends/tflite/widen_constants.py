@@ -3,8 +3,6 @@
 Variables of these types are not changed, but refused later.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -42,6 +42,10 @@ class Value:
     constant: str | None = None
     virtual_device: VirtualDevice = UNCONSTRAINED
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

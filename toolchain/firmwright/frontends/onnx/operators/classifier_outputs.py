@@ -4,21 +4,13 @@ Labels are integers; string labels have been replaced by class indices (strip_cl
 Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single score of two classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    Importer,
-    NodeContext,
-    OnnxValue,
-    Results,
-    shape_of,
-)
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
 
 _LOGISTIC = "1.0 / (1.0 + exp(-a))"
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
@@ -93,7 +85,7 @@ def labels_and_scores(
 
     If `is_positive`, it is a probability, and the score of the first class is 1 minus it.
     """
-    rows, count = shape_of(scores)
+    rows, count = scores.shape
     if count > 1:
         places = c.emit.call("arg_min_max", scores, axis=1, least=False, last=False, result=INT64)
         return _gather_labels(c, places), apply_post_transform(c, scores)

@@ -3,20 +3,12 @@
 Conditions or iteration counts known only at run time are not supported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    shape_of,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 
 _ROUNDS_MAX = 256
 
@@ -70,7 +62,7 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
 def _stack(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
     if not items:
         raise NotSupportedError("a loop with scan outputs but no iterations")
-    shape = list(shape_of(items[0]))
+    shape = list(items[0].shape)
     shape.insert(axis, 1)
     return c.emit.concat([c.emit.reshape(item, shape) for item in items], axis)
 
@@ -83,9 +75,9 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     state, sources = inputs[: len(inputs) - scanned], inputs[len(inputs) - scanned :]
     names = [item.name for item in body.input]
     result_count = len(body.output) - len(state)
-    axes = _axes_attr(c, "scan_input_axes", [len(shape_of(item)) for item in sources])
+    axes = _axes_attr(c, "scan_input_axes", [len(item.shape) for item in sources])
     backwards = c.attr("scan_input_directions") or (0,) * scanned
-    rounds = shape_of(sources[0])[axes[0]]
+    rounds = sources[0].shape[axes[0]]
     if rounds > _ROUNDS_MAX:
         raise NotSupportedError(f"a scan of more than {_ROUNDS_MAX} iterations")
     collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
@@ -99,7 +91,7 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
         for collector, item in zip(collected, results[len(state) :], strict=True):
             collector.append(item)
     reversed_outputs = c.attr("scan_output_directions") or (0,) * result_count
-    ranks = [len(shape_of(items[0])) + 1 for items in collected]
+    ranks = [len(items[0].shape) + 1 for items in collected]
     output_axes = _axes_attr(c, "scan_output_axes", ranks)
     stacked = (
         _stack(c, items[::-1] if back else items, axis)

@@ -4,8 +4,6 @@ ONNX has channels first, so calls are enclosed by transposes, which the layout p
 single spatial axis becomes an image of one row. Source: ONNX's Conv, ConvTranspose, ConvInteger.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +19,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    shape_of,
 )
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType, Value
@@ -93,7 +90,7 @@ def _halves(
 
 def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     """Transpose [n, c, w] or [n, c, h, w] to an image [n, h, w, c]."""
-    shape = shape_of(x)
+    shape = x.shape
     if len(shape) == 4:
         return emit.transpose(x, (0, 2, 3, 1))
     return emit.reshape(emit.transpose(x, (0, 2, 1)), (shape[0], 1, shape[2], shape[1]))
@@ -103,7 +100,7 @@ def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
     """Transpose an image to channels first, with `rank` dimensions."""
     if rank == 4:
         return emit.transpose(y, (0, 3, 1, 2))
-    n, _, width, channels = shape_of(y)
+    n, _, width, channels = y.shape
     return emit.transpose(emit.reshape(y, (n, width, channels)), (0, 2, 1))
 
 
@@ -166,7 +163,7 @@ def _conv(c: NodeContext) -> OnnxValue:
 def emit_conv_nd(c: NodeContext, window: WindowGeometry, *inputs: OnnxValue) -> OnnxValue:
     return c.emit.call(
         "conv_nd", *inputs, stride=window.stride, dilation=window.dilation, before=window.before,
-        groups=int(c.attr("group", 1)), outputs=window.outputs(shape_of(inputs[0])[2:]),
+        groups=int(c.attr("group", 1)), outputs=window.outputs(inputs[0].shape[2:]),
     )  # fmt: skip
 
 
@@ -191,8 +188,8 @@ def emit_conv2d(
         operands = constants.operands(image, depthwise, 3)
         y = emit.call("depthwise_conv2d", *operands, result=result, **attrs)
     else:
-        channels, count = shape_of(image)[3] // groups, filters.shape[0] // groups
-        part = replace(emit.value(image).type, shape=(*shape_of(image)[:3], channels))
+        channels, count = image.shape[3] // groups, filters.shape[0] // groups
+        part = replace(emit.value(image).type, shape=(*image.shape[:3], channels))
         images = emit.multi_result_call(
             "split", image, axis=3, sizes=(channels,) * groups, declared=(part,) * groups
         )
@@ -202,7 +199,7 @@ def emit_conv2d(
             operands = constants.operands(source, filters[rows], 0, rows)
             results.append(emit.call("conv2d", *operands, result=result, **attrs))
         y = emit.concat(results, 3)
-    return to_nchw(emit, y, len(shape_of(x)))
+    return to_nchw(emit, y, len(x.shape))
 
 
 def _conv_integer(c: NodeContext) -> OnnxValue:
@@ -218,7 +215,7 @@ def subtract_zero_point(
     """Return x - zero point as int32; a vector of zero points applies along axis 0."""
     if zero_point is None:
         return c.emit.cast(x, INT32)
-    count = math.prod(shape_of(zero_point))
+    count = math.prod(zero_point.shape)
     spread = (count, *(1,) * (rank - 1)) if count > 1 else ()
     return c.emit.expression("int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread))
 

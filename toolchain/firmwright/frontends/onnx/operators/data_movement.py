@@ -1,7 +1,5 @@
 """Data movement and shape operators; results that depend only on shapes become constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,8 +13,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    dtype_of,
-    shape_of,
     supported_dtype,
     vector_shape,
 )
@@ -108,7 +104,7 @@ def _transpose(c: NodeContext) -> OnnxValue:
 
 def _concat(c: NodeContext) -> OnnxValue:
     axis, parts = c.axis(), c.all_inputs()
-    return c.emit.concat([p for p in parts if math.prod(shape_of(p))] or parts[:1], axis)
+    return c.emit.concat([p for p in parts if math.prod(p.shape)] or parts[:1], axis)
 
 
 def _split(c: NodeContext) -> Sequence[OnnxValue]:
@@ -237,7 +233,7 @@ def _pad(c: NodeContext) -> OnnxValue:
     if value is None:
         return padded
     # The margin is where a padded tensor of ones is zero.
-    mask = c.emit.const(np.pad(np.ones(shape_of(x), bool), pairs), "inside")
+    mask = c.emit.const(np.pad(np.ones(x.shape, bool), pairs), "inside")
     return c.emit.expression("where(b, a, c)", padded, mask, c.emit.reshape(value, ()))
 
 
@@ -257,7 +253,7 @@ def _pad_by_gather(
     x = c.input(0)
     for axis, margins in enumerate(zip(before, after, strict=True)):
         if any(margins):
-            there = np.pad(np.arange(shape_of(x)[axis]), margins, mode)  # type: ignore[call-overload]  # a str, not a literal type
+            there = np.pad(np.arange(x.shape[axis]), margins, mode)  # type: ignore[call-overload]  # a str, not a literal type
             x = c.emit.gather(x, axis, there)
     return x
 
@@ -266,9 +262,9 @@ def _one_hot(c: NodeContext) -> OnnxValue:
     indices, values = c.input(0), c.input(2)
     depth, rank = int(c.scalar(1, "depths")), c.rank + 1
     axis = c.axis(-1, rank=rank)
-    spread = list(shape_of(indices))
+    spread = list(indices.shape)
     spread.insert(axis, 1)
-    kind = dtype_of(indices)
+    kind = indices.type.dtype
     line = np.arange(depth).reshape(vector_shape(depth, axis, rank)).astype(kind.np)
     off, on = (c.emit.reshape(c.emit.slice(values, [k], [1]), ()) for k in (0, 1))
     steps, wide = c.emit.const(line, "places"), c.emit.reshape(indices, spread)

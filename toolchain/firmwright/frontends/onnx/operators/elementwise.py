@@ -1,7 +1,5 @@
 """Elementwise operators as `expression` calls, or `relu` and `relu6`, which convolutions fuse."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -16,8 +14,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    dtype_of,
-    shape_of,
     supported_dtype,
 )
 from firmwright.frontends.onnx.protobuf import dtype_name
@@ -115,7 +111,7 @@ def _shrink(c: NodeContext) -> OnnxValue:
 
 def _prelu(c: NodeContext) -> OnnxValue:
     slope, shape = c.input(1), c.shape(0)
-    if len(shape) > 2 and shape_of(slope) == (shape[1],) and shape[-1] != shape[1]:
+    if len(shape) > 2 and slope.shape == (shape[1],) and shape[-1] != shape[1]:
         # Older files have one slope per channel.
         slope = c.emit.reshape(slope, (shape[1], *(1,) * (len(shape) - 2)))
     return c.emit.expression("where(a < 0, b * a, a)", c.input(0), slope)
@@ -143,16 +139,16 @@ def _clip(c: NodeContext) -> OnnxValue:
 
 def _pow(c: NodeContext) -> OnnxValue:
     x, y = c.input(0), c.input(1)
-    if isinstance(y, ConstantValue) and y.array.size == 1 and len(shape_of(y)) <= len(shape_of(x)):
+    if isinstance(y, ConstantValue) and y.array.size == 1 and len(y.shape) <= len(x.shape):
         power = float(y.array.item())
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
-        if power == 0.5 and dtype_of(x) == FLOAT32:
+        if power == 0.5 and x.type.dtype == FLOAT32:
             return c.emit.expression("sqrt(a)", x)
-    if dtype_of(x) == FLOAT32:
+    if x.type.dtype == FLOAT32:
         return c.emit.expression("pow(a, float32(b))", x, y)
-    if dtype_of(y) == FLOAT32:
-        return c.emit.expression(f"{dtype_of(x).name}(pow(float32(a), b))", x, y)
+    if y.type.dtype == FLOAT32:
+        return c.emit.expression(f"{x.type.dtype.name}(pow(float32(a), b))", x, y)
     raise NotSupportedError("an integer power that is not constant")
 
 

@@ -1,7 +1,5 @@
 """Gather, scatter and ordering operators: static index lists if constant, else indexed reads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,13 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    shape_of,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.ir.graph.nodes import TensorType
 
 
@@ -33,7 +25,7 @@ def _gather(c: NodeContext) -> OnnxValue:
     if (indices.reshape(-1) == first + np.arange(count)).all():
         # Consecutive indices are a slice, which may be a view.
         part = c.emit.slice_axis(x, axis, first, count)
-        return c.emit.reshape(part, (*shape[:axis], *shape_of(places), *shape[axis + 1 :]))
+        return c.emit.reshape(part, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
     return c.emit.gather(x, axis, indices)
 
 

@@ -3,8 +3,6 @@
 Source of the semantics: ONNX's Gemm, MatMul, MatMulInteger, Einsum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -18,8 +16,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    dtype_of,
-    shape_of,
 )
 from firmwright.frontends.onnx.operators.convolutions import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
@@ -42,7 +38,7 @@ def _gemm(c: NodeContext) -> OnnxValue:
     if isinstance(bias, ConstantValue) and bias.array.size == 0:
         bias = None
     outputs = c.shape(1)[0 if transposed else 1]
-    if dtype_of(a) == FLOAT32 and isinstance(b, ConstantValue) and _is_row(bias, outputs):
+    if a.type.dtype == FLOAT32 and isinstance(b, ConstantValue) and _is_row(bias, outputs):
         w, row = b.array if transposed else b.array.T, None
         if isinstance(bias, ConstantValue):
             spread = np.broadcast_to(bias.array.reshape(-1), (outputs,))
@@ -60,7 +56,7 @@ def _gemm(c: NodeContext) -> OnnxValue:
 def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
     if bias is None:
         return True
-    shape = shape_of(bias)
+    shape = bias.shape
     return (
         isinstance(bias, ConstantValue)
         and math.prod(shape) in (1, outputs)
@@ -71,7 +67,7 @@ def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
 
 def _matmul(c: NodeContext) -> OnnxValue:
     a, b = c.input(0), c.input(1)
-    if isinstance(a, ConstantValue) or dtype_of(a) != FLOAT32 or len(shape_of(a)) < 2:
+    if isinstance(a, ConstantValue) or a.type.dtype != FLOAT32 or len(a.shape) < 2:
         return emit_matmul(c.emit, a, b)
     if isinstance(b, ConstantValue) and b.array.ndim == 2:
         return emit_fully_connected(c.emit, a, b.array.T, b.name, None)
@@ -80,7 +76,7 @@ def _matmul(c: NodeContext) -> OnnxValue:
 
 def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     """Emit the product of matrices or stacks of matrices, as defined by numpy's matmul."""
-    a_shape, b_shape = shape_of(a), shape_of(b)
+    a_shape, b_shape = a.shape, b.shape
     if not a_shape or not b_shape:
         raise NotSupportedError("a product of matrices with a scalar")
     a_wide = (1, *a_shape) if len(a_shape) == 1 else a_shape
@@ -91,7 +87,7 @@ def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
     right = emit.reshape(b, (*b_wide[:-2], 1, *b_wide[-2:]))
     rank = max(len(a_wide), len(b_wide)) + 1
     y = emit.reduction("a * b", "add", (rank - 2,), left, right, keep=False)
-    shape = list(shape_of(y))
+    shape = list(y.shape)
     if len(a_shape) == 1:
         del shape[-2]
     if len(b_shape) == 1:
@@ -148,7 +144,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
         label = next(letter for letter in term if term.count(letter) > 1)
         first = term.index(label)
         second = term.index(label, first + 1)
-        shape = shape_of(x)
+        shape = x.shape
         places = np.arange(math.prod(shape)).reshape(shape)
         flat = c.emit.reshape(x, (math.prod(shape),))
         x = c.emit.gather(flat, 0, np.diagonal(places, axis1=first, axis2=second))
@@ -159,7 +155,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
 def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValue:
     """Return the operand with its axes in `order`, of size 1 for missing labels."""
     moved = c.emit.transpose(x, [term.index(letter) for letter in order if letter in term])
-    sizes = dict(zip(term, shape_of(x), strict=True))
+    sizes = dict(zip(term, x.shape, strict=True))
     return c.emit.reshape(moved, [sizes.get(letter, 1) for letter in order])
 
 

@@ -3,8 +3,6 @@
 Source of the semantics: ONNX-ML's operators, and ONNX Runtime where the standard is silent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -14,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, shape_of
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     class_labels,
@@ -37,8 +35,8 @@ def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxV
 def _linear(c: NodeContext, outputs: int) -> OnnxValue:
     x = float_rows(c)
     weights = _float_attr(c, "coefficients").reshape(outputs, -1)
-    if weights.shape[1] != shape_of(x)[1]:
-        raise NotSupportedError(f"{weights.shape[1]} coefficients of {shape_of(x)[1]} features")
+    if weights.shape[1] != x.shape[1]:
+        raise NotSupportedError(f"{weights.shape[1]} coefficients of {x.shape[1]} features")
     return _product(c, x, weights, _float_attr(c, "intercepts"))
 
 
@@ -58,7 +56,7 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
     gamma, shift, degree = (*c.attr("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     kind = str(c.attr("kernel_type", "LINEAR"))
     if kind == "RBF":
-        rows, count = shape_of(x)
+        rows, count = x.shape
         wide = c.emit.reshape(x, (rows, 1, count))
         points = c.emit.const(vectors[None].astype(np.float32), "vectors")
         distances = c.emit.reduction("(a - b) * (a - b)", "add", (2,), wide, points, keep=False)
@@ -147,7 +145,7 @@ def _binarizer(c: NodeContext) -> OnnxValue:
 
 def _extractor(c: NodeContext) -> OnnxValue:
     x = c.input(0)
-    shape = shape_of(x)
+    shape = x.shape
     if len(shape) == 1:
         x, shape = c.emit.reshape(x, (1, *shape)), (1, *shape)
     places = c.emit.reshape(c.input(1), (math.prod(c.shape(1)),))
@@ -170,7 +168,7 @@ def _one_hot(c: NodeContext) -> OnnxValue:
     if not categories or not c.attr("zeros", 1):
         raise NotSupportedError("categories that are strings, or must be known")
     x = c.emit.cast(c.input(0), INT64)
-    wide = c.emit.reshape(x, (*shape_of(x), 1))
+    wide = c.emit.reshape(x, (*x.shape, 1))
     table = c.emit.const(np.array(categories, np.int64), "categories")
     return c.emit.expression("where(a == b, 1.0, 0.0)", wide, table)
 

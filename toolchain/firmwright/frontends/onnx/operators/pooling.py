@@ -3,8 +3,6 @@
 Source of the semantics: ONNX's MaxPool, AveragePool, LpPool and their global forms.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

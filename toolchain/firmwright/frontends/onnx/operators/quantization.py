@@ -3,8 +3,6 @@
 Used where qdq_fusion.py makes no integer operator. Source: the ONNX operator specification.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -16,8 +14,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    dtype_of,
-    shape_of,
     supported_dtype,
     vector_shape,
 )
@@ -32,7 +28,7 @@ from firmwright.frontends.onnx.protobuf import dtype_name
 
 def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
     """Return a scale or zero point (per tensor, axis or block) broadcastable to `shape`."""
-    own = shape_of(operand)
+    own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
     axis, block = int(c.attr("axis", 1)) % len(shape), int(c.attr("block_size", 0))
@@ -64,27 +60,27 @@ def _round_and_saturate(
 
 def _quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
-    if dtype_of(x) != FLOAT32 or not kind.is_int or kind.bits > 16:
-        raise NotSupportedError(f"{dtype_of(x).name} as {kind.name}")
-    steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), shape_of(x)))
-    point = _broadcast_operand(c, c.input(2), shape_of(x)) if c.has(2) else None
+    if x.type.dtype != FLOAT32 or not kind.is_int or kind.bits > 16:
+        raise NotSupportedError(f"{x.type.dtype.name} as {kind.name}")
+    steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), x.shape))
+    point = _broadcast_operand(c, c.input(2), x.shape) if c.has(2) else None
     return _round_and_saturate(c, steps, point, kind)
 
 
 def _dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
-    if not dtype_of(x).is_int or dtype_of(scale) != FLOAT32:
-        raise NotSupportedError(f"{dtype_of(x).name} in steps of {dtype_of(scale).name}")
-    steps = _broadcast_operand(c, scale, shape_of(x))
+    if not x.type.dtype.is_int or scale.type.dtype != FLOAT32:
+        raise NotSupportedError(f"{x.type.dtype.name} in steps of {scale.type.dtype.name}")
+    steps = _broadcast_operand(c, scale, x.shape)
     if not c.has(2):
         return c.emit.expression("float32(a) * b", x, steps)
-    point = _broadcast_operand(c, c.input(2), shape_of(x))
+    point = _broadcast_operand(c, c.input(2), x.shape)
     return c.emit.expression("float32(int32(a) - int32(b)) * c", x, point, steps)
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
     """Return a scalar, or a vector that broadcasts along axis 1 of `rank` axes."""
-    count = math.prod(shape_of(operand))
+    count = math.prod(operand.shape)
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
 
@@ -124,7 +120,7 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
     point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
     steps = c.emit.expression("a / b", x, scale)
-    return [_round_and_saturate(c, steps, point, dtype_of(point)), scale, point]
+    return [_round_and_saturate(c, steps, point, point.type.dtype), scale, point]
 
 
 IMPORTERS: Mapping[str, Importer] = {

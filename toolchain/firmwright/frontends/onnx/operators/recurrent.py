@@ -4,8 +4,6 @@ The inputs of all steps are multiplied at once; steps share their kernels. The n
 known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,13 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    shape_of,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
@@ -125,7 +117,7 @@ class _Recurrence:
         c, x = self.c, self.c.input(0)
         if self.is_batch_first:
             x = c.emit.transpose(x, (1, 0, 2))
-        flat = c.emit.reshape(x, (self.steps * self.batch, shape_of(x)[2]))
+        flat = c.emit.reshape(x, (self.steps * self.batch, x.shape[2]))
         whole = emit_dense(c, flat, direction.w, direction.w_bias)
         return [c.emit.slice_axis(whole, 0, t * self.batch, self.batch) for t in range(self.steps)]
 
@@ -199,7 +191,7 @@ def _recurrence(c: NodeContext) -> _Recurrence:
 
 
 def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
-    rows, hidden = shape_of(z)[0], shape_of(z)[1] // count
+    rows, hidden = z.shape[0], z.shape[1] // count
     kinds = (TensorType((rows, hidden), FLOAT32),) * count
     return c.emit.multi_result_call("split", z, axis=1, sizes=(hidden,) * count, declared=kinds)
 

@@ -1,7 +1,5 @@
 """Reductions along axes, and the operators based on them: norms, softmax, normalizations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,8 +14,6 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
-    dtype_of,
-    shape_of,
     vector_shape,
 )
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
@@ -49,7 +45,7 @@ def _reduce_min_max(step: str, c: NodeContext) -> OnnxValue:
     axes, keep, x = reduction_axes(c), bool(c.attr("keepdims", 1)), c.input(0)
     if axes is None:
         return x
-    if dtype_of(x) == BOOL:
+    if x.type.dtype == BOOL:
         step = {"max": "or", "min": "and"}[step]
     # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite number.
     return c.emit.reduction("a", step, axes, x, keep=keep)
@@ -63,14 +59,14 @@ def _mean(c: NodeContext) -> OnnxValue:
 def _emit_mean(
     emit: CallEmitter, x: OnnxValue, axes: Sequence[int], keep: bool = True
 ) -> OnnxValue:
-    if dtype_of(x) == FLOAT32:
+    if x.type.dtype == FLOAT32:
         return emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
     total = emit.reduction("a", "add", axes, x, keep=keep)
     return emit.expression(f"a / {_count(x, axes)}", total)
 
 
 def _count(x: OnnxValue, axes: Sequence[int]) -> int:
-    return math.prod(shape_of(x)[axis] for axis in axes)
+    return math.prod(x.shape[axis] for axis in axes)
 
 
 def _log_sum_exp(c: NodeContext) -> OnnxValue:
@@ -83,7 +79,7 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
     y = c.emit.expression("log(a) + b", total, highest)
     if c.attr("keepdims", 1):
         return y
-    return c.emit.reshape(y, [n for axis, n in enumerate(shape_of(y)) if axis not in axes])
+    return c.emit.reshape(y, [n for axis, n in enumerate(y.shape) if axis not in axes])
 
 
 def _softmax(c: NodeContext) -> OnnxValue:
@@ -94,7 +90,7 @@ def _softmax(c: NodeContext) -> OnnxValue:
 def emit_softmax(
     emit: CallEmitter, x: OnnxValue, axis: int, result: TensorType | None = None
 ) -> OnnxValue:
-    rank = len(shape_of(x))
+    rank = len(x.shape)
     perm = [k for k in range(rank) if k != axis] + [axis]
     y = emit.call("softmax", emit.transpose(x, perm), beta=1.0, result=result)
     return emit.transpose(y, [perm.index(k) for k in range(rank)])
@@ -127,7 +123,7 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
 
 def _broadcast_channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
     """Make a vector of one value per channel broadcastable to [n, c, ...]."""
-    return emit.reshape(tensor, (math.prod(shape_of(tensor)), *(1,) * (rank - 2)))
+    return emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 
 def _batch_normalization(c: NodeContext) -> OnnxValue:

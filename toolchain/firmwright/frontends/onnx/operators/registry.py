@@ -1,7 +1,5 @@
 """The ONNX importers of this package, and reasons why other operators are not supported."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

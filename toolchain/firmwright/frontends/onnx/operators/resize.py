@@ -1,20 +1,12 @@
 """Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    Importer,
-    NodeContext,
-    OnnxValue,
-    shape_of,
-    vector_shape,
-)
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, vector_shape
 
 
 def _coordinates(c: NodeContext, axis: int, length: int, outputs: int, scale: float) -> Array:
@@ -83,7 +75,7 @@ def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array
 def _emit_interpolation(
     c: NodeContext, x: OnnxValue, axis: int, mode: str, places: Array, scale: float
 ) -> OnnxValue:
-    length = shape_of(x)[axis]
+    length = x.shape[axis]
     outside = (places < 0) | (places > length - 1)
     at, weights = _taps(c, mode, places, scale)
     beyond = (at < 0) | (at >= length)

@@ -4,8 +4,6 @@ Every comparison is normalized to x <= threshold for the left side; missing valu
 Source: ONNX-ML's tree operators; ONNX Runtime for the class of scores with a single class id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
