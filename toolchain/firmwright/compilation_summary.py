@@ -150,6 +150,18 @@ class CompilationSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTradeoff:
+    """Workspace and predicted instructions of one way to compile a model.
+
+    `segments` are the ranges (first, end) of operators that are row-streamed.
+    """
+
+    workspace_bytes: int
+    instructions: int
+    segments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BundleSummary:
     """The results of compiling several models for one firmware; `run_order` holds model names."""
 

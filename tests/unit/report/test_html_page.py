@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from sample_report import make_report, operator
 
+from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
 from firmwright.report.model import (
     PartitionDecision,
@@ -16,12 +17,11 @@ from firmwright.report.model import (
     ProgramOption,
     ReportFinding,
     TargetOption,
-    WorkspaceTradeoff,
 )
 
 REPORT = make_report(
     findings=(ReportFinding("too much of it.", "less of it."),),
-    tradeoffs=(WorkspaceTradeoff(160, 1000, ()), WorkspaceTradeoff(120, 1100, ((0, 2),))),
+    tradeoffs=(MemoryTradeoff(160, 1000, ()), MemoryTradeoff(120, 1100, ((0, 2),))),
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firmwright.select import policy
+from firmwright.select import thresholds
 from firmwright.select.memory_refinement import (
     CandidateIndices,
     PlanEstimate,
@@ -64,4 +64,4 @@ def test_plans_are_memoized_and_limited() -> None:
     needs = [[50, 49]] * 40
     planner = Agreeing(needs)
     refine_choice((0,) * 40, 0, needs, range(40), planner)
-    assert len(planner.asked) == len(set(planner.asked)) <= policy.TRIAL_PLANS_MAX
+    assert len(planner.asked) == len(set(planner.asked)) <= thresholds.TRIAL_PLANS_MAX

@@ -15,7 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import REPEATABLE, Outcome, add_options
-from firmwright.compilation_summary import BundleSummary, CompilationSummary
+from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
 from firmwright.flows.compilation import compile_for, options_for, pass_names, verify_after_pass
 from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
@@ -23,7 +23,6 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.per_target_passes import PassTimer, PassTiming
 from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
-from firmwright.select.program_search import MemoryTradeoff
 
 NAME = "compile"
 HELP = "compile a model to C"

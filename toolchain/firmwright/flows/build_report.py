@@ -13,6 +13,7 @@ from firmwright.artifacts import Compiler, Image
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.build.compiler_selection import choose_compiler
+from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, c_prefix, open_session
 from firmwright.flows.profiling import OperatorCost, Profile, profile
@@ -32,7 +33,6 @@ from firmwright.report.model import (
     ProgramOption,
     StackReport,
     TargetOption,
-    WorkspaceTradeoff,
 )
 
 _OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
@@ -227,11 +227,8 @@ def _option(operators: str, target: str, cost: RegionCost) -> TargetOption:
     return TargetOption(operators, target, cost.count if cost.status == "ok" else None, note)
 
 
-def _tradeoffs(compiled: Compilation) -> tuple[WorkspaceTradeoff, ...]:
+def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
     """Return the programs with less RAM; () for a module that was read after lowering."""
     if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
         return ()
-    return tuple(
-        WorkspaceTradeoff(t.workspace_bytes, t.instructions, tuple(t.segments))
-        for t in pareto_front(compiled.imported, compiled.options)
-    )
+    return pareto_front(compiled.imported, compiled.options)

@@ -18,7 +18,7 @@ from firmwright.build.project_folder import project_files
 from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model, model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
-from firmwright.compilation_summary import BundleSummary, CompilationSummary
+from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import verify_module
@@ -37,7 +37,6 @@ from firmwright.pipeline.selection_oracle import make_lowering, make_selection_o
 from firmwright.report.notebook_html import compilation_html
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.kernel_selection import list_programs
-from firmwright.select.program_search import MemoryTradeoff
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
 
 PassObserver = Callable[[str, IRModule], None]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
-from firmwright.compilation_summary import PlannedBuffer
+from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,6 @@ class StackReport:
     seen_bytes: int | None
     reserve_bytes: int
     path: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceTradeoff:
-    """A program with less memory; `segments` are ranges [a, b) of row-streamed operators."""
-
-    workspace_bytes: int
-    instructions: int
-    segments: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +142,7 @@ class BuildReport:
     sections: tuple[SectionSize, ...]
     regions: tuple[ImageRegionUsage, ...]
     library_floats: bool = False
-    tradeoffs: tuple[WorkspaceTradeoff, ...] = ()
+    tradeoffs: tuple[MemoryTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
     search: PartitionSearch | None = None
 

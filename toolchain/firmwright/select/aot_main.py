@@ -13,25 +13,16 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import ModelError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.select.control_flow import ControlFlowInliner, pointer
+from firmwright.select import aliases
+from firmwright.select.aliases import Alias
+from firmwright.select.control_flow import ControlFlowInliner, call_kernel
 from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
-from firmwright.select.state_aliases import find_state_aliases
-from firmwright.select.value_aliases import (
-    Alias,
-    alias_chain,
-    aliases_input,
-    find_aliases,
-    known_alignment,
-)
 
 TENSOR_ALIGNMENT = 16
-
-
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
 
 
@@ -57,7 +48,7 @@ class _AotMainBuilder:
     def build(self, chosen: ChosenCandidates) -> IRModule:
         self._check()
         viewing = self._alias_calls(chosen)
-        placed = find_aliases(viewing)
+        placed = aliases.find_aliases(viewing)
         buffers = self._buffers(self._in_place(viewing), placed)
         inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen))
         stmts, functions, constants = self._statements(chosen, buffers, inliner)
@@ -69,22 +60,27 @@ class _AotMainBuilder:
         for temporary in reversed(inliner.temporaries):
             body = tir.Allocate(temporary, body, "activation")
         body = self._allocate_around(body, buffers, set(placed))
-        inputs, outputs = (
-            self._io(self.entry.params, buffers),
-            self._io(self.entry.results, buffers),
-        )
+        io, entry = self.module.io, self.entry
         params: list[tir.Param] = []
-        if not self.module.io.inputs_in_pools:
-            params += [tir.Param(buffers[value.name], "in") for value in self.entry.params]
-        if not self.module.io.outputs_in_pools:
-            params += [tir.Param(buffers[value.name], "out") for value in self.entry.results]
+        if not io.inputs_in_pools:
+            params += [tir.Param(buffers[value.name], "in") for value in entry.params]
+        if not io.outputs_in_pools:
+            params += [tir.Param(buffers[value.name], "out") for value in entry.results]
+        inputs, outputs = (
+            tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
+            for values in (entry.params, entry.results)
+        )
+        state = tuple(
+            StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
+            for s in entry.state
+        )
         attrs = {"aot_main": True, **self._pins(buffers), **self._constant_pools()}
         functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
         return replace(
             self.module,
             functions=functions,
             constants=constants,
-            io=replace(self.module.io, inputs=inputs, outputs=outputs, state=self._state(buffers)),
+            io=replace(io, inputs=inputs, outputs=outputs, state=state),
             attrs={**self.module.attrs, "entry": "run"},
         )
 
@@ -113,7 +109,8 @@ class _AotMainBuilder:
             elif alternative is not None:
                 functions[alternative.function.name] = alternative.function
                 constants.update(alternative.constants)
-                stmts.append(self._call_kernel(alternative.function, call, index, buffers))
+                values = (*call.variables, *call.outputs)
+                stmts.append(call_kernel(alternative.function, values, buffers, call, index))
             elif call.op.startswith("@"):
                 stmts.append(self._call_by_name(call, index, buffers))
             elif call.op in CONTROL_FLOW_OPS:
@@ -132,9 +129,11 @@ class _AotMainBuilder:
         ]
 
     def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
-        views = {value.name for call in viewing if aliases_input(call) for value in call.outputs}
+        views = {
+            value.name for call in viewing if aliases.aliases_input(call) for value in call.outputs
+        }
         spans = [(segment.first, segment.end) for segment in self.segments]
-        return find_state_aliases(self.entry, views, spans)
+        return aliases.find_state_aliases(self.entry, views, spans)
 
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
@@ -170,15 +169,11 @@ class _AotMainBuilder:
 
         Values in `in_place` share the buffer of their state.
         """
+        entry = self.entry
+        calls = [value for call in entry.body for value in (*call.inputs, *call.outputs) if value]
+        states = [state.value for state in entry.state]
         values: dict[str, Value] = {}
-        states = [state.value for state in self.entry.state]
-        for value in (*self.entry.params, *self.entry.results, *states):
-            values.setdefault(value.name, value)
-        for call in self.entry.body:
-            for value_used in (*call.inputs, *call.outputs):
-                if value_used is not None:
-                    values.setdefault(value_used.name, value_used)
-        for value in self.entry.sinks:
+        for value in (*entry.params, *entry.results, *states, *calls, *entry.sinks):
             values.setdefault(value.name, value)
         streamed = {name for segment in self.segments for name in segment.streamed}
         own = {
@@ -187,7 +182,7 @@ class _AotMainBuilder:
                 value.type.dtype,
                 value.type.shape,
                 scope="global" if value.constant is None else "const",
-                alignment=known_alignment(placed, value, TENSOR_ALIGNMENT),
+                alignment=aliases.known_alignment(placed, value, TENSOR_ALIGNMENT),
             )
             for name, value in values.items()
             if name not in streamed and name not in in_place
@@ -213,16 +208,6 @@ class _AotMainBuilder:
         )
         return {"resident": tuple(dict(pools_of_calls).items())} if pools_of_calls else {}
 
-    def _call_kernel(
-        self, kernel: tir.PrimFunc, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
-    ) -> tir.PrimFuncCall:
-        values = (*call.variables, *call.outputs)
-        args = tuple(
-            pointer(buffers[value.name], param.role)
-            for value, param in zip(values, kernel.params, strict=True)
-        )
-        return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
-
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
@@ -233,11 +218,7 @@ class _AotMainBuilder:
             raise ModelError(
                 f"{call.op} cannot be called with {len(values)} tensors.", where=str(call.span)
             )
-        args = tuple(
-            pointer(buffers[value.name], param.role if param.role != "const" else "in")
-            for value, param in zip(values, kernel.params, strict=True)
-        )
-        return tir.PrimFuncCall(kernel.name, args, call.span, index, executing_device(call))
+        return call_kernel(kernel, values, buffers, call, index)
 
     def _views(
         self, placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer]
@@ -246,9 +227,11 @@ class _AotMainBuilder:
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         reads = {value.name for value in outside}
         views = []
-        for name in sorted(placed, key=lambda name: len(alias_chain(placed, name))):
+        for name in sorted(placed, key=lambda name: len(aliases.alias_chain(placed, name))):
             place, buffer = placed[name], buffers[name]
-            access: tir.AccessMode = "r" if alias_chain(placed, name)[-1].whole in reads else "rw"
+            access: tir.AccessMode = (
+                "r" if aliases.alias_chain(placed, name)[-1].whole in reads else "rw"
+            )
             offset = tir.IntImm(place.offset, INDEX)
             source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
             views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
@@ -257,19 +240,13 @@ class _AotMainBuilder:
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        inputs = {value.name for value in self.entry.params}
-        outputs = {value.name for value in self.entry.results}
-        named_constants = {
-            value.name: value.constant
-            for call in self.entry.body
-            if called_functions(call)
-            for value in call.inputs
-            if value is not None and value.constant is not None
-        }
-        named_constants |= {
-            s.next.name: s.next.constant for s in self.entry.state if s.next.constant
-        }
-        state = {s.value.name for s in self.entry.state}
+        io, entry = self.module.io, self.entry
+        inputs = {value.name for value in entry.params}
+        outputs = {value.name for value in entry.results}
+        named = [v for call in entry.body if called_functions(call) for v in call.inputs if v]
+        named += [state.next for state in entry.state]
+        named_constants = {value.name: value.constant for value in named if value.constant}
+        state = {s.value.name for s in entry.state}
         state_buffers = {buffers[name].name for name in state}
         for name, buffer in reversed(list(buffers.items())):
             if name in windows or (buffer.name in state_buffers and name not in state):
@@ -280,22 +257,9 @@ class _AotMainBuilder:
             elif name in state:
                 body = tir.Allocate(buffer, body, "state")
             elif name in inputs:
-                if self.module.io.inputs_in_pools:
-                    body = tir.Allocate(buffer, body, "input")
+                body = tir.Allocate(buffer, body, "input") if io.inputs_in_pools else body
             elif name in outputs:
-                if self.module.io.outputs_in_pools:
-                    body = tir.Allocate(buffer, body, "output")
+                body = tir.Allocate(buffer, body, "output") if io.outputs_in_pools else body
             else:
                 body = tir.Allocate(buffer, body, "activation")
         return body
-
-    def _state(self, buffers: Mapping[str, tir.Buffer]) -> tuple[StateTensor, ...]:
-        return tuple(
-            StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
-            for s in self.entry.state
-        )
-
-    def _io(
-        self, values: tuple[Value, ...], buffers: Mapping[str, tir.Buffer]
-    ) -> tuple[IoTensor, ...]:
-        return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
-from firmwright.select import policy
+from firmwright.select import thresholds
 from firmwright.select.schedule_graph import (
     PeakBytes,
     ScheduledTensor,
@@ -34,7 +34,7 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def find_min_peak_order(
-    graph: ScheduleGraph, states_max: int = policy.ORDER_STATES_MAX
+    graph: ScheduleGraph, states_max: int = thresholds.ORDER_STATES_MAX
 ) -> tuple[int, ...]:
     """Return the best of the file's order and the results of beam search and exact search."""
     file_order = tuple(range(len(graph.calls)))
@@ -61,7 +61,7 @@ def _search_exactly(
     return again or best
 
 
-def beam_search_order(graph: ScheduleGraph, width: int = policy.BEAM_WIDTH) -> tuple[int, ...]:
+def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) -> tuple[int, ...]:
     """Build an order call by call, keeping the `width` best partial orders of each length."""
     beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (graph.start(), ())}
     for _ in graph.calls:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.devices import executing_device
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.select.row_copy_kernels import copy_tensor_kernel
@@ -23,6 +24,21 @@ _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "i
 def pointer(buffer: tir.Buffer, role: str) -> tir.AccessPtr:
     """Return a pointer to all of `buffer` with the access mode of the given parameter role."""
     return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, _ACCESS[role])
+
+
+def call_kernel(
+    kernel: tir.PrimFunc,
+    values: Sequence[Value],
+    buffers: Mapping[str, tir.Buffer],
+    call: Call,
+    op: int,
+) -> tir.PrimFuncCall:
+    """Return the call of a kernel with the buffers of `values` in place of a call of the graph."""
+    args = tuple(
+        pointer(buffers[value.name], param.role)
+        for value, param in zip(values, kernel.params, strict=True)
+    )
+    return tir.PrimFuncCall(kernel.name, args, call.span, op, executing_device(call))
 
 
 @dataclass
@@ -44,9 +60,8 @@ class ControlFlowInliner:
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
         arguments = [buffers[value.name] for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
-        if call.op == "if":
-            return self._if(call, arguments, results)
-        return self._while(call, arguments, results)
+        inline = self._if if call.op == "if" else self._while
+        return inline(call, arguments, results)
 
     def copy(self, source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
         default = next(iter(self.module.targets), "")
@@ -59,11 +74,9 @@ class ControlFlowInliner:
     def _if(
         self, call: Call, arguments: Sequence[tir.Buffer], results: Sequence[tir.Buffer]
     ) -> tir.Stmt:
-        condition, *function_args = arguments
-        then, orelse = (
-            self._inline(self._named(call, name), function_args, results)
-            for name in ("then", "else")
-        )
+        condition, *args = arguments
+        then = self._inline(self._named(call, "then"), args, results)
+        orelse = self._inline(self._named(call, "else"), args, results)
         return tir.If(_flag(condition), then, orelse if orelse != tir.Seq(()) else None)
 
     def _while(
@@ -96,9 +109,9 @@ class ControlFlowInliner:
         for call in function.body:
             for value in call.outputs:
                 if value.name not in buffers:
-                    is_view = call.op[0] != "@" and call.op not in ("if", "while")
-                    buffers[value.name] = self._buffer(value, planned=not is_view)
-            if call.op in ("if", "while"):
+                    planned = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
+                    buffers[value.name] = self._buffer(value, planned=planned)
+            if call.op in CONTROL_FLOW_OPS:
                 stmts.append(self.statement(call, buffers))
             elif call.op.startswith("@"):
                 stmts.append(self._invoke(call, buffers))
@@ -111,13 +124,10 @@ class ControlFlowInliner:
         values = [value for value in (*call.inputs, *call.outputs) if value is not None]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
-        args: tuple[tir.Expr, ...] = tuple(
-            pointer(buffers[value.name], param.role)
-            for value, param in zip(values, kernel.params, strict=True)
-        )
         self.first_op += 1
+        stmt = call_kernel(kernel, values, buffers, call, self.first_op - 1)
         # Tensor names are unique only within a subgraph.
-        return tir.PrimFuncCall(kernel.name, args, replace(call.span, tensor=""), self.first_op - 1)
+        return replace(stmt, span=replace(call.span, tensor=""), device="")
 
     def _view(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> None:
         source = call.inputs[0]
@@ -126,8 +136,7 @@ class ControlFlowInliner:
         self.windows.append(tir.DeclBuffer(buffers[call.outputs[0].name], window, tir.Seq(())))
 
     def _buffer(self, value: Value, *, planned: bool = True) -> tir.Buffer:
-        kind = value.type
-        name = self.names.unique(value.name)
+        name, kind = self.names.unique(value.name), value.type
         buffer = tir.Buffer(name, kind.dtype, kind.shape, alignment=self.alignment)
         if planned:
             self.temporaries.append(buffer)

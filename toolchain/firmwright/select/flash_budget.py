@@ -13,12 +13,10 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.select import policy
+from firmwright.select import thresholds
 
-CallCandidates: TypeAlias = tuple[Call, tuple[LoweringCandidate, ...]]
+CallCandidates: TypeAlias = tuple[Call, Sequence[LoweringCandidate]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
-
-
 CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
 
 
@@ -28,14 +26,13 @@ def dedupe_code_cost(
     """Divide the code bytes of each kernel among the calls that can share it."""
     keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
     sharers = Counter(one for own in keys for one in set(own))
+
+    def share(item: LoweringCandidate, one: Hashable) -> LoweringCandidate:
+        own_bytes = item.code_bytes // sharers[one]
+        return replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES)
+
     return [
-        (
-            call,
-            tuple(
-                replace(item, code_bytes=item.code_bytes // sharers[one] + policy.CALL_CODE_BYTES)
-                for item, one in zip(candidates, own, strict=True)
-            ),
-        )
+        (call, tuple(map(share, candidates, own)))
         for (call, candidates), own in zip(candidates_per_call, keys, strict=True)
     ]
 
@@ -46,8 +43,8 @@ def apply_default_flash_budget(
     """Limit the candidates by the default budget, so that constants are not traded for little time.
 
     If inexpensive kernels make a faster program, or nothing fits the budget, expensive kernels are
-    dropped instead. A call may exceed its share by a few bytes, because its kernel with the other
-    direction may need that many.
+    dropped instead. A call may exceed its share by a few bytes, because its kernel for the opposite
+    direction of writing may need them.
     """
     names = {
         value.constant
@@ -55,23 +52,16 @@ def apply_default_flash_budget(
         for value in call.inputs
         if value is not None and value.constant is not None
     }
-    budget_bytes = (
-        sum(module.constants[name].size_bytes for name in names)
-        * policy.DEFAULT_FLASH_PERCENT
-        // 100
-    )
+    constants_bytes = sum(module.constants[name].size_bytes for name in names)
+    budget_bytes = constants_bytes * thresholds.DEFAULT_FLASH_PERCENT // 100
     cheap = [(call, tuple(_inexpensive(candidates))) for call, candidates in candidates_per_call]
     try:
-        within_budget = fit_flash_budget(
-            candidates_per_call, budget_bytes, policy.FLASH_SLACK_BYTES
-        )
+        limited = fit_flash_budget(candidates_per_call, budget_bytes, thresholds.FLASH_SLACK_BYTES)
     except DoesNotFitError:
         return cheap
-    return (
-        min(cheap, within_budget, key=fastest_time)
-        if sum(item.image_bytes for item in fastest_candidates(cheap)) > budget_bytes
-        else within_budget
-    )
+    if sum(item.image_bytes for item in fastest_candidates(cheap)) <= budget_bytes:
+        return limited
+    return min(cheap, limited, key=fastest_time)
 
 
 def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
@@ -79,16 +69,13 @@ def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
 
 
 def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:
-    return [
-        min(candidates, key=attrgetter("time"))
-        for _, candidates in candidates_per_call
-        if candidates
-    ]
+    non_empty = [candidates for _, candidates in candidates_per_call if candidates]
+    return [min(candidates, key=attrgetter("time")) for candidates in non_empty]
 
 
 def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
     least = min((item.flash_bytes for item in candidates), default=0)
-    limit = max(policy.EXPENSIVE_TIMES * least, least + policy.EXPENSIVE_BYTES)
+    limit = max(thresholds.EXPENSIVE_TIMES * least, least + thresholds.EXPENSIVE_BYTES)
     return [item for item in candidates if item.flash_bytes <= limit]
 
 
@@ -102,9 +89,8 @@ def fit_flash_budget(
     """
     non_empty = [candidates for _, candidates in candidates_per_call if candidates]
     sizes = [[item.image_bytes for item in candidates] for candidates in non_empty]
-    picks = solve_knapsack(
-        [[item.time for item in candidates] for candidates in non_empty], sizes, budget_bytes
-    )
+    times = [[item.time for item in candidates] for candidates in non_empty]
+    picks = solve_knapsack(times, sizes, budget_bytes)
     if picks is None:
         least = sum(min(own) for own in sizes)
         raise DoesNotFitError(
@@ -150,8 +136,15 @@ def solve_knapsack(
             for pick, (time, size) in enumerate(zip(*options, strict=True))
             if state.size + size <= room
         ]
-        states = _prune_states(grown, max(budget // policy.KNAPSACK_STATES_MAX, 1))
-    return _backtrack(min(states, key=lambda state: state.time)) if states else None
+        states = _prune_states(grown, max(budget // thresholds.KNAPSACK_STATES_MAX, 1))
+    if not states:
+        return None
+    picks: list[int] = []
+    state = min(states, key=attrgetter("time"))
+    while state.before is not None:
+        picks.append(state.pick)
+        state = state.before
+    return picks[::-1]
 
 
 def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
@@ -163,11 +156,3 @@ def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_Knapsack
             front.pop()
         front.append(state)
     return front
-
-
-def _backtrack(state: _KnapsackState) -> list[int]:
-    picks: list[int] = []
-    while state.before is not None:
-        picks.insert(0, state.pick)
-        state = state.before
-    return picks

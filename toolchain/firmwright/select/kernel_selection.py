@@ -10,7 +10,7 @@ Time is predicted cycles if the core has a timing table, else predicted instruct
 * with `ram_bytes`: the fastest program within that many bytes.
 
 Code and constants do not exceed `flash_bytes`. Without that attribute, `balanced` and `ram` have a
-default budget (`flash_budget`). All constants of these trade-offs are in `policy`.
+default budget (`flash_budget`). All constants of these trade-offs are in `thresholds`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operator import attrgetter
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.select import policy
+from firmwright.select import thresholds
 from firmwright.select.flash_budget import (
     CandidateCost,
     CandidatesPerCall,
@@ -34,12 +34,9 @@ from firmwright.select.flash_budget import (
 )
 from firmwright.select.fused_segments import RowsOf
 from firmwright.select.memory_refinement import PlanEstimate
-from firmwright.select.program_search import (
-    OrderedCandidates,
-    ProgramCandidate,
-    ProgramSearch,
-    whole_call_candidate,
-)
+from firmwright.select.program_search import ProgramCandidate, ProgramSearch
+
+_BY_TIME: CandidateCost = attrgetter("time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +62,7 @@ def select_module(
     `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no choice fits the
     flash budget.
     """
-    goal = str(module.attrs.get("optimize", "balanced"))
-    candidates_per_call = _limit_by_flash(
-        module, dedupe_code_cost(candidates_per_call, oracle.key), goal
-    )
-    is_free, fed = "ram_bytes" not in module.attrs, module.io.stream_input_rows
-    whole_calls = (
-        (_best_whole_calls(module, candidates_per_call, oracle, goal),)
-        if is_free and not fed
-        else ()
-    )
-    if whole_calls and goal != "ram" and oracle.fits(whole_calls[0].module):
-        return whole_calls[0].module
-    programs = _candidates(module, candidates_per_call, rows_of, oracle)
-    if is_free and goal in policy.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
-        best_time = max(min(item.time for item in programs), fastest_time(candidates_per_call))
-        smallest = _least_memory(
-            (*whole_calls, *programs), policy.PROGRAM_PERCENT_MAX[goal] * best_time // 100
-        )
-        if oracle.fits(smallest.module):
-            return smallest.module
-    fitting = _first_fitting(programs, oracle)
-    if fitting is None:
-        programs = _candidates(
-            module, candidates_per_call, rows_of, oracle, policy.UNLIMITED_PERCENT
-        )
-        fitting = _first_fitting(programs, oracle)
-    return (fitting or min(programs, key=lambda item: item.workspace_bytes)).module
+    return _KernelSelector(module, candidates_per_call, rows_of, oracle).select()
 
 
 def list_programs(
@@ -101,68 +72,71 @@ def list_programs(
     oracle: SelectionOracle,
 ) -> tuple[ProgramCandidate, ...]:
     """Return the programs from the fastest to the one with the least memory."""
-    goal = str(module.attrs.get("optimize", "balanced"))
-    candidates_per_call = _limit_by_flash(
-        module, dedupe_code_cost(candidates_per_call, oracle.key), goal
-    )
-    return _candidates(module, candidates_per_call, rows_of, oracle)
+    return _KernelSelector(module, candidates_per_call, rows_of, oracle).programs()
 
 
-def _limit_by_flash(
-    module: IRModule, candidates_per_call: CandidatesPerCall, goal: str
-) -> CandidatesPerCall:
-    if "flash_bytes" in module.attrs:
-        return fit_flash_budget(candidates_per_call, int(str(module.attrs["flash_bytes"])))
-    return (
-        apply_default_flash_budget(module, candidates_per_call)
-        if goal in policy.PROGRAM_PERCENT_MAX
-        else candidates_per_call
-    )
+class _KernelSelector:
+    def __init__(
+        self,
+        module: IRModule,
+        candidates_per_call: CandidatesPerCall,
+        rows_of: RowsOf,
+        oracle: SelectionOracle,
+    ) -> None:
+        self.module, self.rows_of, self.oracle = module, rows_of, oracle
+        self.goal = str(module.attrs.get("optimize", "balanced"))
+        limit = module.attrs.get("flash_bytes")
+        self.flash_bytes = None if limit is None else int(str(limit))
+        self.candidates = dedupe_code_cost(candidates_per_call, oracle.key)
+        if self.flash_bytes is not None:
+            self.candidates = fit_flash_budget(self.candidates, self.flash_bytes)
+        elif self.goal in thresholds.PROGRAM_PERCENT_MAX:
+            self.candidates = apply_default_flash_budget(module, self.candidates)
 
+    def select(self) -> IRModule:
+        goal, fits = self.goal, self.oracle.fits
+        is_free, fed = "ram_bytes" not in self.module.attrs, self.module.io.stream_input_rows
+        whole_calls = [self._best_whole_calls()] if is_free and not fed else []
+        if whole_calls and goal != "ram" and fits(whole_calls[0].module):
+            return whole_calls[0].module
+        programs = self.programs()
+        if is_free and goal in thresholds.PROGRAM_PERCENT_MAX and (fed or goal == "ram"):
+            best_time = max(min(item.time for item in programs), fastest_time(self.candidates))
+            limit = thresholds.PROGRAM_PERCENT_MAX[goal] * best_time // 100
+            fast = [item for item in (*whole_calls, *programs) if item.time <= limit]
+            smallest = min(fast, key=lambda item: (item.workspace_bytes, item.time))
+            if fits(smallest.module):
+                return smallest.module
+        fitting = self._first_fitting(programs)
+        if fitting is None:
+            programs = self.programs(thresholds.UNLIMITED_PERCENT)
+            fitting = self._first_fitting(programs)
+        return (fitting or min(programs, key=lambda item: item.workspace_bytes)).module
 
-def _candidates(
-    module: IRModule,
-    candidates_per_call: CandidatesPerCall,
-    rows_of: RowsOf,
-    oracle: SelectionOracle,
-    call_percent: int = policy.CANDIDATE_PERCENT_MAX,
-) -> tuple[ProgramCandidate, ...]:
-    ordered = _sort_candidates(candidates_per_call, "speed", attrgetter("time"))
-    programs = ProgramSearch(module, ordered, rows_of, oracle.estimate, call_percent).candidates()
-    limit = module.attrs.get("flash_bytes")
-    return (
-        tuple(c for c in programs if limit is None or c.image_bytes <= int(str(limit))) or programs
-    )
+    def programs(
+        self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
+    ) -> tuple[ProgramCandidate, ...]:
+        ordered = _sort_candidates(self.candidates, _BY_TIME)
+        estimate, limit = self.oracle.estimate, self.flash_bytes
+        search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
+        found = search.candidates()
+        return tuple(p for p in found if limit is None or p.image_bytes <= limit) or found
 
+    def _first_fitting(self, programs: Sequence[ProgramCandidate]) -> ProgramCandidate | None:
+        return next((item for item in programs if self.oracle.fits(item.module)), None)
 
-def _first_fitting(
-    programs: Sequence[ProgramCandidate], oracle: SelectionOracle
-) -> ProgramCandidate | None:
-    return next((item for item in programs if oracle.fits(item.module)), None)
-
-
-def _least_memory(programs: Sequence[ProgramCandidate], time_limit: int) -> ProgramCandidate:
-    fast = [item for item in programs if item.time <= time_limit]
-    return min(fast, key=lambda item: (item.workspace_bytes, item.time))
-
-
-# ---- every call as a whole ---------------------------------------------------------------------
-
-
-def _best_whole_calls(
-    module: IRModule, candidates_per_call: CandidatesPerCall, oracle: SelectionOracle, goal: str
-) -> ProgramCandidate:
-    if goal not in policy.PROGRAM_PERCENT_MAX:
-        ordered = _sort_candidates(candidates_per_call, goal, attrgetter("time"))
-        return whole_call_candidate(module, ordered, tuple(0 for _ in ordered), oracle.estimate)
-    cost_of = _blend_time_and_flash(candidates_per_call)
-    near = _sort_candidates(
-        [(call, _nearly_fastest(search)) for call, search in candidates_per_call], goal, cost_of
-    )
-    search = ProgramSearch(
-        module, near, _no_rows, oracle.estimate, policy.NEAR_PERCENT_MAX, cost_of
-    )
-    return min(search.candidates(), key=_balanced_cost)
+    def _best_whole_calls(self) -> ProgramCandidate:
+        """Return the best program without row streaming."""
+        module, estimate = self.module, self.oracle.estimate
+        if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
+            by_size = self.goal == "size"
+            ordered = _sort_candidates(self.candidates, _BY_TIME, by_size=by_size)
+            return ProgramSearch(module, ordered, _no_rows, estimate).whole_calls()
+        cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.NEAR_PERCENT_MAX
+        near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
+        ordered = _sort_candidates(near, cost_of)
+        search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
+        return min(search.candidates(), key=_balanced_cost)
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
@@ -173,7 +147,7 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 
 
 def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
-    limit = policy.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
+    limit = thresholds.NEAR_PERCENT_MAX * min((item.time for item in candidates), default=0)
     return tuple(item for item in candidates if 100 * item.time <= limit)
 
 
@@ -185,10 +159,10 @@ def _no_rows(index: int, band: int) -> None: ...
 
 
 def _sort_candidates(
-    candidates_per_call: CandidatesPerCall, goal: str, cost_of: CandidateCost
-) -> OrderedCandidates:
+    candidates_per_call: CandidatesPerCall, cost_of: CandidateCost, *, by_size: bool = False
+) -> CandidatesPerCall:
     def key(item: LoweringCandidate) -> tuple[int, int]:
-        if goal == "size":
+        if by_size:
             return item.image_bytes, item.time
         return cost_of(item), item.scratch_bytes
 

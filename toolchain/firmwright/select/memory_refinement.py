@@ -5,11 +5,11 @@ Only a plan reveals whether adjacent kernels have compatible directions and can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from firmwright.select import policy
+from firmwright.select import thresholds
 
 CandidateIndices: TypeAlias = tuple[int, ...]
 
@@ -28,21 +28,15 @@ EstimatePlan: TypeAlias = Callable[[CandidateIndices], PlanEstimate]
 def memory_need_per_candidate(
     widths: Sequence[int], estimate_plan: EstimatePlan
 ) -> list[list[int]]:
-    """Return for each call and candidate the bytes that must be live at the call."""
-    return _needs(widths, [estimate_plan(picks) for picks in _trials(widths)])
+    """Return for each call and candidate the bytes that must be live at the call.
 
-
-def _trials(widths: Sequence[int]) -> list[CandidateIndices]:
-    """Return trial choices: all calls at their first candidate, all at their second, and so on."""
+    Trial plans use the first candidate of all calls, then the second, and so on.
+    """
+    trials = range(max(1, *widths) if widths else 0)
+    picks = [tuple(max(min(index, width - 1), 0) for width in widths) for index in trials]
+    estimates = [estimate_plan(trial) for trial in picks]
     return [
-        tuple(min(index, width - 1) if width else 0 for width in widths)
-        for index in range(max(1, *widths) if widths else 0)
-    ]
-
-
-def _needs(widths: Sequence[int], estimates: Sequence[PlanEstimate]) -> list[list[int]]:
-    return [
-        [estimates[index].call_bytes.get(call, 0) for index in range(max(width, 1))]
+        [estimate.call_bytes.get(call, 0) for estimate in estimates[: max(width, 1)]]
         for call, width in enumerate(widths)
     ]
 
@@ -58,45 +52,24 @@ def refine_choice(
 
     `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
     """
-    return _ChoiceRefinement(estimate_plan).descend(picks, goal, needs, calls)
+    known: dict[CandidateIndices, int] = {}
 
+    def workspace(choice: CandidateIndices) -> int:
+        if choice not in known:
+            known[choice] = estimate_plan(choice).workspace_bytes
+        return known[choice]
 
-@dataclass
-class _ChoiceRefinement:
-    estimate_plan: EstimatePlan
-    trials_max: int = policy.TRIAL_PLANS_MAX
-    estimates: dict[CandidateIndices, PlanEstimate] = field(default_factory=dict)
-
-    def estimate(self, picks: CandidateIndices) -> PlanEstimate:
-        if picks not in self.estimates:
-            self.estimates[picks] = self.estimate_plan(picks)
-        return self.estimates[picks]
-
-    def bytes(self, picks: CandidateIndices) -> int:
-        return self.estimate(picks).workspace_bytes
-
-    def descend(
-        self,
-        picks: CandidateIndices,
-        goal: int,
-        needs: Sequence[Sequence[int]],
-        binding: Sequence[int],
-    ) -> CandidateIndices:
-        changed = True
-        while changed and self.bytes(picks) > goal:
-            changed = False
-            for call in binding:
-                for trial in _changes(picks, call, len(needs[call])):
-                    if len(self.estimates) >= self.trials_max:
-                        return picks
-                    if needs[call][trial[call]] >= self.bytes(picks):
-                        continue
-                    if self.bytes(trial) < self.bytes(picks):
-                        picks, changed = trial, True
-        return picks
-
-
-def _changes(picks: CandidateIndices, call: int, width: int) -> Iterator[CandidateIndices]:
-    for index in range(width):
-        if index != picks[call]:
-            yield (*picks[:call], index, *picks[call + 1 :])
+    changed = True
+    while changed and workspace(picks) > goal:
+        changed = False
+        for call in calls:
+            before = picks
+            for index, need in enumerate(needs[call]):
+                if index == before[call]:
+                    continue
+                if len(known) >= thresholds.TRIAL_PLANS_MAX:
+                    return picks
+                trial = (*before[:call], index, *before[call + 1 :])
+                if need < workspace(picks) and workspace(trial) < workspace(picks):
+                    picks, changed = trial, True
+    return picks

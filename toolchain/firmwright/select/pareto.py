@@ -53,21 +53,14 @@ def cheapest_within_budget(
             known_best = best[end]
             if known_best is None or cost < known_best[:2]:
                 best[end] = (*cost, region)
-    return _backtrack(best, count)
-
-
-def _backtrack(
-    best: Sequence[tuple[int, int, ProgramRegion | None] | None], count: int
-) -> RegionSequence | None:
-    regions: list[ProgramRegion] = []
-    end = count
-    while end:
-        entry = best[end]
+    sequence: list[ProgramRegion] = []
+    while count:
+        entry = best[count]
         if entry is None or entry[2] is None:
             return None
-        regions.insert(0, entry[2])
-        end = entry[2].first
-    return tuple(regions)
+        sequence.append(entry[2])
+        count = entry[2].first
+    return tuple(reversed(sequence))
 
 
 def pareto_front(regions: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TypeAlias
 
-from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.select import policy
+from firmwright.select import thresholds
 from firmwright.select.aot_main import build_main
+from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall
 from firmwright.select.fused_segments import RowsOf, SegmentBuilder
 from firmwright.select.memory_refinement import (
     CandidateIndices,
@@ -32,8 +32,6 @@ from firmwright.select.pareto import (
 from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.select.streaming_candidates import SegmentCandidates, single_call_candidates
 
-OrderedCandidates: TypeAlias = Sequence[tuple[Call, Sequence[LoweringCandidate]]]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
@@ -47,75 +45,6 @@ class ProgramCandidate:
     segments: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryTradeoff:
-    """Workspace and predicted instructions of one way to compile a model.
-
-    `segments` are the ranges (first, end) of operators that are row-streamed.
-    """
-
-    workspace_bytes: int
-    instructions: int
-    segments: tuple[tuple[int, int], ...]
-
-
-def whole_call_candidate(
-    module: IRModule,
-    ordered: OrderedCandidates,
-    picks: CandidateIndices,
-    estimate: Callable[[IRModule], PlanEstimate],
-) -> ProgramCandidate:
-    """Return the program that computes every call as a whole, with the given candidates."""
-    selected = build_selected_module(module, ordered, picks)
-    chosen = _chosen_candidates(ordered, picks)
-    time, instructions, image_bytes = _total_estimates(chosen)
-    return ProgramCandidate(
-        selected, time, instructions, estimate(selected).workspace_bytes, image_bytes
-    )
-
-
-def build_selected_module(
-    module: IRModule,
-    ordered: OrderedCandidates,
-    picks: CandidateIndices,
-    segments: Sequence[FusedSegment] = (),
-) -> IRModule:
-    chosen = tuple(
-        (call, candidates[pick] if candidates else None)
-        for (call, candidates), pick in zip(ordered, picks, strict=True)
-    )
-    return build_main(module, chosen, segments)
-
-
-def _chosen_candidates(
-    ordered: OrderedCandidates, picks: CandidateIndices, segments: Sequence[tuple[int, int]] = ()
-) -> list[LoweringCandidate]:
-    inside = {index for first, end in segments for index in range(first, end)}
-    return [
-        candidates[pick]
-        for index, ((_, candidates), pick) in enumerate(zip(ordered, picks, strict=True))
-        if candidates and index not in inside
-    ]
-
-
-def _total_estimates(chosen: Sequence[LoweringCandidate]) -> tuple[int, int, int]:
-    return (
-        sum(item.time for item in chosen),
-        sum(item.instructions for item in chosen),
-        sum(item.image_bytes for item in chosen),
-    )
-
-
-def count_within_percent(candidates: Sequence[LoweringCandidate], percent: int) -> int:
-    """Return the length of the shortest prefix that includes all candidates that are fast enough.
-
-    The limit is `percent` percent of the time of the fastest one.
-    """
-    limit = percent * min((item.time for item in candidates), default=0)
-    within = [index for index, item in enumerate(candidates) if 100 * item.time <= limit]
-    return within[-1] + 1 if within else 0
-
-
 @dataclass(frozen=True)
 class ProgramSearch:
     """Search of programs whose candidates take at most `percent` percent of the fastest one's time.
@@ -124,59 +53,74 @@ class ProgramSearch:
     """
 
     module: IRModule
-    ordered: OrderedCandidates
+    ordered: CandidatesPerCall
     rows_of: RowsOf
     estimate: Callable[[IRModule], PlanEstimate]
-    percent: int
-    cost_of: Callable[[LoweringCandidate], int] = attrgetter("time")
+    percent: int = thresholds.CANDIDATE_PERCENT_MAX
+    cost_of: CandidateCost = attrgetter("time")
+
+    def whole_calls(self) -> ProgramCandidate:
+        """Return the program without row streaming in which each call has its first candidate."""
+        picks = (0,) * len(self.ordered)
+        return self._candidate((), picks, self._estimate_plan(picks, ()))
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
         """Return the programs on the Pareto front of time and memory, fastest first."""
-        widths = [count_within_percent(candidates, self.percent) for _, candidates in self.ordered]
+        widths = self._widths(self.percent)
         needs = memory_need_per_candidate(widths, lambda picks: self._estimate_plan(picks, ()))
         regions = self._regions(widths, needs)
-        for _ in range(policy.PRICE_CORRECTIONS_MAX):
+        for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
             programs = pareto_front(regions, len(self.ordered))
-            estimates = [self._estimate(program) for program in programs]
+            estimates = [self._estimate_plan(self._picks(p), _segments(p)) for p in programs]
             more = _underestimated(programs, estimates)
             if not more:
                 break
             regions = [replace(r, peak_bytes=more[id(r)]) if id(r) in more else r for r in regions]
-        programs_found: list[ProgramCandidate] = []
+        found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
-            programs_found += self._variants(program, needs, estimate)
-        return _pareto_minimal(programs_found)
+            found += self._variants(program, needs, estimate)
+        front: list[ProgramCandidate] = []
+        for item in sorted(found, key=lambda c: (c.time, c.workspace_bytes)):
+            if not front or item.workspace_bytes < front[-1].workspace_bytes:
+                front.append(item)
+        return tuple(front)
+
+    def _widths(self, percent: int) -> list[int]:
+        """Return, by call, the length of the shortest prefix with all candidates that are fast enough.
+
+        The limit is `percent` percent of the time of the call's fastest candidate.
+        """
+        widths = []
+        for _, candidates in self.ordered:
+            limit = percent * min((item.time for item in candidates), default=0)
+            within = [index for index, item in enumerate(candidates) if 100 * item.time <= limit]
+            widths.append(within[-1] + 1 if within else 0)
+        return widths
 
     def _regions(
         self, widths: Sequence[int], needs: Sequence[Sequence[int]]
     ) -> list[ProgramRegion]:
-        entry = self.module.entry
+        entry, fed = self.module.entry, self.module.io.stream_input_rows
         assert isinstance(entry, Function)
-        allowed = [
-            candidates[:count] for (_, candidates), count in zip(self.ordered, widths, strict=True)
-        ]
-        fed = self.module.io.stream_input_rows
-        singles = [
-            region
-            for region in single_call_candidates(allowed, needs, self.cost_of)
-            if region.first or not fed
-        ]
-        return (
-            singles
-            + SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of)).regions()
-        )
-
-    def _estimate(self, program: RegionSequence) -> PlanEstimate:
-        return self._estimate_plan(self._picks(program), _segments(program))
+        pairs = zip(self.ordered, widths, strict=True)
+        allowed = [candidates[:count] for (_, candidates), count in pairs]
+        singles = single_call_candidates(allowed, needs, self.cost_of)
+        segments = SegmentCandidates(self.module, entry, SegmentBuilder(entry, self.rows_of))
+        return [region for region in singles if region.first or not fed] + segments.regions()
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
         picked = {region.first: region.choice for region in program}
         return tuple(picked.get(index, 0) for index in range(len(self.ordered)))
 
+    def _build_module(self, picks: CandidateIndices, segments: Sequence[FusedSegment]) -> IRModule:
+        pairs = zip(self.ordered, picks, strict=True)
+        chosen = [(call, items[pick] if items else None) for (call, items), pick in pairs]
+        return build_main(self.module, chosen, segments)
+
     def _estimate_plan(
         self, picks: CandidateIndices, segments: Sequence[FusedSegment]
     ) -> PlanEstimate:
-        return self.estimate(build_selected_module(self.module, self.ordered, picks, segments))
+        return self.estimate(self._build_module(picks, segments))
 
     def _variants(
         self, program: RegionSequence, needs: Sequence[Sequence[int]], estimate: PlanEstimate
@@ -187,21 +131,15 @@ class ProgramSearch:
         ignores.
         """
         segments, picks = _segments(program), self._picks(program)
+        peak_bytes = sequence_peak_bytes(program)
         variants = [self._candidate(program, picks, estimate)]
-        if estimate.workspace_bytes > sequence_peak_bytes(program):
-            allowed = [
-                count_within_percent(alternatives, policy.VARIANT_PERCENT_MAX)
-                for _, alternatives in self.ordered
-            ]
+        if estimate.workspace_bytes > peak_bytes:
+            allowed = self._widths(thresholds.VARIANT_PERCENT_MAX)
             calls = [p.first for p in program if p.segment is None and allowed[p.first] > 1]
             limits = zip(needs, allowed, picks, strict=True)
             narrowed = [mine[: max(count, pick + 1)] for mine, count, pick in limits]
             agreed = refine_choice(
-                picks,
-                sequence_peak_bytes(program),
-                narrowed,
-                calls,
-                lambda p: self._estimate_plan(p, segments),
+                picks, peak_bytes, narrowed, calls, lambda p: self._estimate_plan(p, segments)
             )
             variants.append(self._candidate(program, agreed, self._estimate_plan(agreed, segments)))
         return variants
@@ -211,16 +149,19 @@ class ProgramSearch:
     ) -> ProgramCandidate:
         by_rows = [region for region in program if region.segment is not None]
         spans = tuple((region.first, region.end) for region in by_rows)
+        inside = {index for first, end in spans for index in range(first, end)}
+        pairs = enumerate(zip(self.ordered, picks, strict=True))
+        chosen: list[LoweringCandidate] = [
+            items[pick] for index, ((_, items), pick) in pairs if items and index not in inside
+        ]
         segments = _segments(program)
-        time, instructions, image_bytes = _total_estimates(
-            _chosen_candidates(self.ordered, picks, spans)
-        )
+        kernels = [*chosen, *(pick for segment in segments for pick in segment.picks)]
         return ProgramCandidate(
-            build_selected_module(self.module, self.ordered, picks, segments),
-            time + sum(region.cost for region in by_rows),
-            instructions + sum(segment.instructions for segment in segments),
+            self._build_module(picks, segments),
+            sum(item.time for item in chosen) + sum(region.cost for region in by_rows),
+            sum(item.instructions for item in chosen) + sum(s.instructions for s in segments),
             estimate.workspace_bytes,
-            image_bytes + sum(pick.image_bytes for s in segments for pick in s.picks),
+            sum(item.image_bytes for item in kernels),
             spans,
         )
 
@@ -232,6 +173,7 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
+    """Return the bytes that plans need beyond the estimate, by identity of the region."""
     more: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:
@@ -240,11 +182,3 @@ def _underestimated(
             if needed > region.peak_bytes:
                 more[id(region)] = max(needed, more.get(id(region), 0))
     return more
-
-
-def _pareto_minimal(programs: Sequence[ProgramCandidate]) -> tuple[ProgramCandidate, ...]:
-    front: list[ProgramCandidate] = []
-    for item in sorted(programs, key=lambda c: (c.time, c.workspace_bytes)):
-        if not front or item.workspace_bytes < front[-1].workspace_bytes:
-            front.append(item)
-    return tuple(front)

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import add, attrgetter
 
 from firmwright.ir.graph.nodes import Function, TensorType, Value
+from firmwright.ir.graph.opdef import RowReduction
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.select import policy
-from firmwright.select.fused_segments import SegmentBuilder
+from firmwright.select import thresholds
+from firmwright.select.flash_budget import CandidateCost
+from firmwright.select.fused_segments import SegmentBuilder, fastest_kernel, row_bytes
 from firmwright.select.pareto import ProgramRegion
-from firmwright.select.row_streaming_loop import FusedSegment
-from firmwright.select.segment_cost import (
-    align_up,
-    overlapped_bytes,
-    scratch_bytes,
-    scratch_limits,
-    segment_instructions,
-    segment_time,
-    stage_bytes,
-    with_scratch_limit,
-)
+from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
 
 
 def single_call_candidates(
     candidates_per_call: Sequence[Sequence[LoweringCandidate]],
     needs: Sequence[Sequence[int]],
-    cost_of: Callable[[LoweringCandidate], int] = attrgetter("time"),
+    cost_of: CandidateCost = attrgetter("time"),
 ) -> list[ProgramRegion]:
     regions: list[ProgramRegion] = []
     for index, (candidates, bytes_of) in enumerate(zip(candidates_per_call, needs, strict=True)):
@@ -65,14 +57,16 @@ class SegmentCandidates:
         regions: list[ProgramRegion] = []
         for first in range(count):
             shortest = 1 if self._streams_input(first) else 2
-            for end in range(first + shortest, min(count, first + policy.SEGMENT_CALLS_MAX) + 1):
+            for end in range(
+                first + shortest, min(count, first + thresholds.SEGMENT_CALLS_MAX) + 1
+            ):
                 if self.segments.kernels(end - 1, 1) is None:
                     break
                 regions += drop_dominated(list(self._for_each_band(first, end)))
         return regions
 
     def _for_each_band(self, first: int, end: int) -> Iterator[ProgramRegion]:
-        for band in policy.BAND_ROWS:
+        for band in thresholds.BAND_ROWS:
             segment = self.segments.segment(first, end, band, feed=self._streams_input(first))
             if segment is not None:
                 yield from self._price_segment(segment)
@@ -81,18 +75,23 @@ class SegmentCandidates:
         return self.module.io.stream_input_rows and first == 0
 
     def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
-        ends_bytes = self._bytes_besides_row_buffers(segment)
-        stages_bytes = stage_bytes(segment, self._types)
-        for limit in scratch_limits(segment):
-            lean = with_scratch_limit(segment, limit)
+        types = self._types
+        ends_bytes, overhead = self._end_bytes(segment), _overhead_instructions(segment, types)
+        stages_bytes = _stage_bytes(segment, types)
+        kernels = [item for row_kernels in segment.kernels for item in row_kernels.candidates]
+        for limit in sorted({item.scratch_bytes for item in kernels}):
+            lean = _with_scratch_limit(segment, limit)
             if lean is None:
                 continue
-            most = max(map(add, stages_bytes, scratch_bytes(lean)))
-            priced = replace(lean, instructions=segment_instructions(lean, self._types))
-            time = segment_time(lean, self._types)
-            yield ProgramRegion(segment.first, segment.end, ends_bytes + most, time, segment=priced)
+            scratch = [_align_up(pick.scratch_bytes) for pick in lean.picks]
+            peak_bytes = ends_bytes + max(map(add, stages_bytes, scratch))
+            time = _total_over_rows(lean, [pick.time for pick in lean.picks]) + overhead
+            instructions = _total_over_rows(lean, [pick.instructions for pick in lean.picks])
+            priced = replace(lean, instructions=instructions + overhead)
+            yield ProgramRegion(segment.first, segment.end, peak_bytes, time, segment=priced)
 
-    def _bytes_besides_row_buffers(self, segment: FusedSegment) -> int:
+    def _end_bytes(self, segment: FusedSegment) -> int:
+        """Return the live bytes outside the segment, with its source and result."""
         source, result = segment.plan.source, segment.calls[-1].outputs[0]
         read = {v.name for call in segment.calls for v in call.inputs if v is not None}
         defined = {v.name for call in segment.calls for v in call.outputs}
@@ -107,10 +106,10 @@ class SegmentCandidates:
         lasts = self._last[source] >= segment.end or not segment.stages[-1].result
         if lasts or not self._bytes(source_value) or not self._bytes(result):
             return other_bytes + self._bytes(source_value) + self._bytes(result)
-        return other_bytes + align_up(overlapped_bytes(segment, source_value.type, result.type))
+        return other_bytes + _align_up(_overlapped_bytes(segment, source_value.type, result.type))
 
     def _bytes(self, value: Value) -> int:
-        return 0 if value.name in self._caller_values else align_up(value.type.size_bytes)
+        return 0 if value.name in self._caller_values else _align_up(value.type.size_bytes)
 
     @cached_property
     def _caller_values(self) -> frozenset[str]:
@@ -150,3 +149,89 @@ class SegmentCandidates:
         for value in (*self.entry.sinks, *state, *preserved):
             last[value.name] = count
         return last
+
+
+# ---- cost of a segment -------------------------------------------------------------------------
+
+
+def _with_scratch_limit(segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
+    """Return the segment with the fastest kernels within the limit, or None if a call has none."""
+    lean = [
+        [item for item in row_kernels.candidates if item.scratch_bytes <= limit_bytes]
+        for row_kernels in segment.kernels
+    ]
+    return replace(segment, picks=tuple(map(fastest_kernel, lean))) if all(lean) else None
+
+
+def _stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[int]:
+    """Return the live bytes at each stage without the segment's source, result and scratch."""
+    plan = segment.plan
+    size = {n: _align_up(r.rows * row_bytes(types[n])) for n, r in plan.row_buffers.items()}
+    transient = {name for name, r in plan.row_buffers.items() if r.is_transient}
+    lasting = sum(size[name] for name in size if name not in transient or name == plan.source)
+    rows = segment.kernels[-1].rows
+    if isinstance(rows, RowReduction):
+        lasting += _align_up(rows.count * rows.dtype.size_bytes)
+    live_bytes = [lasting] * len(segment.stages)
+    last_user = {name: i for i, stage in enumerate(segment.stages) for name in stage.sources}
+    for producer, stage in enumerate(segment.stages):
+        if stage.result in transient:
+            for index in range(producer, last_user[stage.result] + 1):
+                live_bytes[index] += size[stage.result]
+    return live_bytes
+
+
+def _total_over_rows(segment: FusedSegment, costs: Sequence[int]) -> int:
+    return sum(s.height * cost for s, cost in zip(segment.stages, costs, strict=True))
+
+
+def _overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
+    """Return the predicted instructions around the kernels, which also count as time."""
+    calls = sum(stage.height for stage in segment.stages)
+    moved = 0
+    for name, row_buffer in segment.plan.row_buffers.items():
+        size_bytes = types[name].size_bytes
+        moved += (row_buffer.rows - row_buffer.band) * size_bytes // row_buffer.band
+        moved += size_bytes if name == segment.plan.source else 0
+    calls += segment.plan.steps
+    moving = moved * thresholds.MOVE_INSTRUCTIONS_PERCENT // 100
+    return moving + calls * thresholds.CALL_INSTRUCTIONS
+
+
+def _overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:
+    """Return the least bytes of the segment's source and result if they may overlap.
+
+    Rows of the result may overwrite rows of the source that are no longer needed.
+    """
+    row_in = row_bytes(source)
+    row_out = result.size_bytes // segment.stages[-1].height
+    written_bytes, ahead_bytes = 0, 0
+    for is_write, row in _accessed_rows(segment, source.shape[1]):
+        if is_write:
+            written_bytes = (row + 1) * row_out
+        elif written_bytes:
+            ahead_bytes = max(ahead_bytes, written_bytes - row * row_in)
+    below = max(source.size_bytes + _align_up(ahead_bytes), result.size_bytes)
+    return min(source.size_bytes + result.size_bytes, below)
+
+
+def _accessed_rows(segment: FusedSegment, height: int) -> Iterator[tuple[bool, int]]:
+    """Yield (True, band written to the result) and (False, first row read) in order."""
+    plan, stages = segment.plan, segment.stages
+    final = stages[-1]
+    for step in range(plan.steps):
+        if plan.fed and step < height:
+            yield False, step
+        for stage, firing in zip(stages, plan.firings, strict=True):
+            row = step // firing.period - firing.lag
+            if (step + 1) % firing.period or not 0 <= row < stage.height:
+                continue
+            if stage is final:
+                yield True, row
+            for name, start in zip(stage.sources, firing.starts, strict=True):
+                if name == plan.source and start is None:
+                    yield False, row * stage.rows.stride
+
+
+def _align_up(size_bytes: int) -> int:
+    return -(-size_bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT

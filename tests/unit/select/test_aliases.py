@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.printer import parse_module
-from firmwright.select.state_aliases import find_state_aliases
+from firmwright.select.aliases import find_state_aliases
 
 
 def graph(body: str, state: str = "%kept: i8[4] = @zeros -> %next") -> Function:

@@ -1,4 +1,4 @@
-"""Tuning constants of kernel selection: every threshold, budget, and search limit.
+"""Thresholds, budgets and search limits of kernel selection.
 
 Percentages compare with the fastest alternative, unless the constant names another reference.
 """
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 # ---- time --------------------------------------------------------------------------------------
 
 PROGRAM_PERCENT_MAX: Mapping[str, int] = {"balanced": 105, "ram": 130}
-"""By goal, time of the program with the least memory, in percent of the fastest whole-call program.
+"""Maximum time of the program with the least memory, by goal.
 
-Row-streamed programs may take more flash than this budget, and flash buys time; so the reference is
-a program of whole calls.
+The reference is the fastest program without row streaming: row-streamed programs may exceed the
+flash budget, and flash buys time.
 """
 NEAR_PERCENT_MAX = 104
 """Maximum time of a call's candidate that the goal `balanced` considers."""
@@ -42,7 +42,7 @@ KNAPSACK_STATES_MAX = 2048
 # ---- row streaming -----------------------------------------------------------------------------
 
 BAND_ROWS = (1, 2, 4)
-"""Rows per band that are tried: more rows take more memory and have less overhead."""
+"""Tried numbers of rows per band: more rows take more memory and have less overhead."""
 SEGMENT_CALLS_MAX = 24
 """Maximum number of calls of a segment; the number of segments grows with its square."""
 MOVE_INSTRUCTIONS_PERCENT = 70

@@ -1,0 +1,94 @@
+"""Values that share memory with others: views, elided copies, and the next values of states.
+
+An alias is a part of another value, which may itself be an alias. The next value of a state needs
+no copy if all reads of the state precede its computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A part of the value named `whole`, from element `offset`."""
+
+    whole: str
+    offset: int
+
+
+def aliases_input(call: Call) -> bool:
+    """Return whether the outputs of the call alias its input, as for a view."""
+    return call.attrs.get(SUBVIEWS_OF, "input") == "input"
+
+
+def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
+    """Return the aliases that calls without a kernel define, in the order of the calls."""
+    aliases: dict[str, Alias] = {}
+    for call in calls:
+        wholes, parts = call.inputs, call.outputs
+        if not aliases_input(call):
+            wholes, parts = call.outputs, call.variables
+        whole = wholes[0]
+        assert whole is not None
+        offsets = cast("tuple[int, ...]", call.attrs.get(SUBVIEW_OFFSETS, (0,)))
+        for part, offset in zip(parts, offsets, strict=True):
+            aliases[part.name] = Alias(whole.name, offset)
+    return aliases
+
+
+def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
+    chain = []
+    while name in placed:
+        chain.append(placed[name])
+        name = placed[name].whole
+    return chain
+
+
+def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
+    """Return the alignment of a value's address, given that memory is aligned to `most`."""
+    offsets = [place.offset for place in alias_chain(placed, value.name)]
+    return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))
+
+
+def find_state_aliases(
+    entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
+) -> dict[str, str]:
+    """Return, by name, the values that can be computed in the memory of a state, and that state.
+
+    The calls of each range (first, end) in `spans` are fused.
+    """
+    if not entry.state:
+        return {}
+    begins = list(range(len(entry.body)))
+    ends = list(begins)
+    for first, end in spans:
+        begins[first:end] = [first] * (end - first)
+        ends[first:end] = [end - 1] * (end - first)
+    last_read = _last_reads(entry, views, ends)
+    results = {value.name for value in entry.results}
+    maker = {v.name: at for at, call in zip(begins, entry.body, strict=True) for v in call.outputs}
+    aliases: dict[str, str] = {}
+    for state in entry.state:
+        name, read_at = state.next.name, last_read.get(state.value.name, -1)
+        if name in maker and name not in results and read_at < maker[name]:
+            aliases.setdefault(name, state.value.name)
+    return aliases
+
+
+def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
+    root = {value.name: value.name for value in entry.sources}
+    last: dict[str, int] = {}
+    for index, call in enumerate(entry.body):
+        names = [value.name for value in call.inputs if value is not None and value.name in root]
+        if names and call.outputs and call.outputs[0].name in views:
+            root.update({value.name: root[names[0]] for value in call.outputs})
+            continue
+        last.update({root[name]: ends[index] for name in names})
+    return last
