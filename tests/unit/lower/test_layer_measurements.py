@@ -21,7 +21,7 @@ from firmwright.ir.tuning_records import (
     kernel_digest,
     layer_digest,
 )
-from firmwright.lower.lowering import Lowering, lower_module
+from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, make_lowering
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -151,7 +151,7 @@ def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Low
     tuned = offered(narrow, tuning)
     assert schedules(tuned)[0] == "dsp.conv2d.im2col pixels=1"
     assert "dsp.conv2d.im2col pixels=2" not in schedules(tuned)
-    again = lower_module(lowering.module, op_table(), rules, INTRINSICS, target_features)
+    again = Lowering(lowering.module, op_table(), rules, INTRINSICS, target_features).calls()
     assert schedules(again[CALL].candidates) == schedules(offered(narrow))
 
 

@@ -13,7 +13,7 @@ from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.schedule import Schedule
-from firmwright.lower.lowering import LoweredCall, lower_module
+from firmwright.lower.lowering import LoweredCall, Lowering
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
@@ -28,7 +28,7 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _lowered(module: IRModule, ops=None) -> tuple[LoweredCall, ...]:
-    return lower_module(module, ops or op_table(), SCHEDULES, INTRINSICS, target_features)
+    return Lowering(module, ops or op_table(), SCHEDULES, INTRINSICS, target_features).calls()
 
 
 def test_candidates_are_sorted_by_cost_and_include_the_default(digits: IRModule) -> None:
@@ -90,7 +90,7 @@ def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
     convolutions = [call for call in entry.body if call.op == "conv2d"]
     second = convolutions[1].variables[0].name
     module = assign_tensor_pools(replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")])
-    found = lower_module(module, op_table(), (*SCHEDULES, rule), INTRINSICS, target_features)
+    found = Lowering(module, op_table(), (*SCHEDULES, rule), INTRINSICS, target_features).calls()
     offered = [
         any(item.rule == rule.name for item in lowered.candidates)
         for lowered in found

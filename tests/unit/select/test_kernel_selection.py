@@ -12,7 +12,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import walk
-from firmwright.lower.lowering import lower_module
+from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -30,7 +30,7 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _offers(module: IRModule) -> list[CallCandidates]:
-    lowered = lower_module(module, op_table(), SCHEDULES, INTRINSICS, target_features)
+    lowered = Lowering(module, op_table(), SCHEDULES, INTRINSICS, target_features).calls()
     return [(item.call, item.candidates) for item in lowered]
 
 

@@ -22,7 +22,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
-from firmwright.lower.lowering import lower_module
+from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -59,9 +59,9 @@ def enumerate_candidates(
     for layer, call in enumerate(calls):
         options = Options(board=board, optimize=goal)
         module = configure_module(layer_module(call), load_board(board), options)
-        (lowered_call,) = lower_module(
+        (lowered_call,) = Lowering(
             module, op_table(), SCHEDULES, INTRINSICS, target_features, weights=cost_weights_for
-        )
+        ).calls()
         for number, alternative in enumerate(lowered_call.candidates):
             yield KernelCandidate(layer, call, rename_kernel(alternative, f"_{layer}_{number}"))
 

@@ -45,12 +45,8 @@ class LayerMeasurements:
         if not counts:
             return own
         best = min(counts)[1]
-        more = (
-            c
-            for c in schedule.tunable_configs(call)
-            if configured_schedule(schedule.name, c) == best and c not in own
-        )
-        return own + tuple(more)
+        others = (c for c in schedule.tunable_configs(call) if c not in own)
+        return own + tuple(c for c in others if configured_schedule(schedule.name, c) == best)
 
     def with_measured_costs(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
         """Return the candidates with measured costs, without those measured as wrong or failed.
@@ -61,46 +57,29 @@ class LayerMeasurements:
         become equal, so that the original order decides.
         """
         measured = [(item, self._measurement_of(item)) for item in offered]
-        usable = [
-            (item, measurement)
-            for item, measurement in measured
-            if measurement is None or measurement.status == "ok"
-        ]
-        counted = [
-            (measurement.count, item.instructions, measurement.unit)
-            for item, measurement in usable
-            if measurement
-        ]
+        usable = [(item, m) for item, m in measured if m is None or m.status == "ok"]
+        counted = [(m.count, item.instructions, m.unit) for item, m in usable if m]
         if not counted:
             return [item for item, _ in usable]
         least, predicted, unit = min(counted)
         scale = 1.0 if unit == "instructions" else predicted / max(least, 1)
         correction = least * scale / max(predicted, 1)
-        prices = _equalize_similar(
-            [f.count * scale if f else item.instructions * correction for item, f in usable]
+        costs = _equalize_similar(
+            [m.count * scale if m else item.instructions * correction for item, m in usable]
         )
-        return [
-            item.with_instructions(round(price))
-            for (item, _), price in zip(usable, prices, strict=True)
-        ]
+        pairs = zip(usable, costs, strict=True)
+        return [item.with_instructions(round(cost)) for (item, _), cost in pairs]
 
     def count_stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
         """Count the measurements of kernels that no schedule builds any more."""
         built = {configured_schedule(item.rule, item.config): item for item in offered}
-        possible = {
-            configured_schedule(schedule.name, c)
-            for schedule in rules
-            for c in schedule.tunable_configs(call)
-        }
+        possible = {configured_schedule(s.name, c) for s in rules for c in s.tunable_configs(call)}
         possible.add((DEFAULT_SCHEDULE, ()))
-        return sum(
-            len(items)
-            for choice, items in self.measured.items()
-            if (choice in built and self._measurement_of(built[choice]) is None)
-            or choice not in possible
-        )
+        stale = self.measured.keys() - possible
+        stale |= {choice for choice, item in built.items() if self._measurement_of(item) is None}
+        return sum(len(self.measured.get(choice, ())) for choice in stale)
 
     def _measurement_of(self, item: LoweringCandidate) -> Measurement | None:
         """Return the measurement of this kernel, preferring one with an error status."""

@@ -6,9 +6,10 @@ Views have no candidates. Nothing is selected here, and the module is not change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from operator import attrgetter
+from typing import NamedTuple
 
 from firmwright.base.errors import (
     InternalError,
@@ -20,7 +21,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
-from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpCall, OpTable, RowReduction, RowWindow
+from firmwright.ir.graph.opdef import SUBVIEWS_OF, OpTable, RowReduction, RowWindow
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
@@ -39,27 +40,14 @@ from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
 log = logging.getLogger(__name__)
-_NO_ATTRS: Mapping[str, Attr] = MappingProxyType({})
 _EXPRESSION_SHOWN_MAX = 50  # longer formulas do not fit in the comment
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredCall:
+class LoweredCall(NamedTuple):
     """A call with its candidates; a view or a call of a PrimFunc has none."""
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
-
-
-def lower_module(
-    module: IRModule,
-    ops: OpTable,
-    rules: Sequence[Schedule],
-    intrinsics: IntrinsicTable,
-    features: Callable[[Target], frozenset[str]],
-    weights: Callable[[Target | None], CostWeights] = lambda target: GENERIC_WEIGHTS,
-) -> tuple[LoweredCall, ...]:
-    return Lowering(module, ops, rules, intrinsics, features, weights=weights).calls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,37 +87,25 @@ class Lowering:
             raise UnsupportedError(refused, where=self.module.name)
         stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
         if stale:
-            log.warning(
-                "%s: %d measurements of the tuning log are ignored: they are of kernels that are "
-                "not made any more",
-                self.module.name,
-                stale,
-            )
+            text = "%s: %d measurements of the tuning log are ignored: their kernels are obsolete"
+            log.warning(text, self.module.name, stale)
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[tuple[str, Config], ...]:
-        described = make_op_call(self.entry.body[index], self.module)
-        schedules = self._available(self.entry.body[index])
-        space = [
-            (schedule.name, config)
-            for schedule in schedules
-            for config in schedule.tunable_configs(described)
-        ]
+        """Return every schedule and configuration that call `index` can be built with."""
+        call = self.entry.body[index]
+        op_call = make_op_call(call, self.module)
+        space = [(s.name, c) for s in self._available(call) for c in s.tunable_configs(op_call)]
         return (*space, (DEFAULT_SCHEDULE, {}))
 
     def kernel(self, index: int, rule_name: str, config: Config) -> LoweringCandidate:
         """Build call `index` with one schedule and configuration of its `space`."""
         call = self.entry.body[index]
-        name, described = f"{call.op}_{index}", make_op_call(call, self.module)
+        name = f"{call.op}_{index}"
         if rule_name == DEFAULT_SCHEDULE:
-            return self._default(name, call, described, call)
-        schedule = next(
-            schedule for schedule in self._available(call) if schedule.name == rule_name
-        )
-        return self._scheduled(name, call, described, schedule, config, call)
-
-    def candidates_per_call(self) -> list[tuple[Call, tuple[LoweringCandidate, ...]]]:
-        return [(item.call, item.candidates) for item in self.calls()]
+            return self._default(name, call, call)
+        schedule = next(s for s in self._available(call) if s.name == rule_name)
+        return self._scheduled(name, call, schedule, config, call)
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
         """Return kernels that compute call `index` in bands of rows, or None if impossible."""
@@ -141,38 +117,36 @@ class Lowering:
             return None
         name = f"{call.op}_{index}_row" + (f"s{band}" if band > 1 else "")
         if isinstance(rows, RowReduction):
-            taking = self._folding(f"{name}_sums", call, rows, band)
-            return RowKernels(rows, (taking,), self._finishing(name, call, rows))
+            accumulate = self._accumulation(f"{name}_sums", call, rows, band)
+            return RowKernels(rows, (accumulate,), self._row_finish(name, call, rows))
         bands = rows.for_bands(band)
         return RowKernels(bands, self._offered(name, make_row_call(call, bands, band), call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
-        if call.op.startswith("@") or call.op in CONTROL_FLOW_OPS:
-            return LoweredCall(call, ())
-        if SUBVIEWS_OF in call.attrs:
+        has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
+        if has_kernel or SUBVIEWS_OF in call.attrs:
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it is copied.
-        source = call.inputs[0] if call.inputs else None
-        is_free = call.outputs[0].name not in results and source is not None
-        is_view = self.ops[call.op].is_view
-        if is_view and is_free and source is not None and source.constant is None:
+        is_copied = call.outputs[0].name in results
+        if self.ops[call.op].is_view and not is_copied and call.inputs[0] in call.variables:
             return LoweredCall(call, ())
         return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
         """Return the candidates for `call` (`whole` or a part of it), best predicted first."""
-        described, tuned = make_op_call(call, self.module), self._tuned(call)
+        op_call, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
-            self._scheduled(name, call, described, schedule, config, whole)
+            self._scheduled(name, call, schedule, config, whole)
             for schedule in self._fitting(call)
-            for config in tuned.configs(schedule, described)
+            for config in tuned.configs(schedule, op_call)
         ]
-        offered.append(self._default(name, call, described, whole))
-        return tuple(sorted(tuned.with_measured_costs(offered), key=lambda item: item.instructions))
+        offered.append(self._default(name, call, whole))
+        return tuple(sorted(tuned.with_measured_costs(offered), key=attrgetter("instructions")))
 
-    def _default(self, name: str, call: Call, described: OpCall, whole: Call) -> LoweringCandidate:
-        kernel = Kernel(name, described, call.span)
-        self.ops[call.op].lower(described, kernel)
+    def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
+        op_call = make_op_call(call, self.module)
+        kernel = Kernel(name, op_call, call.span)
+        self.ops[call.op].lower(op_call, kernel)
         return self._finish(kernel, call, whole)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
@@ -190,29 +164,25 @@ class Lowering:
         schedules = self._available(item.call)
         return tuned.count_stale(item.candidates, schedules, make_op_call(item.call, self.module))
 
-    def _folding(self, name: str, call: Call, rows: RowReduction, band: int) -> LoweringCandidate:
-        described = make_op_call(call, self.module)
-        rules = (
-            schedule
-            for schedule in self._fitting(call)
-            if schedule.fold and schedule.configs(described)
-        )
-        schedule = next(rules, None)
-        x = described.input(0)
+    def _accumulation(
+        self, name: str, call: Call, rows: RowReduction, band: int
+    ) -> LoweringCandidate:
+        op_call = make_op_call(call, self.module)
+        schedules = ((s.name, s.fold) for s in self._fitting(call) if s.fold and s.configs(op_call))
+        schedule, accumulate = next(schedules, (DEFAULT_SCHEDULE, rows.accumulate))
+        x = op_call.input(0)
         kernel = Builder(name, call.span)
         row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
-        accumulate = schedule.fold if schedule and schedule.fold else rows.accumulate
-        accumulate(described, kernel, row, acc)
-        return self._finish(kernel, call, call, schedule.name if schedule else DEFAULT_SCHEDULE)
+        accumulate(op_call, kernel, row, acc)
+        return self._finish(kernel, call, call, schedule)
 
-    def _finishing(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
-        described = make_op_call(call, self.module)
-        kernel = Builder(name, call.span)
+    def _row_finish(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
+        op_call = make_op_call(call, self.module)
+        kernel, y = Builder(name, call.span), op_call.output
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)
-        y = described.output
         result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
-        rows.finish(described, kernel, acc, result)
+        rows.finish(op_call, kernel, acc, result)
         return self._finish(kernel, call, call)
 
     def _fitting(self, call: Call) -> list[Schedule]:
@@ -222,13 +192,9 @@ class Lowering:
     def _available(self, call: Call) -> list[Schedule]:
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        schedules = [
-            schedule
-            for schedule in self.rules
-            if schedule.op == call.op and schedule.requires <= available
-        ]
-        if any(schedule.fuses for schedule in schedules) and has_discontinuity(self.entry):
-            return [schedule for schedule in schedules if not schedule.fuses]
+        schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
+        if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
+            return [s for s in schedules if not s.fuses]
         return schedules
 
     def _target(self, call: Call) -> Target | None:
@@ -237,19 +203,14 @@ class Lowering:
         return next(iter(self.module.targets.values()), None)
 
     def _scheduled(
-        self,
-        name: str,
-        call: Call,
-        described: OpCall,
-        schedule: Schedule,
-        config: Config,
-        whole: Call,
+        self, name: str, call: Call, schedule: Schedule, config: Config, whole: Call
     ) -> LoweringCandidate:
-        kernel = Kernel(name, described, call.span)
-        schedule.build(described, config, kernel)
+        op_call = make_op_call(call, self.module)
+        kernel = Kernel(name, op_call, call.span)
+        schedule.build(op_call, config, kernel)
         words = " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
-        order = {"disable_scheduling": True} if schedule.disable_scheduling else {}
-        candidate = self._finish(kernel, call, whole, words, order)
+        attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
+        candidate = self._finish(kernel, call, whole, words, **attrs)
         return replace(candidate, rule=schedule.name, config=dict(config))
 
     def _finish(
@@ -257,8 +218,8 @@ class Lowering:
         kernel: Builder,
         call: Call,
         whole: Call,
-        schedule: str = "default",
-        attrs: Mapping[str, Attr] = _NO_ATTRS,
+        schedule: str = DEFAULT_SCHEDULE,
+        **attrs: Attr,
     ) -> LoweringCandidate:
         """Return the built kernel with its attributes; its MACs are those of the whole call."""
         func = kernel.build(
@@ -291,25 +252,21 @@ class Lowering:
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
     """Return `call` for a band of output rows, reading only the rows that it needs."""
 
-    def with_rows(value: Value | None, count: int) -> Value | None:
-        if value is None or value.constant is not None:
-            return value
+    def with_rows(value: Value, count: int) -> Value:
         shape = (1, count, *value.type.shape[2:])
         return replace(value, type=replace(value.type, shape=shape))
 
     attrs = dict(call.attrs)
-    if "padding" in attrs:
-        padding = attrs["padding"]
-        assert isinstance(padding, tuple)
+    padding = attrs.get("padding")
+    if isinstance(padding, tuple):
         attrs["padding"] = (0, 0, *padding[2:])
-    outputs = tuple(
-        replace(value, type=replace(value.type, shape=(1, band, *value.type.shape[2:])))
-        for value in call.outputs
-    )
     inputs = tuple(
-        value if index in rows.whole_inputs else with_rows(value, rows.window_height)
+        value
+        if value is None or value.constant is not None or index in rows.whole_inputs
+        else with_rows(value, rows.window_height)
         for index, value in enumerate(call.inputs)
     )
+    outputs = tuple(with_rows(value, band) for value in call.outputs)
     return replace(call, inputs=inputs, outputs=outputs, attrs=attrs)
 
 

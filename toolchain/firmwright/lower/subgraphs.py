@@ -26,28 +26,21 @@ def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering
 
 
 def _lower_function(module: IRModule, function: Function, lowering: Lowering) -> IRModule:
-    price = _COSTS_BY_GOAL.get(str(module.attrs.get("optimize")), _time_cost)
+    def cost(item: LoweringCandidate) -> tuple[int, int]:
+        if module.attrs.get("optimize") == "size":
+            return item.image_bytes, item.time
+        return item.time, item.scratch_bytes
+
     body: list[Call] = []
     functions, constants = dict(module.functions), dict(module.constants)
     for item in lowering.calls():
         if not item.candidates:
             body.append(item.call)
             continue
-        best = min(item.candidates, key=price)
+        best = min(item.candidates, key=cost)
         functions[best.function.name] = best.function
         constants.update(best.constants)
         called = f"@{best.function.name}"
         body.append(replace(item.call, op=called, inputs=item.call.variables, attrs={}))
     functions[function.name] = replace(function, body=tuple(body))
     return replace(module, functions=functions, constants=constants)
-
-
-def _time_cost(item: LoweringCandidate) -> tuple[int, int]:
-    return item.time, item.scratch_bytes
-
-
-def _size_cost(item: LoweringCandidate) -> tuple[int, int]:
-    return item.image_bytes, item.time
-
-
-_COSTS_BY_GOAL = {"size": _size_cost}

@@ -4,42 +4,20 @@ Every step is a `Pass`. A module records the last pass in `attrs["stage"]`; comp
 module continues from there and yields the same bytes.
 """
 
-from firmwright.pipeline.compilation import (
-    Bundle,
-    Compilation,
-    PassObserver,
-    bundle,
-    compile_model,
-    pareto_front,
-)
-from firmwright.pipeline.configuration import configure_module
-from firmwright.pipeline.model_loading import (
-    complete_model,
-    load_module,
-    load_module_bytes,
-    source_digest,
-)
-from firmwright.pipeline.options import C_APIS, NUMERICS, OPTIMIZE_GOALS, Options
-from firmwright.pipeline.pass_list import passes_for, remaining_passes
-from firmwright.pipeline.selection_oracle import make_lowering
-
-__all__ = [
-    "C_APIS",
-    "NUMERICS",
-    "OPTIMIZE_GOALS",
-    "Bundle",
-    "Compilation",
-    "Options",
-    "PassObserver",
-    "bundle",
-    "compile_model",
-    "complete_model",
-    "configure_module",
-    "load_module",
-    "load_module_bytes",
-    "make_lowering",
-    "pareto_front",
-    "passes_for",
-    "remaining_passes",
-    "source_digest",
-]
+from firmwright.pipeline.compilation import Bundle as Bundle
+from firmwright.pipeline.compilation import Compilation as Compilation
+from firmwright.pipeline.compilation import bundle as bundle
+from firmwright.pipeline.compilation import compile_model as compile_model
+from firmwright.pipeline.compilation import pareto_front as pareto_front
+from firmwright.pipeline.configuration import configure_module as configure_module
+from firmwright.pipeline.model_loading import complete_model as complete_model
+from firmwright.pipeline.model_loading import load_module as load_module
+from firmwright.pipeline.model_loading import load_module_bytes as load_module_bytes
+from firmwright.pipeline.model_loading import source_digest as source_digest
+from firmwright.pipeline.options import C_APIS as C_APIS
+from firmwright.pipeline.options import NUMERICS as NUMERICS
+from firmwright.pipeline.options import OPTIMIZE_GOALS as OPTIMIZE_GOALS
+from firmwright.pipeline.options import Options as Options
+from firmwright.pipeline.pass_list import passes_for as passes_for
+from firmwright.pipeline.pass_list import remaining_passes as remaining_passes
+from firmwright.pipeline.selection_oracle import make_lowering as make_lowering

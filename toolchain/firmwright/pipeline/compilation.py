@@ -178,7 +178,8 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         joint = plan_jointly([part.module for part in parts], parts[0].options.planner)
         order, shared = joint.order, joint.plan
         parts = [
-            _with_module(part, moved) for part, moved in zip(parts, joint.modules, strict=True)
+            _emit_compilation(module, part.imported, part.board, part.options, part.source)
+            for part, module in zip(parts, joint.modules, strict=True)
         ]
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.emit_step_api for part in parts)
@@ -203,10 +204,6 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     return Bundle(tuple(parts), tree.merged(_metadata_file(summary, tree)), summary)
 
 
-def _with_module(part: Compilation, module: IRModule) -> Compilation:
-    return _emit_compilation(module, part.imported, part.board, part.options, part.source)
-
-
 def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
     """Return the trade-offs of `model`, from most to least memory.
 
@@ -222,5 +219,5 @@ def pareto_front(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...
     lowering, planner = make_lowering(module, options), make_selection_oracle(options)
     return tuple(
         MemoryTradeoff(item.workspace_bytes, item.instructions, item.segments)
-        for item in list_programs(module, lowering.candidates_per_call(), lowering.rows, planner)
+        for item in list_programs(module, lowering.calls(), lowering.rows, planner)
     )

@@ -87,6 +87,4 @@ def _lower_and_select(module: IRModule, options: Options) -> IRModule:
         return module
     module = lower_subgraphs(module, lambda part: make_lowering(part, options))
     lowering = make_lowering(module, options)
-    return select_module(
-        module, lowering.candidates_per_call(), lowering.rows, make_selection_oracle(options)
-    )
+    return select_module(module, lowering.calls(), lowering.rows, make_selection_oracle(options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -55,7 +55,9 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         candidate_plan = plan_memory(replace(candidate, pools=unlimited), quick, cache).plan
         assert candidate_plan is not None
         needs = min_bytes_by_time(candidate_plan.buffers, candidate_plan.conflicts)
-        return PlanEstimate(candidate_plan.workspace_bytes, _by_call(candidate, needs))
+        assert isinstance(candidate.entry, tir.PrimFunc)
+        calls = (call.op for call in prim_calls(candidate.entry.body))
+        return PlanEstimate(candidate_plan.workspace_bytes, dict(zip(calls, needs, strict=False)))
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):
@@ -71,11 +73,3 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         return template.key if options.optimize == "size" else template.merging_key
 
     return SelectionOracle(estimate, fits, key)
-
-
-def _by_call(module: IRModule, needs: Sequence[int]) -> dict[int, int]:
-    """Return the memory needs, given per time, per operator that runs at that time."""
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
-    calls = [call.op for call in prim_calls(main.body)]
-    return dict(zip(calls, needs, strict=False))
