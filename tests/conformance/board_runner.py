@@ -17,7 +17,8 @@ from kernel_batches import VERDICTS, Batch, Kernel, emit_batch
 from firmwright.artifacts import Compiler, Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError
 from firmwright.boards import load_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
+from firmwright.build.project_files import project_files
 from firmwright.device import Session, Timeouts, open_transport
 
 HERE = Path(__file__).parent
@@ -34,7 +35,7 @@ def build(batch: Batch, board: str, folder: Path, compiler: Compiler = "gcc") ->
     # C compilers treat address 0 as null, and kernels do not overwrite the vectors.
     start = f"#define CONFORM_PROGRAM_START 0x{known.flash.start + 16:x}u\n"
     files["firmware/fwr_app.c"] = start + (HERE / "board_app.c").read_text()
-    write_project(known, SourceTree(files), folder)
+    SourceTree(files).merged(project_files(known)).write(folder)
     return build_project(folder, "release", compiler=compiler)
 
 

@@ -17,7 +17,7 @@ from expected_results import Expected, float_layers, inputs
 from kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
 
 from firmwright.base.dtypes import Array
-from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS
+from firmwright.build.compiler_flags import WARNINGS, language_flags
 from firmwright.conformance.case import ConformanceCase
 
 HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ def build(batch: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str
     """Build the program of the batch."""
     write_sources(batch, folder)
     program = folder / "conform"
-    command = [compiler, *LANGUAGE_FLAGS, *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
+    command = [compiler, *language_flags(), *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
     done = subprocess.run(
         [*command, "-o", str(program), "-lm"], cwd=folder, capture_output=True, text=True,
         check=False,

@@ -38,7 +38,7 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
 from firmwright.package.option_serialization import deserialize_options
-from firmwright.package.project_folder import _check as owned_paths
+from firmwright.package.project_writer import _check as owned_paths
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.partition_result import PARTITION_SCHEMA, read_partition
 from firmwright.pipeline import Options, compile_model, load_module_bytes

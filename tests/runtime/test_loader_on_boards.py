@@ -29,7 +29,7 @@ from firmwright.boards.bootloader import (
 )
 from firmwright.boards.peripherals import Watchdog
 from firmwright.build.image_sizes import read_sizes
-from firmwright.build.project_folder import bootloader_project_files, project_files
+from firmwright.build.project_files import bootloader_project_files, project_files
 from firmwright.device import FaultError, FaultRates, FaultyTransport, ProcessTransport, Session
 from firmwright.device.bootloader_client import (
     NO_SLOT,

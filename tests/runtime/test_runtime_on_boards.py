@@ -20,7 +20,8 @@ from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
 from firmwright.boards.load import create_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
+from firmwright.build.project_files import project_files
 from firmwright.device import (
     FaultError,
     FaultRates,
@@ -75,7 +76,9 @@ def build_tiny(tmp_path_factory: pytest.TempPathFactory) -> Build:
     def build(name: str) -> Image:
         if name not in images:
             folder = tmp_path_factory.mktemp(name)
-            write_project(load_board(name), SourceTree({"firmware/fwr_app.c": app}), folder)
+            SourceTree({"firmware/fwr_app.c": app}).merged(project_files(load_board(name))).write(
+                folder
+            )
             images[name] = build_project(folder, "profile")
         return images[name]
 
@@ -146,7 +149,7 @@ def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
     file.write_text("caches = true\n" + file.read_text())
     board = load_board("cached", (tmp_path,))
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
-    write_project(board, SourceTree({"firmware/fwr_app.c": app}), tmp_path / "project")
+    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path / "project")
     image = build_project(tmp_path / "project")
     assert "fwr_caches_init" in {symbol.name for symbol in image.sizes.symbols}
     with Session(open_transport(board, image.elf)) as session:

@@ -16,13 +16,13 @@ def test_every_type_is_found_by_both_names(row: dtypes.DType) -> None:
 
 @pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.is_int], ids=str)
 def test_integer_ranges_match_numpy(row: dtypes.DType) -> None:
-    info = np.iinfo(row.numpy)
+    info = np.iinfo(row.name)
     assert (row.min, row.max, row.bits) == (info.min, info.max, info.bits)
     assert row.signed == (info.min < 0)
     assert not row.is_float
 
 
-@pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.numpy], ids=str)
+@pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.bits], ids=str)
 def test_sizes_match_numpy(row: dtypes.DType) -> None:
     assert row.size_bytes == row.np.itemsize
     assert row.np.name == row.name

@@ -8,7 +8,8 @@ import pytest
 
 from firmwright.artifacts import Image, SourceTree
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
+from firmwright.build.project_files import project_files
 
 DEFAULT = ("rpi-pico", "nucleo-h743zi")
 ALWAYS_BUILT = "qemu"  # the tests that run firmware build these boards' images
@@ -65,7 +66,7 @@ def test_the_image_of_a_physical_board_has_the_required_boot_data(
     name: str, twice: Callable[..., SourceTree], tmp_path: Path
 ) -> None:
     board = load_board(name)
-    write_project(board, twice(), tmp_path)
+    twice().merged(project_files(board)).write(tmp_path)
     image = build_project(tmp_path)
     assert image.bin is not None
     binary = image.bin.read_bytes()

@@ -19,8 +19,9 @@ from firmwright.base.errors import (
 from firmwright.base.resources import boards_dir
 from firmwright.boards import Board, load_board
 from firmwright.boards.schema import STACK_BYTES_MIN
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
 from firmwright.build.compiler_selection import choose_compiler
+from firmwright.build.project_files import project_files
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.qemu_process import QemuCommand, start_qemu
 from firmwright.device.session import Session
@@ -90,7 +91,7 @@ def behaviour(board: Board) -> str:
 
 
 def build(board: Board, tree: SourceTree, directory: Path, variant: Variant = "release") -> Image:
-    write_project(board, tree, directory)
+    tree.merged(project_files(board)).write(directory)
     return build_project(directory, variant)
 
 
@@ -179,7 +180,7 @@ def test_a_build_reuses_cached_objects(twice: Tree, tmp_path: Path) -> None:
     board, objects = load_board("stm32vldiscovery"), tmp_path / "objects"
     images = []
     for place in ("first", "second"):
-        write_project(board, twice(behaviour(board)), tmp_path / place)
+        twice(behaviour(board)).merged(project_files(board)).write(tmp_path / place)
         images.append(build_project(tmp_path / place, objects=objects))
     first, second = images
     assert first.elf.read_bytes() == second.elf.read_bytes()
@@ -314,7 +315,7 @@ def test_a_folder_without_a_project_is_rejected(tmp_path: Path) -> None:
 def test_the_project_builds_by_scons_alone_and_then_has_nothing_to_do(
     twice: Tree, tmp_path: Path
 ) -> None:
-    write_project(load_board("host"), twice(), tmp_path)
+    twice().merged(project_files(load_board("host"))).write(tmp_path)
     command = [sys.executable, "-I", "-m", "SCons", "-Q", f"compiler={choose_compiler(None)}"]
     for words in ("firmware.elf", "is up to date"):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -335,7 +336,7 @@ def test_the_ports_compile_without_a_warning_under_clang(
     name: str, triple: str, twice: Tree, tmp_path: Path
 ) -> None:
     board = load_board(name)
-    write_project(board, twice(), tmp_path)
+    twice().merged(project_files(board)).write(tmp_path)
     for file in sorted((tmp_path / "runtime" / "port" / board.port).glob("*.c")):
         command = f"clang --target={triple} -std=c99 -ffreestanding -fsyntax-only -Wall -Wextra"
         warnings = "-Wconversion -Wshadow -Wdouble-promotion -Werror"

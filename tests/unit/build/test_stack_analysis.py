@@ -93,7 +93,7 @@ def test_recursion_is_refused_with_its_cycle() -> None:
     with pytest.raises(ToolFailedError) as caught:
         CallGraph(text, {}, ()).worst("main")
     cycle = "main calls deep calls tail calls main"
-    assert str(caught.value) == f"recursion has no bound on its stack: {cycle}."
+    assert str(caught.value) == f"recursion has unbounded stack use: {cycle}."
 
 
 def test_the_compilers_frames_are_read_by_function(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_a_frame_of_unknown_size_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.su").write_text("a.c:4:12:f\t16\tdynamic\n")
     with pytest.raises(ToolFailedError) as caught:
         read_frames(tmp_path)
-    assert caught.value.what == "f takes an amount of stack known only at run time."
+    assert caught.value.what == "f uses a variable amount of stack."

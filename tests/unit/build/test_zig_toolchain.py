@@ -14,11 +14,12 @@ import firmwright as fw
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
 from firmwright.build import compiler_selection as compilers_module
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, WARNINGS, compile_flags
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
 from firmwright.build.image_sizes import LinkedRegion, find_overflows
+from firmwright.build.project_files import project_files
 from firmwright.build.zig_toolchain import zig_command, zig_flags, zig_target
 from firmwright.cli.build import format_summary, image_to_json
 from firmwright.device.process_transport import ProcessTransport
@@ -62,7 +63,7 @@ def test_zig_makes_objects_for_bare_boards_without_a_warning(
     name: str, twice: Tree, tmp_path: Path
 ) -> None:
     board = load_board(name)
-    write_project(board, twice(), tmp_path)
+    twice().merged(project_files(board)).write(tmp_path)
     command = [*zig_command(), "cc", *zig_flags(board), *WARNINGS, MODEL_OPTIMIZATION]
     paths = [f"-I{path}" for path in ("board", "runtime", "runtime/port", "model")]
     for file in ("model/twice.c", "runtime/fwr_server.c", f"runtime/port/{board.port}/port.c"):
@@ -82,7 +83,7 @@ def test_every_board_has_a_zig_core() -> None:
 
 
 def test_a_core_without_a_c_library_in_zig_is_refused(twice: Tree, tmp_path: Path) -> None:
-    write_project(load_board("microbit"), twice(), tmp_path)
+    twice().merged(project_files(load_board("microbit"))).write(tmp_path)
     with pytest.raises(UsageError, match="zig has no C library for this board's core"):
         build_project(tmp_path, compiler="zig")
     with pytest.raises(UsageError, match="zig has no C library for this board's core"):
@@ -113,7 +114,7 @@ def test_the_environment_variable_selects_the_toolchain() -> None:
     assert choose_compiler(None, {}) == "gcc"
     assert choose_compiler(None, {"FIRMWRIGHT_TOOLCHAIN": "zig"}) == "zig"
     assert choose_compiler("clang", {"FIRMWRIGHT_TOOLCHAIN": "zig"}) == "clang"
-    with pytest.raises(UsageError, match="there is no toolchain icc"):
+    with pytest.raises(UsageError, match="unknown toolchain 'icc'"):
         choose_compiler(None, {"FIRMWRIGHT_TOOLCHAIN": "icc"})
 
 
@@ -138,7 +139,7 @@ def test_the_hosts_firmware_links_for_macos(tmp_path: Path) -> None:
 @pytest.mark.zig
 @pytest.mark.deep
 def test_a_zig_build_runs_with_unknown_stack_use(twice: Tree, tmp_path: Path) -> None:
-    write_project(load_board("host"), twice(), tmp_path)
+    twice().merged(project_files(load_board("host"))).write(tmp_path)
     image = build_project(tmp_path, compiler="zig")
     with Session(ProcessTransport([image.elf])) as session:
         assert session.info.board == "host"
@@ -152,7 +153,7 @@ def test_a_zig_build_runs_with_unknown_stack_use(twice: Tree, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["bluepill-f103", "mps2-an386", "hifive1-revb"])
 def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Path) -> None:
     board = load_board(name)
-    write_project(board, twice(), tmp_path)
+    twice().merged(project_files(board)).write(tmp_path)
     image = build_project(tmp_path, compiler="zig")
     assert image.bin is not None
     assert 0 < image.bin.stat().st_size <= image.sizes.flash_bytes + 64
@@ -163,7 +164,7 @@ def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Pa
 @pytest.mark.zig
 @pytest.mark.deep
 def test_zig_firmware_that_does_not_fit_is_an_error(twice: Tree, tmp_path: Path) -> None:
-    write_project(load_board("stm32vldiscovery"), twice(), tmp_path)
+    twice().merged(project_files(load_board("stm32vldiscovery"))).write(tmp_path)
     script = tmp_path / "board" / "link.ld"
     script.write_text(script.read_text().replace("LENGTH = 0x00020000", "LENGTH = 0x00001000"))
     with pytest.raises(DoesNotFitError, match="does not fit: flash needs"):

@@ -14,7 +14,8 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import load_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
+from firmwright.build.project_files import project_files
 from firmwright.device import QemuCommand, Session, start_qemu
 from firmwright.device.flash_image import FlashImage, read_hex
 from firmwright.device.gdb_client import GdbClient
@@ -40,7 +41,7 @@ MAP = (
 def test_a_machine_started_empty_is_programmed_verified_and_runs(name: str, tmp_path: Path) -> None:
     board = load_board(name)
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
-    write_project(board, SourceTree({"firmware/fwr_app.c": app}), tmp_path)
+    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path)
     image = build_project(tmp_path)
     assert image.hex is not None
     content = read_hex(image.hex)

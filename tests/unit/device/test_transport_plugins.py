@@ -12,7 +12,8 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.load import create_board
-from firmwright.build import build_project, write_project
+from firmwright.build import build_project
+from firmwright.build.project_files import project_files
 from firmwright.device import Session, open_transport, transport_plugins
 from firmwright.device.transport_plugins import TransportRequest
 
@@ -34,7 +35,7 @@ def test_the_link_works_through_memory(tmp_path: Path) -> None:
     console = '\n[console]\ndriver = "rtt"\n'
     board = variant_of("mps2-an386", tmp_path, r"\n\[counter\]", f"{console}\n[counter]")
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
-    write_project(board, SourceTree({"firmware/fwr_app.c": app}), tmp_path / "project")
+    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path / "project")
     image = build_project(tmp_path / "project")
     values = (np.arange(600) % 60).astype(np.int8)
     with Session(open_transport(board, image.elf)) as session:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.build.project_folder import project_files
+from firmwright.build.project_files import project_files
 from firmwright.cli.main import main
 from firmwright.package.custom_main import MAIN_FILE, use_custom_main
 

@@ -11,7 +11,7 @@ from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import load_board
-from firmwright.build.project_folder import project_files
+from firmwright.build.project_files import project_files
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor
 from firmwright.package.mlperf import GLUE, TASKS, find_task, make_mlperf_project

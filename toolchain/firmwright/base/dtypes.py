@@ -18,15 +18,14 @@ Array: TypeAlias = npt.NDArray[Any]
 class DType:
     """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text (`i8`).
 
-    `bits` is the width in memory, 8 for bool and 0 for HANDLE. `c_type` is the type in generated C
-    (bool is `uint8_t`), `numpy` the numpy name, empty for HANDLE.
+    `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is the type in
+    generated C (bool is `uint8_t`).
     """
 
     name: str
     short: str
     bits: int
     c_type: str
-    numpy: str
 
     def __str__(self) -> str:
         return self.short
@@ -59,47 +58,34 @@ class DType:
     @property
     def max(self) -> int:
         self._require_range()
-        if self.short == "bool":
-            return 1
-        return (1 << (self.bits - self.signed)) - 1
+        return 1 if self.short == "bool" else (1 << (self.bits - self.signed)) - 1
 
     @property
     def np(self) -> np.dtype[Any]:
         """The numpy dtype in the host's byte order."""
-        if not self.numpy:
+        if not self.bits:
             raise InternalError(f"{self.name} has no numpy type")
-        return np.dtype(self.numpy)
+        return np.dtype(self.name)
 
     def _require_range(self) -> None:
         if not (self.is_int or self.short == "bool"):
             raise InternalError(f"{self.name} has no integer range")
 
 
-INT8 = DType("int8", "i8", 8, "int8_t", "int8")
-UINT8 = DType("uint8", "u8", 8, "uint8_t", "uint8")
-INT16 = DType("int16", "i16", 16, "int16_t", "int16")
-UINT16 = DType("uint16", "u16", 16, "uint16_t", "uint16")
-INT32 = DType("int32", "i32", 32, "int32_t", "int32")
-UINT32 = DType("uint32", "u32", 32, "uint32_t", "uint32")
-INT64 = DType("int64", "i64", 64, "int64_t", "int64")
-UINT64 = DType("uint64", "u64", 64, "uint64_t", "uint64")
-FLOAT32 = DType("float32", "f32", 32, "float", "float32")
-BOOL = DType("bool", "bool", 8, "uint8_t", "bool")
-HANDLE = DType("handle", "ptr", 0, "void *", "")
+INT8 = DType("int8", "i8", 8, "int8_t")
+UINT8 = DType("uint8", "u8", 8, "uint8_t")
+INT16 = DType("int16", "i16", 16, "int16_t")
+UINT16 = DType("uint16", "u16", 16, "uint16_t")
+INT32 = DType("int32", "i32", 32, "int32_t")
+UINT32 = DType("uint32", "u32", 32, "uint32_t")
+INT64 = DType("int64", "i64", 64, "int64_t")
+UINT64 = DType("uint64", "u64", 64, "uint64_t")
+FLOAT32 = DType("float32", "f32", 32, "float")
+BOOL = DType("bool", "bool", 8, "uint8_t")
+HANDLE = DType("handle", "ptr", 0, "void *")
 
-DTYPES: tuple[DType, ...] = (
-    INT8,
-    UINT8,
-    INT16,
-    UINT16,
-    INT32,
-    UINT32,
-    INT64,
-    UINT64,
-    FLOAT32,
-    BOOL,
-    HANDLE,
-)
+_INTEGERS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
+DTYPES: tuple[DType, ...] = (*_INTEGERS, FLOAT32, BOOL, HANDLE)
 _BY_NAME = {name: row for row in DTYPES for name in (row.name, row.short)}
 
 

@@ -70,7 +70,7 @@ class UnsupportedError(FirmwrightError):
         self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
     ) -> None:
         lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items)
-        count = f"{len(items)} place" + ("s" if len(items) != 1 else "")
+        count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
         super().__init__(f"the model is not supported in {count}: {lines}.", where=where, hint=hint)
         self.items = tuple(items)
 

@@ -46,23 +46,16 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> st
         return ""
     numeric = [any(isinstance(row[n], int | float) for row in rows) for n in range(len(head))]
     styles = [_NUMBER if right else _TEXT for right in numeric]
-    heads = "".join(
-        f'<th style="{style};{_LINE}">{escape(name)}</th>'
-        for style, name in zip(styles, head, strict=True)
-    )
-    body_rows = "".join(
-        '<tr style="background:none">'
-        + "".join(
-            f'<td style="{style}">{_format_cell(value)}</td>'
-            for style, value in zip(styles, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows[:ROWS_SHOWN]
-    )
+    named = zip(styles, head, strict=True)
+    heads = "".join(f'<th style="{style};{_LINE}">{escape(name)}</th>' for style, name in named)
+    body = f"<thead><tr>{heads}</tr></thead><tbody>"
+    for row in rows[:ROWS_SHOWN]:
+        cells = zip(styles, map(_format_cell, row), strict=True)
+        columns = "".join(f'<td style="{style}">{text}</td>' for style, text in cells)
+        body += f'<tr style="background:none">{columns}</tr>'
     more = len(rows) - ROWS_SHOWN
     rest = f'<div style="opacity:0.7">and {more:,} more</div>' if more > 0 else ""
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{body_rows}</tbody>"
-    return f'<table style="{_TABLE}">{body}</table>{rest}'
+    return f'<table style="{_TABLE}">{body}</tbody></table>{rest}'
 
 
 def render_bar(share: float) -> Markup:

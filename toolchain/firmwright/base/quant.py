@@ -26,7 +26,7 @@ MAX_SHIFT = 30
 
 
 class Rounding(enum.Enum):
-    """How often a requantize step rounds; the operator's definition determines the mode."""
+    """How often a requantize step rounds, as the operator's definition prescribes."""
 
     ONCE = "once"
     TWICE = "twice"
@@ -46,10 +46,9 @@ class Quantization:
 
     def __post_init__(self) -> None:
         if not self.scales or len(self.scales) != len(self.zero_points):
-            raise ModelError(
-                f"a quantization has {len(self.scales)} scales and "
-                f"{len(self.zero_points)} zero points; both counts must be equal and at least 1."
-            )
+            counts = f"{len(self.scales)} scales and {len(self.zero_points)} zero points"
+            what = f"a quantization has {counts}; both counts must be equal and at least 1."
+            raise ModelError(what)
         if self.axis is None and len(self.scales) != 1:
             raise ModelError(f"a quantization has {len(self.scales)} scales but names no axis.")
         if self.axis is not None and self.axis < 0:
@@ -80,8 +79,7 @@ class Quantization:
 def round_half_away(value: float) -> int:
     """Return the nearest integer; halves round away from zero as in C's round()."""
     whole = math.floor(abs(value))
-    if abs(value) - whole >= 0.5:
-        whole += 1
+    whole += abs(value) - whole >= 0.5
     return whole if value >= 0 else -whole
 
 

@@ -36,14 +36,9 @@ def benchmarks_dir() -> Path:
 
 def _find(name: str) -> Path:
     checkout = checkout_dir()
-    candidates = [_PACKAGE / "_data" / name]
-    if checkout is not None:
-        candidates.insert(0, checkout / name)
-    for candidate in candidates:
+    installed = _PACKAGE / "_data" / name
+    for candidate in (installed,) if checkout is None else (checkout / name, installed):
         if candidate.is_dir():
             return candidate
-    raise InternalError(
-        f"the folder {name} is missing from this installation.",
-        where=str(candidates[-1]),
-        hint="install firmwright again.",
-    )
+    what = f"the folder {name} is missing from this installation."
+    raise InternalError(what, where=str(installed), hint="install firmwright again.")

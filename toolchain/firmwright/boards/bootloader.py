@@ -76,11 +76,9 @@ def read_bootloader(table: TomlTable, port: str, memory: Sequence[MemoryRegion])
 
 def _require_bootloader(board: Board) -> Bootloader:
     if board.bootloader is None:
-        raise BoardError(
-            "the board's file does not describe a bootloader.",
-            where=board.name,
-            hint="add a table [bootloader] with driver and page.",
-        )
+        what = "the board's file does not describe a bootloader."
+        hint = "add a table [bootloader] with driver and page."
+        raise BoardError(what, where=board.name, hint=hint)
     if board.bootloader.slot_bytes < 2 * board.bootloader.page_bytes:
         raise BoardError(
             f"the flash after the bootloader is too small for {board.bootloader.count} slots of "
@@ -126,10 +124,8 @@ def board_for_model_update(board: Board, number: int, ram_start: int) -> Board:
     bootloader = _require_bootloader(board)
     ram = _ram_below_handoff(board)
     if not ram.start <= ram_start < ram.end:
-        raise BoardError(
-            f"the application's free RAM begins at {ram_start:#x}, which is not in {ram.name}.",
-            where=board.name,
-        )
+        what = f"the application's free RAM begins at {ram_start:#x}, which is not in {ram.name}."
+        raise BoardError(what, where=board.name)
     ram = replace(ram, start=ram_start, size_bytes=ram.end - ram_start)
     linked = _with_slot(board, number, ram, bootloader)
     return replace(linked, limits=replace(board.limits, fit_stack=False), is_model_update=True)

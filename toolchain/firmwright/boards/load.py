@@ -111,10 +111,8 @@ def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] =
     Raises UsageError if the name is invalid or the file exists.
     """
     if not _NAME.fullmatch(name) or name == "soc":
-        raise UsageError(
-            f"{name!r} is not a valid board name.",
-            hint="small letters, digits, '-', '_' and '.', a letter or digit first.",
-        )
+        hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
+        raise UsageError(f"{name!r} is not a valid board name.", hint=hint)
     board = load_board(like, extra_dirs)
     file = place / name / BOARD_FILE
     if file.exists():

@@ -14,7 +14,6 @@ from firmwright.boards.schema import LINK_PAYLOAD_BYTES
 WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror")
 C_STANDARD: Final = "c99"
 _SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
-LANGUAGE_FLAGS: Final = (f"-std={C_STANDARD}", *_SEMANTICS)
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
 """Flags for code without an operating system."""
 MODEL_OPTIMIZATION: Final = "-O2"
@@ -45,23 +44,15 @@ def debian_packages(toolchain: str) -> str:
     return _PACKAGES.get(toolchain, "")
 
 
-def language_flags(c_standard: str) -> tuple[str, ...]:
+def language_flags(c_standard: str = C_STANDARD) -> tuple[str, ...]:
     return (f"-std={c_standard}", *_SEMANTICS)
 
 
 def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     """Return the common compiler flags of `board`, without warnings and optimization level."""
     bare = () if board.is_host else BARE_METAL
-    libc = library_flags(board)
-    return (
-        *board.cpu_flags,
-        *libc,
-        *language_flags(c_standard),
-        *bare,
-        *runtime_defines(board),
-        *STACK_ANALYSIS,
-        "-g",
-    )
+    language = (*language_flags(c_standard), *bare, *runtime_defines(board))
+    return (*board.cpu_flags, *library_flags(board), *language, *STACK_ANALYSIS, "-g")
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
@@ -92,17 +83,14 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 def runtime_defines(board: Board) -> tuple[str, ...]:
     """Return the `fwr_config.h` macros that differ from the defaults on `board`."""
-    payload = board.limits.link_payload_bytes
-    watched = () if board.watchdog is None else ("-DFWR_WATCHDOG=1",)
-    if payload == LINK_PAYLOAD_BYTES:
-        return watched
-    return (f"-DFWR_LINK_PAYLOAD_MAX={payload}", *watched)
+    size = board.limits.link_payload_bytes
+    payload = () if size == LINK_PAYLOAD_BYTES else (f"-DFWR_LINK_PAYLOAD_MAX={size}",)
+    return payload if board.watchdog is None else (*payload, "-DFWR_WATCHDOG=1")
 
 
 def link_flags(board: Board) -> tuple[str, ...]:
-    collect = "-Wl,--gc-sections"
     if board.is_host:
-        return (collect,)
-    libc = library_flags(board)
+        return ("-Wl,--gc-sections",)
     script = ("-Tboard/link.ld", "-nostartfiles", "-static")
-    return (*board.cpu_flags, *libc, *script, collect, "-Wl,--no-warn-rwx-segments")
+    linker = ("-Wl,--gc-sections", "-Wl,--no-warn-rwx-segments")
+    return (*board.cpu_flags, *library_flags(board), *script, *linker)

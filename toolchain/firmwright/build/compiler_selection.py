@@ -24,11 +24,8 @@ def choose_compiler(
     requested = environment.get(COMPILER_VARIABLE) or "gcc"
     compilers: dict[str, Compiler] = {name: name for name in get_args(Compiler)}
     if requested not in compilers:
-        raise UsageError(
-            f"unknown toolchain {requested!r}.",
-            where=COMPILER_VARIABLE,
-            hint=f"one of {', '.join(compilers)}, or unset it.",
-        )
+        hint = f"one of {', '.join(compilers)}, or unset it."
+        raise UsageError(f"unknown toolchain {requested!r}.", where=COMPILER_VARIABLE, hint=hint)
     return compilers[requested]
 
 
@@ -39,8 +36,13 @@ def require_compiler(
 
     `toolchain` is the prefix of the GNU tools. Objects compiled by clang are linked by gcc.
     """
+    if compiler == "zig" and not has_zig_flags:
+        what = "zig has no C library for this board's core."
+        raise UsageError(what, where=board, hint="--toolchain gcc.")
     if compiler == "zig":
-        _require_zig(board, has_zig_flags=has_zig_flags)
+        if not zig_command():
+            what = "the compiler zig is not installed."
+            raise ToolMissingError(what, where=board, hint=f"{INSTALL_COMMAND}.")
         return
     gcc = f"{toolchain}-gcc" if toolchain else "gcc"
     programs = {gcc: debian_packages(toolchain)}
@@ -50,19 +52,5 @@ def require_compiler(
         if shutil.which(program) is None:
             install = f"apt install {packages}" if packages else f"install {program}"
             instead = f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
-            raise ToolMissingError(
-                f"the compiler {program} is not installed.",
-                where=board,
-                hint=f"{install}{instead}.",
-            )
-
-
-def _require_zig(board: str, *, has_zig_flags: bool) -> None:
-    if not has_zig_flags:
-        raise UsageError(
-            "zig has no C library for this board's core.", where=board, hint="--toolchain gcc."
-        )
-    if not zig_command():
-        raise ToolMissingError(
-            "the compiler zig is not installed.", where=board, hint=f"{INSTALL_COMMAND}."
-        )
+            what = f"the compiler {program} is not installed."
+            raise ToolMissingError(what, where=board, hint=f"{install}{instead}.")

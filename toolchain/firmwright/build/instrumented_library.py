@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
-from firmwright.build.compiler_flags import LANGUAGE_FLAGS, WARNINGS, debian_packages
+from firmwright.build.compiler_flags import WARNINGS, debian_packages, language_flags
 
 COMPILER = "gcc"
 _CALLS = ("-fsanitize=thread", "-fno-inline-functions")
@@ -26,21 +26,18 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     Raise ToolMissingError or ToolFailedError.
     """
     if shutil.which(COMPILER) is None:
-        raise ToolMissingError(
-            f"the compiler {COMPILER} is not installed.", hint=f"apt install {debian_packages('')}."
-        )
+        what = f"the compiler {COMPILER} is not installed."
+        raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")
     for file in _FILES:
         text = (files("firmwright.build") / "access_trace" / file).read_text(encoding="utf-8")
         (folder / file).write_text(text, encoding="utf-8", newline="\n")
-    flags = (*LANGUAGE_FLAGS, "-O1", "-fPIC", "-I.", "-Imodel")
+    flags = (*language_flags(), "-O1", "-fPIC", "-I.", "-Imodel")
     probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), (phase))"
     header = f'-D{name.upper()}_PROBE_HEADER="fwr_access_trace.h"'
     model = (f"model/{name}.c", "-o", "model.o")
     _run(folder, (COMPILER, *flags, *_CALLS, header, probe, "-c", *model))
-    _run(
-        folder,
-        (COMPILER, *flags, *WARNINGS, "-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o"),
-    )
+    trace = ("-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o")
+    _run(folder, (COMPILER, *flags, *WARNINGS, *trace))
     library = folder / f"lib{name}_watched.so"
     _run(folder, (COMPILER, "-shared", "-o", str(library), "model.o", "fwr_access_trace.o", "-lm"))
     return library

@@ -8,8 +8,7 @@ data is not part of the image.
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from firmwright.base.templates import render_template
 from firmwright.boards import Board
 from firmwright.boards.memory import MemoryRegion
 from firmwright.boards.peripherals import RegisterWrites
@@ -24,7 +23,8 @@ _MODEL_ENTRY = "fwr_model_start"
 
 
 def format_linker_script(board: Board) -> str:
-    return _render(
+    return render_template(
+        "firmwright.build",
         "link.ld.j2",
         board=board,
         entry=entry_symbol(board),
@@ -45,7 +45,8 @@ def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
 
 
 def format_board_header(board: Board) -> str:
-    return _render(
+    return render_template(
+        "firmwright.build",
         "fwr_board.h.j2",
         board=board,
         guard_bytes=stack_guard_bytes(board),
@@ -69,14 +70,3 @@ def stack_guard_bytes(board: Board) -> int:
         if low % size == 0 and low >= size and not overlaps:
             return size
     return 0
-
-
-def _render(template: str, **values: object) -> str:
-    environment = Environment(
-        loader=PackageLoader("firmwright.build"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(**values)

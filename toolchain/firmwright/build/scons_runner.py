@@ -13,18 +13,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from firmwright.artifacts import Compiler, Image, StackUsage, Variant
 from firmwright.base.errors import ToolFailedError, UsageError
+from firmwright.build import image_sizes
 from firmwright.build.compiler_selection import choose_compiler, require_compiler
-from firmwright.build.image_sizes import (
-    LinkedRegion,
-    find_overflows,
-    make_does_not_fit_error,
-    read_sizes,
-)
+from firmwright.build.image_sizes import LinkedRegion, read_sizes
 from firmwright.build.stack_analysis import CallGraph, read_frames
 from firmwright.build.zig_toolchain import zig_command
 
@@ -38,22 +35,26 @@ _STACK_ALIGN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _ProjectFacts:
-    """The fields of a project's `board.json` that a build needs."""
+class _ProjectBuild:
+    """One build of a project; the fields from `root` on are those of its `board.json`."""
 
     directory: Path
+    variant: Variant
+    compiler: Compiler
+    objects: Path | None
     board: str
-    port: str
-    root: str
-    toolchain: str
     regions: tuple[LinkedRegion, ...]
+    root: str
+    port: str
+    toolchain: str
     exception_frame_bytes: int
     counter_interrupts: bool
     fit_stack: bool
     stack_bytes: int
-    has_zig_flags: bool
-    compiler: Compiler
-    objects: Path | None
+
+    @property
+    def elf(self) -> Path:
+        return self.directory / "build" / self.variant / "firmware.elf"
 
     def tool(self, name: str) -> str:
         return f"{self.toolchain}-{name}" if self.toolchain else name
@@ -65,35 +66,41 @@ def build_project(
     *,
     compiler: Compiler | None = None,
     objects: Path | None = None,
-    timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Image:
     """Build one variant of a project, and the empty firmware for the size comparison.
 
     `objects` is a cache folder for object files that similar builds share.
     """
     directory = directory.resolve()
-    project = _read_project(directory, choose_compiler(compiler), objects)
-    require_compiler(
-        project.compiler,
-        project.toolchain,
-        board=project.board,
-        has_zig_flags=project.has_zig_flags,
+    facts = _read_facts(directory)
+    facts.setdefault("root", _ROOTS[facts["port"]])
+    build = _ProjectBuild(
+        directory,
+        variant,
+        choose_compiler(compiler),
+        objects,
+        board=facts["name"],
+        regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
+        **{f.name: facts[f.name] for f in fields(_ProjectBuild) if f.name in facts},
     )
-    _link(project, variant, timeout_s)
-    build = directory / "build"
-    elf = build / variant / "firmware.elf"
-    sizes = read_sizes(elf, project.regions)
-    empty = read_sizes(build / "empty" / "firmware.elf", project.regions)
-    stack, firmware_stack = _stack_use(project, variant, elf)
-    host = project.port == "host"
+    has_zig_flags = bool(facts.get("zig_flags"))
+    require_compiler(
+        build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
+    )
+    _link(build)
+    elf = build.elf
+    sizes = read_sizes(elf, build.regions)
+    empty = read_sizes(directory / "build" / "empty" / "firmware.elf", build.regions)
+    stack, firmware_stack = _stack_use(build)
+    has_library = build.port == "host" and variant == "release"
     return Image(
-        board=project.board,
+        board=build.board,
         variant=variant,
         directory=directory,
         elf=elf,
         bin=_find_image_format(elf, ".bin"),
         hex=_find_image_format(elf, ".hex"),
-        library=elf.with_name("libmodel.so") if host and variant == "release" else None,
+        library=elf.with_name("libmodel.so") if has_library else None,
         sizes=sizes,
         model_flash_bytes=sizes.flash_bytes - empty.flash_bytes,
         model_ram_bytes=sizes.ram_bytes - empty.ram_bytes,
@@ -108,104 +115,87 @@ def _find_image_format(elf: Path, suffix: str) -> Path | None:
 
 
 def read_project_board(directory: Path) -> str:
-    return _read_project(directory.resolve(), "gcc", None).board
+    return str(_read_facts(directory)["name"])
 
 
-def _read_project(directory: Path, compiler: Compiler, objects: Path | None) -> _ProjectFacts:
+def _read_facts(directory: Path) -> dict[str, Any]:
     file = directory / "board" / "board.json"
     if not file.is_file():
         hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
         raise UsageError("this is not a project folder.", where=str(directory), hint=hint)
-    facts = json.loads(file.read_text(encoding="utf-8"))
-    return _ProjectFacts(
-        directory=directory,
-        board=facts["name"],
-        port=facts["port"],
-        root=facts.get("root", _ROOTS[facts["port"]]),
-        toolchain=facts["toolchain"],
-        regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
-        exception_frame_bytes=facts["exception_frame_bytes"],
-        counter_interrupts=facts["counter_interrupts"],
-        fit_stack=facts["fit_stack"],
-        stack_bytes=facts["stack_bytes"],
-        has_zig_flags=bool(facts.get("zig_flags")),
-        compiler=compiler,
-        objects=objects,
-    )
+    facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return facts
 
 
-def _link(project: _ProjectFacts, variant: Variant, timeout_s: float) -> None:
+def _link(build: _ProjectBuild) -> None:
     """Build the variant and the empty firmware; raise an error that explains a failure."""
     scons = [sys.executable, "-m", "SCons", "-Q", "--cache-show", f"-j{os.cpu_count() or 1}"]
-    command = [*scons, f"compiler={project.compiler}", variant, "empty"]
-    status, output = _run(command, project.directory, timeout_s, project.objects)
-    fits = project.fit_stack and project.compiler != "zig"
-    if fits and _fit_stack(project, variant, status, output, timeout_s):
-        status, output = _run(command, project.directory, timeout_s, project.objects)
+    command = [*scons, f"compiler={build.compiler}", build.variant, "empty"]
+    status, output = _run(build, command)
+    fits = build.fit_stack and build.compiler != "zig"
+    if fits and _fit_stack(build, status, output):
+        status, output = _run(build, command)
     if status == 0:
         return
-    overflows = find_overflows(output, project.regions)
+    overflows = image_sizes.find_overflows(output, build.regions)
     if overflows:
-        elf = _link_anyway(project, variant, output, timeout_s)
-        sizes = read_sizes(elf, project.regions) if elf else None
-        raise make_does_not_fit_error(overflows, sizes, project.regions, board=project.board)
+        elf = _link_anyway(build, output)
+        sizes = read_sizes(elf, build.regions) if elf else None
+        raise image_sizes.make_does_not_fit_error(
+            overflows, sizes, build.regions, board=build.board
+        )
     raise ToolFailedError(
         "SCons could not build the firmware.",
         command=command,
         exit_status=status,
-        output="\n".join(_messages(project, output)),
-        where=str(project.directory),
+        output="\n".join(_messages(build, output)),
+        where=str(build.directory),
     )
 
 
-def _fit_stack(
-    project: _ProjectFacts, variant: Variant, status: int, output: str, timeout_s: float
-) -> bool:
+def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
     """Set the stack reserve to the worst stack use of the image, even if the image does not fit.
 
     Return whether the reserve changed. The empty firmware gets the same reserve, so that the size
     of the model is compared without the stack.
     """
-    elf: Path | None = project.directory / "build" / variant / "firmware.elf"
+    elf: Path | None = build.elf
     if status != 0:
-        overflows = find_overflows(output, project.regions)
-        elf = _link_anyway(project, variant, output, timeout_s) if overflows else None
+        overflows = image_sizes.find_overflows(output, build.regions)
+        elf = _link_anyway(build, output) if overflows else None
     if elf is None:
         return False
-    size_bytes = _stack_reserve_bytes(project, _call_graph(project, variant, elf))
-    file = project.directory / "build" / "stack.json"
+    size_bytes = _stack_reserve_bytes(build, _call_graph(build, elf))
+    file = build.directory / "build" / "stack.json"
     earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    fitted = {**earlier, variant: size_bytes, "empty": size_bytes}
+    fitted = {**earlier, build.variant: size_bytes, "empty": size_bytes}
     if fitted == earlier:
         return False
-    file.write_text(
-        json.dumps(fitted, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n"
-    )
+    text = json.dumps(fitted, indent=2, sort_keys=True) + "\n"
+    file.write_text(text, encoding="utf-8", newline="\n")
     return True
 
 
-def _stack_reserve_bytes(project: _ProjectFacts, graph: CallGraph) -> int:
+def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
     """Return the reserve for the worst path, an exception, and a fault report in either half."""
-    worst = _stacks(project, graph)[1]
-    fault = graph.worst(project.root).size_bytes + project.exception_frame_bytes
+    worst = _stacks(build, graph)[1]
+    fault = graph.worst(build.root).size_bytes + build.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
-    least = project.stack_bytes if worst.unknown else 0
+    least = build.stack_bytes if worst.unknown else 0
     size_bytes = max(worst.size_bytes, fault, report, least)
     return -(-size_bytes // _STACK_ALIGN) * _STACK_ALIGN
 
 
-def _messages(project: _ProjectFacts, output: str) -> list[str]:
-    commands = (project.tool("gcc") + " ", project.tool("objcopy") + " ", "clang ")
+def _messages(build: _ProjectBuild, output: str) -> list[str]:
+    commands = (build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ")
     zig = (*(shlex.quote(word) for word in zig_command()[:1]), "zig ")
     return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
 
 
-def _link_anyway(
-    project: _ProjectFacts, variant: Variant, output: str, timeout_s: float
-) -> Path | None:
+def _link_anyway(build: _ProjectBuild, output: str) -> Path | None:
     """Link an overfull image again without the size check, so that its contents can be listed."""
-    image = f"-o build/{variant}/firmware.elf"
-    if project.compiler == "zig":
+    image = f"-o build/{build.variant}/firmware.elf"
+    if build.compiler == "zig":
         return None
     links = [line for line in output.splitlines() if "-Tboard/link.ld" in line and image in line]
     if not links:
@@ -213,65 +203,61 @@ def _link_anyway(
     words = shlex.split(links[-1])
     target = "build/does_not_fit.elf"
     words[words.index("-o") + 1] = target
-    _run([*words, "-Wl,--noinhibit-exec"], project.directory, timeout_s)
-    elf = project.directory / target
+    _run(build, [*words, "-Wl,--noinhibit-exec"])
+    elf = build.directory / target
     return elf if elf.is_file() else None
 
 
-def _run(
-    command: Sequence[str], directory: Path, timeout_s: float, objects: Path | None = None
-) -> tuple[int, str]:
-    shared = {} if objects is None else {"FIRMWRIGHT_OBJECTS": str(objects)}
+def _run(build: _ProjectBuild, command: Sequence[str]) -> tuple[int, str]:
+    shared = {} if build.objects is None else {"FIRMWRIGHT_OBJECTS": str(build.objects)}
     try:
         done = subprocess.run(
             command,
-            cwd=directory,
+            cwd=build.directory,
             env={**os.environ, **shared, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=timeout_s,
+            timeout=BUILD_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as problem:
-        what = f"the build took longer than {timeout_s:g} s."
-        raise ToolFailedError(what, command=command, where=str(directory)) from problem
+        what = f"the build took longer than {BUILD_TIMEOUT_S:g} s."
+        raise ToolFailedError(what, command=command, where=str(build.directory)) from problem
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def _stack_use(
-    project: _ProjectFacts, variant: Variant, elf: Path
-) -> tuple[StackUsage, StackUsage]:
+def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:
     """Return the worst stack use of the models and of the firmware; both are unknown with zig."""
-    if project.compiler == "zig":
-        return StackUsage("", 0, (), ("",)), StackUsage(project.root, 0, (), (project.root,))
-    return _stacks(project, _call_graph(project, variant, elf))
+    if build.compiler == "zig":
+        return StackUsage("", 0, (), ("",)), StackUsage(build.root, 0, (), (build.root,))
+    return _stacks(build, _call_graph(build, build.elf))
 
 
-def _call_graph(project: _ProjectFacts, variant: Variant, elf: Path) -> CallGraph:
-    command = [project.tool("objdump"), "-d", str(elf)]
-    status, disassembly = _run(command, project.directory, BUILD_TIMEOUT_S)
+def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
+    command = [build.tool("objdump"), "-d", str(elf)]
+    status, disassembly = _run(build, command)
     if status != 0:
         what = "the firmware could not be disassembled."
         raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
-    build = project.directory / "build" / variant
-    glue, model = read_frames(build / "firmware"), read_frames(build / "model")
-    return CallGraph(disassembly, read_frames(build), glue.keys(), model.keys())
+    folder = build.elf.parent
+    glue, model = read_frames(folder / "firmware"), read_frames(folder / "model")
+    return CallGraph(disassembly, read_frames(folder), glue.keys(), model.keys())
 
 
-def _stacks(project: _ProjectFacts, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
+def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
     """Return the worst stack use of the models' entry points and that of the whole firmware."""
-    models = [file.stem for file in sorted((project.directory / "model").glob("*.c"))]
+    models = [file.stem for file in sorted((build.directory / "model").glob("*.c"))]
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
     stack = max(stacks, key=lambda s: s.size_bytes, default=StackUsage("", 0, ()))
-    return stack, _with_interrupt(project, graph, graph.worst(project.root))
+    return stack, _with_interrupt(build, graph, graph.worst(build.root))
 
 
-def _with_interrupt(project: _ProjectFacts, graph: CallGraph, use: StackUsage) -> StackUsage:
+def _with_interrupt(build: _ProjectBuild, graph: CallGraph, use: StackUsage) -> StackUsage:
     """Add the cycle counter's interrupt, which may occur at the deepest point."""
-    if not project.counter_interrupts or not graph.has(_COUNTER_ROOT):
+    if not build.counter_interrupts or not graph.has(_COUNTER_ROOT):
         return use
-    extra = project.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes
+    extra = build.exception_frame_bytes + graph.worst(_COUNTER_ROOT).size_bytes
     path = (*use.path, _COUNTER_ROOT)
     return StackUsage(use.root, use.size_bytes + extra, path, use.unknown)

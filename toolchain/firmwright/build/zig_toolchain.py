@@ -51,8 +51,7 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     code = (
         *language_flags(c_standard),
         *BARE_METAL,
-        "-fomit-frame-pointer",
-        "-fno-stack-protector",
+        *("-fomit-frame-pointer", "-fno-stack-protector"),
     )
     return (*target, *code, *runtime_defines(board), "-g") if target else ()
 

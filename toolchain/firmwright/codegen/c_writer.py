@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from firmwright.base.text import IndentedWriter
+from firmwright.base.indented_writer import IndentedWriter
 
 LINE_COLUMNS = 100
 INDENT_COLUMNS = 4

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-TEMPLATES = "templates"
+from firmwright.base import templates
 
 
 def render_template(template: str, **values: object) -> str:
-    environment = Environment(
-        loader=PackageLoader("firmwright.codegen", TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(**values)
+    return templates.render_template("firmwright.codegen", template, **values)

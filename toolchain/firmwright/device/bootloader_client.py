@@ -166,11 +166,9 @@ class BootloaderClient:
         answer = self._line.request(Command.BOOTLOADER_HELLO)
         version, *numbers = unpack_payload(_HELLO, answer[:_HELLO_BYTES], "bootloader's hello")
         if version != BOOTLOADER_VERSION:
-            raise DeviceError(
-                f"the bootloader has protocol version {version}, not {BOOTLOADER_VERSION}.",
-                where=self._transport.name,
-                hint="build and flash the bootloader with this version of firmwright.",
-            )
+            what = f"the bootloader has protocol version {version}, not {BOOTLOADER_VERSION}."
+            hint = "build and flash the bootloader with this version of firmwright."
+            raise DeviceError(what, where=self._transport.name, hint=hint)
         return BootloaderInfo(answer[_HELLO_BYTES:].decode("ascii", "replace"), *numbers)
 
     def _slot(self, number: int) -> SlotInfo:
@@ -255,11 +253,9 @@ def enter_bootloader(
                     hint="restart the board during the attempt, when the bootloader listens; "
                     "firmwright bootloader --board B builds one.",
                 ) from nobody
-    raise DeviceError(
-        "the firmware answers, but there is no bootloader on the board.",
-        where=transport.name,
-        hint="firmwright bootloader --board B builds one; flash it once with another tool.",
-    )
+    what = "the firmware answers, but there is no bootloader on the board."
+    hint = "firmwright bootloader --board B builds one; flash it once with another tool."
+    raise DeviceError(what, where=transport.name, hint=hint)
 
 
 def _restart(line: RequestChannel) -> None:

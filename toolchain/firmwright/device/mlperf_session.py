@@ -97,21 +97,17 @@ class MlperfSession(Closeable):
                 pass  # repeated answers to greetings
             self._received.clear()
             return
-        raise DeviceTimeoutError(
-            "no answer in the benchmark's protocol.",
-            where=self._transport.name,
-            hint="flash firmware built with --firmware mlperf.",
-        )
+        what = "no answer in the benchmark's protocol."
+        hint = "flash firmware built with --firmware mlperf."
+        raise DeviceTimeoutError(what, where=self._transport.name, hint=hint)
 
     def _line(self, deadline: float, doing: str) -> str:
         while (end := self._received.find(b"\n")) < 0:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise DeviceTimeoutError(
-                    "the firmware did not answer in time.",
-                    where=f"{self._transport.name}, {doing}",
-                    hint="increase --timeout or reduce --iterations.",
-                )
+                what = "the firmware did not answer in time."
+                hint = "increase --timeout or reduce --iterations."
+                raise DeviceTimeoutError(what, where=f"{self._transport.name}, {doing}", hint=hint)
             self._received += self._transport.read(4096, left)
         line = bytes(self._received[:end])
         del self._received[: end + 1]

@@ -56,11 +56,9 @@ class RttTransport:
         deadline = time.monotonic() + _WRITE_S
         while data := data[self._put(data) :]:
             if time.monotonic() >= deadline:
-                raise DeviceError(
-                    "the firmware does not empty its receive buffer.",
-                    where=self._name,
-                    hint="the firmware hangs: reset the target.",
-                )
+                what = "the firmware does not empty its receive buffer."
+                hint = "the firmware hangs: reset the target."
+                raise DeviceError(what, where=self._name, hint=hint)
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
@@ -83,11 +81,9 @@ class RttTransport:
                 self._stub.go()
                 return at
             if time.monotonic() >= deadline:
-                raise DeviceError(
-                    f"no RTT block in the {size_bytes} bytes from {start:#x} on.",
-                    where=self._name,
-                    hint='build the firmware for a board with console driver "rtt".',
-                )
+                what = f"no RTT block in the {size_bytes} bytes from {start:#x} on."
+                hint = 'build the firmware for a board with console driver "rtt".'
+                raise DeviceError(what, where=self._name, hint=hint)
 
     def _search(self, start: int, size_bytes: int) -> int | None:
         text = b""

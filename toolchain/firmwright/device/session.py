@@ -117,10 +117,8 @@ class Session(Closeable):
         """Write every input, given as arrays in C order with the dtype and size of the input."""
         expected = [tensor.name for tensor in self.info.inputs]
         if sorted(inputs) != sorted(expected):
-            raise UsageError(
-                f"the inputs are {sorted(inputs)}; the model has {expected}.",
-                where=self.info.model_name,
-            )
+            what = f"the inputs are {sorted(inputs)}; the model has {expected}."
+            raise UsageError(what, where=self.info.model_name)
         blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
         for index, block in enumerate(blocks):
             self._write(Command.WRITE_INPUT, block, index)

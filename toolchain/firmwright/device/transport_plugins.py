@@ -61,9 +61,7 @@ def plugin_for_board(board: Board) -> TransportFactory:
     plugins = load_transport_plugins()
     if board.run.program not in plugins:
         installed = ", ".join(plugins) or "none is installed"
-        raise UsageError(
-            f"no package provides the transport {board.run.program!r}.",
-            where=board.name,
-            hint=f"install one (entry point {ENTRY_POINT_GROUP}); installed: {installed}.",
-        )
+        what = f"no package provides the transport {board.run.program!r}."
+        hint = f"install one (entry point {ENTRY_POINT_GROUP}); installed: {installed}."
+        raise UsageError(what, where=board.name, hint=hint)
     return plugins[board.run.program]

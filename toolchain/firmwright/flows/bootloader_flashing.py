@@ -26,7 +26,7 @@ from firmwright.boards.bootloader import (
 )
 from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.build import build_project
-from firmwright.build.project_folder import bootloader_project_files, project_files
+from firmwright.build.project_files import bootloader_project_files, project_files
 from firmwright.device import SerialTransport, Session, Timeouts, Transport
 from firmwright.device.bootloader_client import (
     IMAGE_BYTES,
@@ -42,7 +42,7 @@ from firmwright.device.link_protocol import ABI
 from firmwright.device.serial_port import PortChooser, find_serial_port, usb_ports
 from firmwright.flows.firmware_images import build_tree
 from firmwright.ir.constant_pools import unlinked_pool_images
-from firmwright.package.project_folder import MARKER, add_file_list, write_project
+from firmwright.package.project_writer import MARKER, add_file_list, write_project
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from firmwright.package.export_formats import (
     zip_tree,
 )
 from firmwright.package.model_library_format import tar_tree
-from firmwright.package.project_folder import write_project
+from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
 
 KNOWN_ANSWER_COUNT = 8

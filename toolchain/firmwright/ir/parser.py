@@ -17,7 +17,7 @@ import numpy as np
 
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import ModelError
-from firmwright.base.text import Token, Tokenizer
+from firmwright.base.tokenizer import Token, Tokenizer
 from firmwright.base.version import IR_TEXT_VERSION
 from firmwright.ir.core import Attr, Constant, PoolInfo, Target
 from firmwright.ir.graph.parser import GraphParser

@@ -29,7 +29,7 @@ import hashlib
 from dataclasses import fields
 
 from firmwright.base.errors import InternalError
-from firmwright.base.text import format_global, format_local, quote
+from firmwright.base.tokenizer import format_global, format_local, quote
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.printer import print_graph

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from firmwright.base.dtypes import DType, find_dtype
 from firmwright.base.errors import InternalError, ModelError
+from firmwright.base.indented_writer import IndentedWriter
 from firmwright.base.quant import Quantization
-from firmwright.base.text import IndentedWriter, Token, Tokenizer, TokenKind, format_float, quote
+from firmwright.base.tokenizer import Token, Tokenizer, TokenKind, format_float, quote
 from firmwright.ir.core import UNCONSTRAINED, Attr, Attrs, Span, VirtualDevice
 from firmwright.ir.graph.nodes import TensorType
 

@@ -16,11 +16,10 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import UsageError
+from firmwright.base.templates import template_environment
 from firmwright.compilation_summary import CompilationSummary
 from firmwright.package.model_library_format import build_mlf
 
@@ -83,13 +82,11 @@ def export_package(
             raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
         return build_mlf(exported.name, exported.tree, exported.summary, exported.text)
     _check(exported)
-    folder = FOLDERS[form]
-    content: dict[str, str | bytes] = {
-        f"{folder}/{name}": text for name, text in exported.model_files.items()
-    }
-    content["metadata.json"] = exported.tree.files["metadata.json"]
     values = _template_values(exported)
-    content |= _render_templates(form, values)
+    content = _render_templates(form, values)
+    for name, text in exported.model_files.items():
+        content[f"{FOLDERS[form]}/{name}"] = text
+    content["metadata.json"] = exported.tree.files["metadata.json"]
     if tests is not None:
         more = {"model_file": tests.model_file, "options": tests.options}
         content |= _render_templates("with-tests", {**values, **more})
@@ -120,11 +117,9 @@ def _check(exported: ExportInput) -> None:
     }
     for option, is_set in unusual.items():
         if is_set:
-            raise UsageError(
-                f"packages support only the default placement of inputs, outputs and constants; "
-                f"{option} changes it.",
-                hint="omit the option, or use firmwright compile -o DIR and its folder model/.",
-            )
+            what = "packages support only the default placement of inputs, outputs and constants"
+            hint = "omit the option, or use firmwright compile -o DIR and its folder model/."
+            raise UsageError(f"{what}; {option} changes it.", hint=hint)
 
 
 def _template_values(exported: ExportInput) -> dict[str, Any]:
@@ -132,6 +127,7 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
     upper = exported.name.upper()
     pools = [name for name, pool in summary.pools.items() if pool.bytes]
     names = sorted(exported.model_files)
+    inputs = [tensor.field for tensor in summary.io.inputs]
     buffers = summary.plan.buffers if summary.plan else ()
     return {
         "name": exported.name,
@@ -144,10 +140,7 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "gcc_flags": {name: _gcc_flags(exported.model_files[name]) for name in names},
         "headers": [name for name in names if name.endswith(".h")],
         "pools": [{"name": name, "macro": f"{upper}_{name.upper()}"} for name in pools],
-        "inputs": [
-            {"field": tensor.field, "macro": f"{upper}_{tensor.field.upper()}"}
-            for tensor in summary.io.inputs
-        ],
+        "inputs": [{"field": f, "macro": f"{upper}_{f.upper()}"} for f in inputs],
         "has_init": any(buffer.kind == "const" for buffer in buffers),
         "has_state": bool(summary.io.state),
         "devices": exported.devices,
@@ -155,19 +148,12 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
 
 
 def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
-    environment = Environment(
-        loader=PackageLoader("firmwright.package", "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    root = files("firmwright.package") / "templates" / folder
+    environment = template_environment("firmwright.package")
     return {
         path.removesuffix(".j2").replace("NAME", values["name"]): environment.get_template(
             f"{folder}/{path}"
         ).render(values)
-        for path in _paths(root, "")
+        for path in _paths(files("firmwright.package") / "templates" / folder, "")
     }
 
 

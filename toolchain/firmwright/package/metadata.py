@@ -9,20 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from firmwright import compilation_summary as summaries
 from firmwright.base.errors import InternalError
 from firmwright.base.version import ABI, METADATA_VERSION
-from firmwright.compilation_summary import (
-    NO_OPERATOR,
-    BundleSummary,
-    CompilationSummary,
-    ConstantSummary,
-    IoSummary,
-    OperatorSummary,
-    PlannedBuffer,
-    PlanSummary,
-    PoolSummary,
-    TensorSummary,
-)
+from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import build_pool_image, constant_pools
 from firmwright.ir.module import IoTensor, IRModule
@@ -66,7 +56,7 @@ def summarize_compilation(
         target={name: str(target) for name, target in sorted(module.targets.items())},
         numerics=str(module.attrs.get("numerics", "litert")),
         options=dict(options or {}),
-        io=IoSummary(
+        io=summaries.IoSummary(
             module.io.mode,
             module.io.preserve_input,
             module.io.stream_input_rows,
@@ -122,10 +112,10 @@ def summarize_bundle(
     )
 
 
-def _tensor(tensor: IoTensor, plan: Plan | None) -> TensorSummary:
+def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
     quantization = tensor.type.quantization
     placement = plan.placements.get(tensor.buffer) if plan else None
-    return TensorSummary(
+    return summaries.TensorSummary(
         name=tensor.name,
         field=tensor.buffer,
         dtype=tensor.type.dtype.name,
@@ -138,14 +128,14 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> TensorSummary:
     )
 
 
-def _pools(module: IRModule) -> dict[str, PoolSummary]:
+def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
     constant_bytes = {
         pool.name: len(build_pool_image(module, pool).data) for pool in constant_pools(module)
     }
     used_bytes = {**(module.plan.pool_bytes if module.plan else {}), **constant_bytes}
     pools = {pool.name: pool for pool in module.pools}
     return {
-        name: PoolSummary(
+        name: summaries.PoolSummary(
             used_bytes.get(name, 0),
             pools[name].size_bytes if name in pools else None,
             pools[name].access if name in pools else "rw",
@@ -155,13 +145,13 @@ def _pools(module: IRModule) -> dict[str, PoolSummary]:
     }
 
 
-def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[ConstantSummary, ...]:
+def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.ConstantSummary, ...]:
     """Return the constants in the emitted code; constants with equal type and bytes count once."""
-    constants: dict[tuple[str, str], ConstantSummary] = {}
+    constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
     for function in (*(_kernel(module, callee) for callee in callees(main.body)), main):
         for name in used_constants(function.body):
             constant = module.constants[name]
-            summary = ConstantSummary(
+            summary = summaries.ConstantSummary(
                 name,
                 constant.dtype.name,
                 tuple(constant.shape),
@@ -180,14 +170,14 @@ def _kernel(module: IRModule, name: str) -> tir.PrimFunc:
     return function
 
 
-def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[OperatorSummary]:
+def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.OperatorSummary]:
     first_calls: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
             first_calls.setdefault(call.op, call)
     for index, call in sorted(first_calls.items()):
         kernel = _kernel(module, call.callee)
-        yield OperatorSummary(
+        yield summaries.OperatorSummary(
             index=index,
             name=_result_name(kernel, call) or call.callee,
             kind=str(kernel.attrs.get("op", call.callee)),
@@ -221,12 +211,12 @@ def _live_bytes(buffers: list[BufferInfo], time: int) -> int:
     )
 
 
-def _plan(plan: Plan, main: tir.PrimFunc) -> PlanSummary:
-    return PlanSummary(
+def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
+    return summaries.PlanSummary(
         plan.planner,
         tuple(_operator_by_time(main)),
         tuple(
-            PlannedBuffer(
+            summaries.PlannedBuffer(
                 name=info.name,
                 kind=info.kind,
                 pool=plan.placements[info.name].pool,
@@ -247,9 +237,9 @@ def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
             case tir.PrimFuncCall(op=op):
                 yield op
             case tir.BufferStore():
-                yield NO_OPERATOR
+                yield summaries.NO_OPERATOR
             case tir.If(cond=cond) | tir.While(cond=cond) if _loads(cond):
-                yield NO_OPERATOR
+                yield summaries.NO_OPERATOR
             case _:
                 pass
 

@@ -64,30 +64,25 @@ def find_task(io: IoBinding, name: str = "") -> MlperfTask:
     """
     tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
-        raise UsageError(
-            f"the benchmark's models have one whole input and one output; this has "
-            f"{len(io.inputs)} and {len(io.outputs)}."
-        )
+        counts = f"{len(io.inputs)} and {len(io.outputs)}"
+        what = "the benchmark's models have one whole input and one output"
+        raise UsageError(f"{what}; this has {counts}.")
     for tensor in tensors:
         if tensor.type.dtype.name != "int8" or tensor.type.quantization is None:
-            raise UsageError(
-                f"{tensor.name} is {tensor.type.dtype.name}; the harness is for quantised int8.",
-                hint="the benchmark's int8 models.",
-            )
-    sizes = tuple(_elements(tensor) for tensor in tensors)
+            dtype = tensor.type.dtype.name
+            what = f"{tensor.name} is {dtype}; the harness is for quantised int8."
+            raise UsageError(what, hint="the benchmark's int8 models.")
+    sizes = tuple(t.type.size_bytes // t.type.dtype.size_bytes for t in tensors)
     matches = [task for task in TASKS if (task.name == name if name else _sizes(task) == sizes)]
     if not matches or _sizes(matches[0]) != sizes:
         choices = ", ".join(f"{t.name} {t.elements} to {t.results}" for t in TASKS)
+        called = f" called {name}" if name else ""
         raise UsageError(
-            f"the model takes {sizes[0]} values to {sizes[1]}, which no task of the benchmark "
-            f"{'called ' + name if name else ''} does.".replace("  ", " "),
+            f"the model takes {sizes[0]} values to {sizes[1]}, which no task of the benchmark"
+            f"{called} does.",
             hint=f"a model of one: {choices}.",
         )
     return matches[0]
-
-
-def _elements(tensor: IoTensor) -> int:
-    return tensor.type.size_bytes // tensor.type.dtype.size_bytes
 
 
 def _sizes(task: MlperfTask) -> tuple[int, int]:

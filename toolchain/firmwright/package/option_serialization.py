@@ -23,13 +23,12 @@ _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default
 
 def serialize_options(options: Any) -> dict[str, Any]:
     """Return the options that differ from their defaults, as JSON values."""
-    values: dict[str, Any] = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if value == field.default or field.name in MACHINE_OPTIONS:
-            continue
-        values[field.name] = _to_json(value)
-    return values
+    values = {f.name: (getattr(options, f.name), f.default) for f in fields(options)}
+    return {
+        name: _to_json(value)
+        for name, (value, default) in values.items()
+        if value != default and name not in MACHINE_OPTIONS
+    }
 
 
 def _to_json(value: Any) -> Any:
@@ -53,11 +52,8 @@ def deserialize_options(
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:
-        raise ModelError(
-            f"the recipe has the option {unknown[0]!r}, which this version does not know.",
-            where=str(where),
-            hint="the version that tool_version names.",
-        )
+        what = f"the recipe has the option {unknown[0]!r}, which this version does not know."
+        raise ModelError(what, where=str(where), hint="the version that tool_version names.")
     try:
         return {
             name: _option(name, value, getattr(options_type(), name))
@@ -65,9 +61,8 @@ def deserialize_options(
             if name != TUNING_OPTION
         }
     except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(
-            f"the recipe cannot be read: {error}.", where=str(where), hint="compile it anew."
-        ) from error
+        what = f"the recipe cannot be read: {error}."
+        raise ModelError(what, where=str(where), hint="compile it anew.") from error
 
 
 def _option(name: str, value: Any, default: Any) -> Any:

@@ -14,7 +14,7 @@ from firmwright.base.recursion import raise_recursion_limit
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags as build_flags
-from firmwright.build.project_folder import project_files
+from firmwright.build.project_files import project_files
 from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model, model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
@@ -26,7 +26,7 @@ from firmwright.ops.registry import op_table
 from firmwright.package.metadata import summarize_bundle, summarize_compilation
 from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
-from firmwright.package.project_folder import add_file_list, write_project
+from firmwright.package.project_writer import add_file_list, write_project
 from firmwright.partitioning.backend_libraries import add_library_files, collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import canonical_target_string

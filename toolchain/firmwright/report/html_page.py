@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from firmwright.base.templates import template_environment
 from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.memory_map import (
     KIND_LABELS,
@@ -75,14 +75,7 @@ class BarSegment:
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
-    environment = Environment(
-        loader=PackageLoader("firmwright.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment("firmwright.report", autoescape=True)
     environment.filters["n"] = lambda value: f"{value:,}"
     environment.filters["signed"] = lambda value: f"{value:+,}"
     occupied, peak = occupied_bytes_by_time(report), peak_time(report)

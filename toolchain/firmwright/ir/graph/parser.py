@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from firmwright.base.text import TokenKind
+from firmwright.base.tokenizer import TokenKind
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.syntax import SyntaxParser

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from firmwright.base.text import format_global, format_local, quote
+from firmwright.base.tokenizer import format_global, format_local, quote
 from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.syntax import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from firmwright.base.dtypes import BOOL, HANDLE, INT64, DType
-from firmwright.base.text import Tokenizer, TokenKind
+from firmwright.base.tokenizer import Tokenizer, TokenKind
 from firmwright.ir import tir
 from firmwright.ir.tir.parser_exprs import EXPR_DEPTH_MAX, ExprParser, resolve_literals
 from firmwright.ir.tir.printer import KEYWORDS, ScopedStmt

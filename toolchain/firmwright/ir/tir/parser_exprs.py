@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
-from firmwright.base.text import Token, Tokenizer, TokenKind
+from firmwright.base.tokenizer import Token, Tokenizer, TokenKind
 from firmwright.ir import tir
 from firmwright.ir.syntax import SyntaxParser
 from firmwright.ir.tir.printer import KEYWORDS, LOGICAL, OPERATORS
@@ -17,7 +17,7 @@ _INFIX: dict[str, tuple[tir.BinaryOp, int]] = {
     for op, (symbol, level) in table.items()
 }
 _COMPARING = 3  # precedence of the operators that do not chain
-_UNRESOLVED = DType("literal", "?", 0, "", "")  # dtype of an unresolved literal
+_UNRESOLVED = DType("literal", "?", 0, "")  # dtype of an unresolved literal
 
 
 class _ParsedExpr(NamedTuple):

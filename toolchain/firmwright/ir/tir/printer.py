@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
-from firmwright.base.text import format_float, format_global, format_local, quote
+from firmwright.base.tokenizer import format_float, format_global, format_local, quote
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_span, format_word

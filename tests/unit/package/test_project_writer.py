@@ -9,7 +9,7 @@ import pytest
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
-from firmwright.package.project_folder import add_file_list, write_project
+from firmwright.package.project_writer import add_file_list, write_project
 
 
 def project(*models: str) -> SourceTree:

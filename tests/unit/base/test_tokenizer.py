@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firmwright.base.errors import ModelError
-from firmwright.base.text import (
-    IndentedWriter,
+from firmwright.base.indented_writer import IndentedWriter
+from firmwright.base.tokenizer import (
     Tokenizer,
     TokenKind,
     format_float,

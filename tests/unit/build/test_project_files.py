@@ -9,7 +9,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError
 from firmwright.boards import list_boards, load_board
-from firmwright.build.project_folder import project_files, write_project
+from firmwright.build.project_files import project_files
 
 
 @pytest.mark.parametrize("board", list_boards(), ids=lambda b: b.name)
@@ -29,17 +29,17 @@ def test_the_project_contains_no_path_of_this_machine() -> None:
 
 def test_unchanged_files_are_not_touched(twice: Callable[..., SourceTree], tmp_path: Path) -> None:
     board = load_board("mps2-an386")
-    write_project(board, twice(), tmp_path)
+    twice().merged(project_files(board)).write(tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()}
-    write_project(board, twice("    /* changed */\n"), tmp_path)
+    twice("    /* changed */\n").merged(project_files(board)).write(tmp_path)
     after = {file: file.stat().st_mtime_ns for file in before}
     assert [f.name for f in before if before[f] != after[f]] == ["twice.c"]
 
 
 def test_the_board_file_of_the_project_has_flags_and_memory() -> None:
-    text = project_files(load_board("mps2-an386"), "-Os").files["board/board.json"]
+    text = project_files(load_board("mps2-an386")).files["board/board.json"]
     facts = json.loads(text)
-    assert facts["model_optimization"] == "-Os"
+    assert facts["model_optimization"] == "-O2"
     assert "-mcpu=cortex-m4" in facts["compile_flags"]
     assert facts["memory"][0] == {
         "name": "code",
@@ -53,7 +53,7 @@ def test_files_of_another_board_in_the_folder_are_not_built(
     twice: Callable[..., SourceTree], tmp_path: Path
 ) -> None:
     for name in ("mps2-an386", "microbit"):
-        write_project(load_board(name), twice(), tmp_path)
+        twice().merged(project_files(load_board(name))).write(tmp_path)
     assert (tmp_path / "runtime/port/cortex_m/counter_systick.c").is_file()
     facts = json.loads((tmp_path / "board/board.json").read_text(encoding="utf-8"))
     drivers = [file for file in facts["runtime_sources"] if "/counter_" in file]

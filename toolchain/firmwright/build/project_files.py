@@ -1,7 +1,6 @@
-"""Generation of the project folder that `scons` builds.
+"""The files of a project besides the generated sources; `scons` builds it without this package.
 
-A project contains the emitted sources, the board's runtime files, a linker script, a header,
-`board/board.json`, and an SConstruct that does not depend on this package.
+They are the board's runtime files, a linker script, a header, `board/board.json` and an SConstruct.
 """
 
 from __future__ import annotations
@@ -14,53 +13,30 @@ from pathlib import Path
 from firmwright.artifacts import SourceTree
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
-from firmwright.build import compiler_flags
-from firmwright.build.linker_script import (
-    INTERRUPT_FREE_COUNTERS,
-    entry_symbol,
-    extra_constant_regions,
-    format_board_header,
-    format_linker_script,
-)
+from firmwright.build import compiler_flags, linker_script
 from firmwright.build.zig_toolchain import zig_flags, zig_target
 
-
-def write_project(
-    board: Board,
-    tree: SourceTree,
-    directory: Path,
-    *,
-    model_optimization: str = compiler_flags.MODEL_OPTIMIZATION,
-) -> None:
-    """Write `tree` and the files needed to build it; files that are already equal are kept."""
-    tree.merged(project_files(board, model_optimization)).write(directory)
+_PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
+"""The attributes of a board that have a driver, and the prefixes of the drivers' file names."""
 
 
-def project_files(
-    board: Board,
-    model_optimization: str = compiler_flags.MODEL_OPTIMIZATION,
-    *,
-    c_standard: str = compiler_flags.C_STANDARD,
-) -> SourceTree:
+def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) -> SourceTree:
     """Return the files of a project for `board` other than the emitted sources."""
-    content = _common_files(board, model_optimization, runtime_files(board), c_standard)
+    content = _common_files(board, runtime_files(board), c_standard)
     return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
 
 
 def _common_files(
-    board: Board,
-    model_optimization: str,
-    runtime: dict[str, bytes],
-    c_standard: str = compiler_flags.C_STANDARD,
+    board: Board, runtime: dict[str, bytes], c_standard: str = compiler_flags.C_STANDARD
 ) -> dict[str, str | bytes]:
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
-        "board/board.json": _board_json(board, model_optimization, runtime, c_standard),
+        "board/board.json": _board_json(board, runtime, c_standard),
         **runtime,
     }
     if not board.is_host:
-        content["board/link.ld"] = format_linker_script(board)
-        content["board/fwr_board.h"] = format_board_header(board)
+        content["board/link.ld"] = linker_script.format_linker_script(board)
+        content["board/fwr_board.h"] = linker_script.format_board_header(board)
     return content
 
 
@@ -79,7 +55,7 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 def bootloader_project_files(board: Board) -> SourceTree:
     assert board.bootloader is not None  # checked by board_for_bootloader
-    counts = board.counter.driver in INTERRUPT_FREE_COUNTERS
+    counts = board.counter.driver in linker_script.INTERRUPT_FREE_COUNTERS
     parts = ("fwr_link", "console_", *(("counter_",) if counts else ()))
     runtime = {
         path: data
@@ -89,13 +65,8 @@ def bootloader_project_files(board: Board) -> SourceTree:
     drivers = (f"start_{board.port}.c", f"flash_{board.bootloader.driver}.c")
     runtime |= _bootloader_files("fwr_*.[ch]") | _bootloader_files(*drivers)
     main = (runtime_dir() / "bootloader" / "main.c").read_bytes()
-    return SourceTree(
-        {
-            **_common_files(board, compiler_flags.MODEL_OPTIMIZATION, runtime),
-            "firmware/fwr_app.c": main,
-            "firmware/fwr_app_empty.c": main,
-        }
-    )
+    programs = {"firmware/fwr_app.c": main, "firmware/fwr_app_empty.c": main}
+    return SourceTree({**_common_files(board, runtime), **programs})
 
 
 def _in_slot(board: Board, runtime: dict[str, bytes]) -> dict[str, bytes]:
@@ -115,28 +86,18 @@ def _bootloader_files(*patterns: str) -> dict[str, bytes]:
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
-    drivers = {f"console_{board.console.driver}", f"counter_{board.counter.driver}"}
-    if board.clock is not None:
-        drivers.add(f"clock_{board.clock.driver}")
-    if board.boot:
-        drivers.add(f"boot_{board.boot}")
-    if board.watchdog is not None:
-        drivers.add(f"watchdog_{board.watchdog.driver}")
-    if board.cores is not None:
-        drivers.add(f"cores_{board.cores.driver}")
-    if board.dma is not None:
-        drivers.add(f"dma_{board.dma.driver}")
-    kinds = ("boot_", "clock_", "console_", "cores_", "counter_", "dma_", "watchdog_")
-    return stem.startswith(kinds) and stem not in drivers
+    peripherals = {kind: getattr(board, kind) for kind in _PERIPHERALS}
+    own = {f"{kind}_{item.driver}" for kind, item in peripherals.items() if item is not None}
+    kinds = ("boot_", *(f"{kind}_" for kind in peripherals))
+    return stem.startswith(kinds) and stem not in {*own, f"boot_{board.boot}"}
 
 
 def _template(name: str) -> str:
     return (files("firmwright.build") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _board_json(
-    board: Board, model_optimization: str, runtime: Iterable[str], c_standard: str
-) -> str:
+def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
+    beside = () if board.is_host else linker_script.extra_constant_regions(board)
     facts = {
         "name": board.name,
         "core": board.core,
@@ -149,16 +110,14 @@ def _board_json(
         "library_flags": compiler_flags.library_flags(board),
         "warnings": compiler_flags.WARNINGS,
         "runtime_sources": sorted((f for f in runtime if f.endswith(".c")), key=_link_position),
-        "model_optimization": model_optimization,
+        "model_optimization": compiler_flags.MODEL_OPTIMIZATION,
         "runtime_optimization": compiler_flags.RUNTIME_OPTIMIZATION,
         "link_flags": compiler_flags.link_flags(board),
         "memory": [
             {"name": r.name, "start": r.start, "size_bytes": r.size_bytes, "kind": r.kind}
             for r in board.memory
         ],
-        "sections_beside": []
-        if board.is_host
-        else [f".rodata.{r.name}" for r in extra_constant_regions(board)],
+        "sections_beside": [f".rodata.{r.name}" for r in beside],
         "exception_frame_bytes": _exception_frame_bytes(board),
         "counter_interrupts": board.counter.driver == "systick",
         "stack_bytes": board.limits.stack_bytes,
@@ -166,7 +125,7 @@ def _board_json(
         "watchdog": board.watchdog is not None,
     }
     if board.is_model_update:
-        facts["root"] = entry_symbol(board)
+        facts["root"] = linker_script.entry_symbol(board)
     return json.dumps(facts, indent=2) + "\n"
 
 

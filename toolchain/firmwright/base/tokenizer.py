@@ -1,4 +1,4 @@
-"""The lexical level of text formats: an indenting writer and a tokenizer.
+"""The tokens of the IR's text format: a tokenizer, and functions that format tokens.
 
 Errors are ModelErrors at FILE:LINE:COLUMN, both counted from 1. Lexical rules: `;` and `//` start
 comments; identifiers may contain dots (`nn.conv2d`); `%name` and `@name` are names, quoted if they
@@ -10,45 +10,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from firmwright.base.errors import ModelError
-
-
-class IndentedWriter:
-    """A writer of indented lines."""
-
-    __slots__ = ("_indent", "_lines", "_step")
-
-    def __init__(self, step: str = "  ") -> None:
-        self._lines: list[str] = []
-        self._indent = 0
-        self._step = step
-
-    def line(self, text: str = "") -> None:
-        """Append one line at the current depth; an empty line gets no trailing blanks."""
-        self._lines.append(self._step * self._indent + text if text else "")
-
-    @contextmanager
-    def indent(self) -> Iterator[None]:
-        self._indent += 1
-        try:
-            yield
-        finally:
-            self._indent -= 1
-
-    @contextmanager
-    def block(self, head: str = "", *, brackets: str = "{}") -> Iterator[None]:
-        """Write `head {`, the indented lines of the `with` block, and `}`."""
-        self.line(f"{head} {brackets[0]}" if head else brackets[0])
-        with self.indent():
-            yield
-        self.line(brackets[1:])
-
-    def text(self) -> str:
-        return "".join(f"{line}\n" for line in self._lines)
 
 
 class TokenKind(enum.Enum):
@@ -87,7 +51,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_GLUED_MINUS = re.compile(r"[A-Za-z0-9_.$)\]\"]")
+_OPERAND_END = re.compile(r"[A-Za-z0-9_.$)\]\"]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$]+\Z")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
@@ -226,20 +190,15 @@ class Tokenizer:
         if start == len(self._text):
             return Token(TokenKind.END, "", "", start)
         if match is None:
-            what = (
-                "an unterminated string"
-                if self._text[start] in '"%@'
-                else "an unexpected character"
-            )
-            raise ModelError(f"{what}, {self._text[start]!r}.", where=self._where(start))
+            char = self._text[start]
+            what = "an unterminated string" if char in '"%@' else "an unexpected character"
+            raise ModelError(f"{what}, {char!r}.", where=self._where(start))
         kind, text = match.lastgroup, match.group()
-        if text[0] == "-" and kind in ("int", "float") and self._follows_operand(start):
+        follows_operand = start > 0 and _OPERAND_END.match(self._text, start - 1)
+        if text[0] == "-" and kind in ("int", "float") and follows_operand:
             kind, text = "punct", "-"
         self._position = start + len(text)
         return self._token(str(kind), text, start)
-
-    def _follows_operand(self, start: int) -> bool:
-        return start > 0 and _GLUED_MINUS.match(self._text[start - 1]) is not None
 
     def _token(self, kind: str, text: str, start: int) -> Token:
         match kind:
@@ -263,9 +222,8 @@ class Tokenizer:
     def _int(self, text: str, start: int) -> int:
         self._end_of_number(text, start)
         if len(text) > 40:
-            raise ModelError(
-                f"an integer of {len(text)} characters is too long.", where=self._where(start)
-            )
+            what = f"an integer of {len(text)} characters is too long."
+            raise ModelError(what, where=self._where(start))
         return int(text, 16) if text.lstrip("-")[:2] in ("0x", "0X") else int(text)
 
     def _end_of_number(self, text: str, start: int) -> None:
@@ -280,8 +238,7 @@ class Tokenizer:
                 return _SIMPLE_ESCAPES[body]
             if len(body) > 1 and int(body[1:], 16) <= 0x10FFFF:
                 return chr(int(body[1:], 16))
-            raise ModelError(
-                f"the escape \\{body} is unknown.", where=self._where(start + 1 + match.start())
-            )
+            where = self._where(start + 1 + match.start())
+            raise ModelError(f"the escape \\{body} is unknown.", where=where)
 
         return _ESCAPE.sub(decode, text[1:-1])

@@ -27,11 +27,8 @@ def write_project(tree: SourceTree, directory: Path) -> None:
             _remove_stale(directory, path)
         tree.write(directory)
     except OSError as error:
-        raise UsageError(
-            f"the project cannot be written: {error.strerror or error}.",
-            where=str(directory),
-            hint="another directory.",
-        ) from error
+        what = f"the project cannot be written: {error.strerror or error}."
+        raise UsageError(what, where=str(directory), hint="another directory.") from error
 
 
 def _check(directory: Path) -> set[str]:
@@ -39,23 +36,17 @@ def _check(directory: Path) -> set[str]:
         raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
     if not directory.exists() or not any(directory.iterdir()):
         return set()
-    marker = directory / MARKER
-    facts = _read_marker(marker)
+    facts = _read_marker(directory / MARKER)
     if facts is None:
-        raise UsageError(
-            f"the directory is not empty and holds no firmwright project (no {MARKER}).",
-            where=str(directory),
-            hint="an empty or new directory.",
-        )
+        what = f"the directory is not empty and holds no firmwright project (no {MARKER})."
+        raise UsageError(what, where=str(directory), hint="an empty or new directory.")
     owned = facts.get(_OWNED, [])
     return {path for path in owned if isinstance(path, str)} if isinstance(owned, list) else set()
 
 
 def _read_marker(marker: Path) -> dict[str, object] | None:
-    if not marker.is_file():
-        return None
     try:
-        facts = parse_json(marker.read_text(encoding="utf-8"))
+        facts = parse_json(marker.read_text(encoding="utf-8")) if marker.is_file() else None
     except ValueError:
         return None
     ours = isinstance(facts, dict) and "schema" in facts and "model" in facts
