@@ -40,6 +40,10 @@ from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
 log = logging.getLogger(__name__)
+_STALE_MESSAGE = (
+    "%s: %d measurements of the tuning log are ignored: they are of kernels that are not "
+    "made any more"
+)
 _EXPRESSION_SHOWN_MAX = 50  # longer formulas do not fit in the comment
 
 
@@ -87,8 +91,7 @@ class Lowering:
             raise UnsupportedError(refused, where=self.module.name)
         stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
         if stale:
-            text = "%s: %d measurements of the tuning log are ignored: their kernels are obsolete"
-            log.warning(text, self.module.name, stale)
+            log.warning(_STALE_MESSAGE, self.module.name, stale)
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[tuple[str, Config], ...]:
