@@ -81,12 +81,9 @@ class RequantizeEpilogue:
 
     @contextmanager
     def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
+        self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> Iterator[FinishElement]:
+    ) -> Iterator[FinishElement]:  # fmt: skip
         """Bind the parameters of channel `index`, which is number `place` in its block."""
         with Nest() as enter:
             is_single = self.table is not None and self.table.shape[0] == 1
@@ -125,15 +122,9 @@ class RequantizeEpilogue:
 
 
 def make_epilogue(
-    b: Kernel,
-    params: Requantization,
-    bounds: tuple[Array, Array],
-    dtype: DType,
-    rows: int,
-    bake: Array | None = None,
-    *,
-    is_paired: bool = False,
-) -> RequantizeEpilogue:
+    b: Kernel, params: Requantization, bounds: tuple[Array, Array], dtype: DType, rows: int,
+    bake: Array | None = None, *, is_paired: bool = False,
+) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
     The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the int16
@@ -179,12 +170,9 @@ def make_epilogue(
 
 
 def _prefer_common_shift(
-    minimal: FoldedRequantize,
-    params: Requantization,
-    bounds: tuple[Array, Array],
-    *,
+    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], *,
     is_paired: bool,
-) -> FoldedRequantize:
+) -> FoldedRequantize:  # fmt: skip
     """Return an equivalent fold with a common shift, so that layers can share code."""
     for shift in _USUAL_SHIFTS:
         folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None

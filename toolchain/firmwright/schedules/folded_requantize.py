@@ -81,14 +81,9 @@ def fold_requantize(
 
 
 def apply_folded_requantize(
-    folded: FoldedRequantize,
-    shifted: ArithExpr,
-    acc: ArithExpr,
-    multiplier: ArithExpr,
-    addend: ArithExpr,
-    sign: ArithExpr | None,
-    dtype: DType,
-) -> ArithExpr:
+    folded: FoldedRequantize, shifted: ArithExpr, acc: ArithExpr, multiplier: ArithExpr,
+    addend: ArithExpr, sign: ArithExpr | None, dtype: DType,
+) -> ArithExpr:  # fmt: skip
     """Emit the folded form; `shifted` is acc << k, `acc` any value of the same sign."""
     base = addend
     if sign is not None:

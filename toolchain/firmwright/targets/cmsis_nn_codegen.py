@@ -50,11 +50,9 @@ def c_tile(values: Sequence[int]) -> str:
 
 
 def write_wrapper_function(
-    kernel: BackendKernel,
-    params: Sequence[str],
-    lines: Sequence[str],
+    kernel: BackendKernel, params: Sequence[str], lines: Sequence[str],
     arguments: Sequence[tir.Buffer],
-) -> None:
+) -> None:  # fmt: skip
     """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
     body = "\n".join(_filled(line, "    ") for line in lines)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import INT32, DType
 from firmwright.ir import tir
 
 OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
@@ -33,6 +33,15 @@ class Operand:
     extent: int = 0
     stride: int = 0
     post_increment: int = 0
+
+
+def pointers(dtype: DType, access: tir.AccessMode = "r", /, **extents: int) -> tuple[Operand, ...]:
+    """Return pointer operands, each with the number of elements that it accesses."""
+    return tuple(Operand(name, "ptr", dtype, access, extent) for name, extent in extents.items())
+
+
+def immediates(*names: str) -> tuple[Operand, ...]:
+    return tuple(Operand(name, "imm", INT32) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,13 +80,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _output(
-    b: Kernel,
-    layer: _DepthwiseConstants,
-    at: OutputPosition,
-    channel: ArithExpr,
-    source: ArithExpr,
-    weights: list[ArithExpr],
-    finish: FinishElement,
+    b: Kernel, layer: _DepthwiseConstants, at: OutputPosition, channel: ArithExpr,
+    source: ArithExpr, weights: list[ArithExpr], finish: FinishElement,
 ) -> None:  # fmt: skip
     acc = b.reg("acc", INT32)
     window = layer.window
@@ -107,13 +102,8 @@ def _output(
 
 
 def _inside(
-    b: Kernel,
-    layer: _DepthwiseConstants,
-    acc: tir.Buffer,
-    origin: Position,
-    channel: ArithExpr,
-    source: ArithExpr,
-    weights: list[ArithExpr],
+    b: Kernel, layer: _DepthwiseConstants, acc: tir.Buffer, origin: Position, channel: ArithExpr,
+    source: ArithExpr, weights: list[ArithExpr],
 ) -> None:  # fmt: skip
     x, window = b.input(0), layer.window
     _, height, width, channels = x.shape
@@ -130,13 +120,9 @@ def _inside(
 
 
 def _border(
-    b: Kernel,
-    layer: _DepthwiseConstants,
-    acc: tir.Buffer,
-    at: OutputPosition,
-    channel: ArithExpr,
+    b: Kernel, layer: _DepthwiseConstants, acc: tir.Buffer, at: OutputPosition, channel: ArithExpr,
     source: ArithExpr,
-) -> None:
+) -> None:  # fmt: skip
     window, words = layer.window, layer.packed.shape[1]
     b.store(acc, [0], b.load(layer.bias, [channel]))
     halves = b.view("halves", layer.packed, channel * words, (2 * words,), dtype=INT16)

@@ -251,13 +251,9 @@ def _pack(taps: Array) -> Array:
 
 
 def _group(
-    b: Kernel,
-    layer: _SlidingLayer,
-    channel: _ChannelRegisters,
-    at: Position,
-    outputs: range,
+    b: Kernel, layer: _SlidingLayer, channel: _ChannelRegisters, at: Position, outputs: range,
     valid: range,
-) -> None:
+) -> None:  # fmt: skip
     n, source, target = at
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
@@ -403,11 +399,9 @@ class _SlideEmitter:
 
 
 def _with_zero_points(
-    layer: _SlidingLayer,
-    channel: _ChannelRegisters,
-    bias: ArithExpr,
+    layer: _SlidingLayer, channel: _ChannelRegisters, bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
-) -> ArithExpr:
+) -> ArithExpr:  # fmt: skip
     """Return `bias` plus zero point times weight for every omitted tap (along, across)."""
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:

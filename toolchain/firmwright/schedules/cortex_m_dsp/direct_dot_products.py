@@ -71,12 +71,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _accumulate(
-    b: Kernel,
-    acc: tir.Buffer,
-    pairs: Sequence[ArithExpr],
-    weights: tir.Buffer,
+    b: Kernel, acc: tir.Buffer, pairs: Sequence[ArithExpr], weights: tir.Buffer,
     at: Sequence[ArithExpr],
-) -> None:
+) -> None:  # fmt: skip
     for row in range(acc.shape[0]):
         with b.let("w", b.load(weights, [*at, row])) as word:
             for name, pair in zip(HALVES, pairs, strict=True):

@@ -47,12 +47,9 @@ class ChannelEpilogue(Protocol):
         """Bind the values common to all channels."""
 
     def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
+        self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> AbstractContextManager[FinishElement]:
+    ) -> AbstractContextManager[FinishElement]:  # fmt: skip
         """Bind the values of channel `index`; yield a function from accumulator to element."""
 
 
@@ -173,14 +170,9 @@ class GemmKernel:
                 self._step(b, acc, columns, w, j * unroll + u, pair)
 
     def _step(
-        self,
-        b: Kernel,
-        acc: tir.Buffer,
-        columns: tir.Buffer,
-        w: tir.Buffer,
-        step: ArithExpr,
+        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, step: ArithExpr,
         pair: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
         self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
 
@@ -205,12 +197,7 @@ class GemmKernel:
                 self._store_channel(b, acc, at, index, place, shared)
 
     def _store_channel(
-        self,
-        b: Kernel,
-        acc: tir.Buffer,
-        at: ArithExpr,
-        index: ArithExpr,
-        place: int,
+        self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr, place: int,
         shared: Mapping[str, ArithExpr] | None,
     ) -> None:  # fmt: skip
         row = index * self.block + place
@@ -228,12 +215,7 @@ class GemmKernel:
 
 
 def plan_gemm(
-    b: Kernel,
-    layout: Im2colLayout,
-    kernel: Array,
-    bias: Array,
-    params: Requantization,
-    block: int,
+    b: Kernel, layout: Im2colLayout, kernel: Array, bias: Array, params: Requantization, block: int,
     pixels: int,
 ) -> GemmKernel:  # fmt: skip
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`."""
@@ -268,12 +250,9 @@ def plan_gemm(
 
 
 def plan_gemm_without_bias(
-    b: Kernel,
-    layout: Im2colLayout,
-    kernel: Array,
-    end: Callable[[ChannelOrder, bool], ChannelEpilogue],
-    block: int,
-) -> GemmKernel:
+    b: Kernel, layout: Im2colLayout, kernel: Array,
+    end: Callable[[ChannelOrder, bool], ChannelEpilogue], block: int,
+) -> GemmKernel:  # fmt: skip
     """Plan the raw sums of `kernel` in tiles of `block` channels.
 
     `end` makes the epilogue from the channel order and whether channels are paired.

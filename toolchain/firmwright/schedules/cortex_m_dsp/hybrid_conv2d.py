@@ -87,12 +87,9 @@ class _DequantizeEpilogue:
 
     @contextmanager
     def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
+        self, b: Kernel, index: ArithExpr, place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
-    ) -> Iterator[FinishElement]:
+    ) -> Iterator[FinishElement]:  # fmt: skip
         with Nest() as enter:
             bias = enter(b.let(f"channel_bias{place}", b.load(self.bias, [index])))
             correction: ArithExpr | None = None
@@ -118,14 +115,9 @@ class _DequantizeEpilogue:
 
 
 def _make_epilogue(
-    op: OpCall,
-    b: Kernel,
-    kernel: Array,
-    order: ChannelOrder,
-    activations: QuantizedBatch,
-    *,
+    op: OpCall, b: Kernel, kernel: Array, order: ChannelOrder, activations: QuantizedBatch, *,
     is_paired: bool,
-) -> _DequantizeEpilogue:
+) -> _DequantizeEpilogue:  # fmt: skip
     rows = list(order.rows)
     bias = b.constant("bias", bias_of(op, "float32")[rows], FLOAT32)
     sums = scales = None

@@ -146,12 +146,9 @@ class Im2colPacker:
             yield iy, ky * self.layout.words_per_row
 
     def _runs(
-        self,
-        offsets: Sequence[ArithExpr],
-        run: int,
-        word: ArithExpr,
+        self, offsets: Sequence[ArithExpr], run: int, word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         groups, tail = divmod(run, 4)
         if groups:
             self._groups(offsets, groups, word, pixels)
@@ -160,12 +157,9 @@ class Im2colPacker:
                 self._tail(at + groups * 4, tail, word + groups * 2, pixel)
 
     def _groups(
-        self,
-        offsets: Sequence[ArithExpr],
-        groups: int,
-        word: ArithExpr,
+        self, offsets: Sequence[ArithExpr], groups: int, word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         b = self.b
         alignment = 4 if self.layout.channels % 4 == 0 else 1
         with Nest() as enter:
@@ -249,13 +243,9 @@ class Im2colPacker:
                     self._element(at, halves, place, kx, c)
 
     def _element(
-        self,
-        at: Position,
-        halves: tir.Buffer,
-        place: tuple[ArithExpr, ArithExpr],
-        kx: ArithExpr,
+        self, at: Position, halves: tir.Buffer, place: tuple[ArithExpr, ArithExpr], kx: ArithExpr,
         c: ArithExpr,
-    ) -> None:
+    ) -> None:  # fmt: skip
         b = self.b
         n, iy, left = at
         height, width = self.layout.window.input_size

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.schedules.asm_macros import (
     REGISTER_MACROS,
     define,
@@ -250,8 +250,7 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
-            Operand("w", "ptr", UINT32, "r", shape.words * steps),
-            Operand("x", "ptr", UINT32, "r", shape.pixels * steps),
+            *pointers(UINT32, w=shape.words * steps, x=shape.pixels * steps),
             *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
         ),
         result=None,
@@ -311,8 +310,7 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
     return replace(
         _intrinsic(BYTES_8X1, groups),
         operands=(
-            Operand("w", "ptr", UINT32, "r", BYTES_8X1.words * groups),
-            Operand("x", "ptr", UINT32, "r", groups),
+            *pointers(UINT32, w=BYTES_8X1.words * groups, x=groups),
             *(Operand(name, "inout", INT32) for name in _ACCUMULATORS),
         ),
         meaning=_bytes_meaning,

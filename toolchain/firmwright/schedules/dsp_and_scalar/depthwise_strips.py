@@ -119,13 +119,9 @@ class _Strips:
             self._row(b, acc, columns, (n, iy, left), (ky, block))
 
     def _row(
-        self,
-        b: Kernel,
-        acc: tir.Buffer,
-        columns: range,
-        origin: Position,
+        self, b: Kernel, acc: tir.Buffer, columns: range, origin: Position,
         at: tuple[ArithExpr, ArithExpr],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Accumulate one window row; `origin` is the input of its first valid tap."""
         n, iy, left = origin
         ky, block = at

@@ -108,14 +108,9 @@ def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
 
 
 def _store_output_tiles(
-    b: Kernel,
-    products: tir.Buffer,
-    bias: ArithExpr,
-    at: Position,
-    channel: ArithExpr,
-    start: ArithExpr | int,
-    finish: FinishElement,
-) -> None:
+    b: Kernel, products: tir.Buffer, bias: ArithExpr, at: Position, channel: ArithExpr,
+    start: ArithExpr | int, finish: FinishElement,
+) -> None:  # fmt: skip
     """Store Y = A' M A of the tiles of one output channel, from `products` [point, start + tile].
 
     `at` (n, y, x) is the output of the first tile.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 # A micro-kernel multiplies `lanes` output channels by `pixels` columns: sum[p, l] = x[0, p] * w[0,
@@ -139,8 +139,7 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, rest: int, *, deep: bool) -> 
     return Intrinsic(
         name=microkernel_name(style, tile, 1 + rest + STEPS_PER_ITERATION * deep),
         operands=(
-            Operand("w", "ptr", FLOAT32, "r"),
-            Operand("x", "ptr", FLOAT32, "r"),
+            *pointers(FLOAT32, w=0, x=0),
             Operand("steps", "in", INT32),
             *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
         ),

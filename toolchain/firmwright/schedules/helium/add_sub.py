@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.rescaled_sum import rescaled_sum
@@ -113,14 +113,9 @@ def _executed(args: Sequence[int]) -> int:
 
 
 def _sum(name: str, sign: int) -> Intrinsic:
-    pointers = (Operand("a", "ptr", INT8, "r", 1), Operand("b", "ptr", INT8, "r", 1))
     return Intrinsic(
         name=f"mve_{name}",
-        operands=(
-            *pointers,
-            Operand("y", "ptr", INT8, "w", 1),
-            *(Operand(each, "imm", INT32) for each in _IMMEDIATES),
-        ),
+        operands=(*pointers(INT8, a=1, b=1), *pointers(INT8, "w", y=1), *immediates(*_IMMEDIATES)),
         result=None,
         meaning=lambda *args: _meaning(sign, *args),
         portable=_PORTABLE.replace("SIGN", "+" if sign > 0 else "-"),

@@ -9,7 +9,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum, select
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
@@ -55,8 +55,8 @@ def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple
 WINDOW_SUM = Intrinsic(
     name="mve_sum_8",
     operands=(
-        Operand("x", "ptr", INT8, "r", _CHANNELS),
-        *(Operand(name, "imm", INT32) for name in ("rows", "columns", "row_step", "step")),
+        *pointers(INT8, x=_CHANNELS),
+        *immediates("rows", "columns", "row_step", "step"),
         *(Operand(f"c{i}", "out", INT32) for i in range(_CHANNELS)),
     ),
     result=None,
@@ -97,10 +97,9 @@ def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
 ADD_PIXEL_ROW = Intrinsic(
     name="mve_add_row",
     operands=(
-        Operand("acc", "ptr", INT32, "rw", 1),
-        Operand("x", "ptr", INT8, "r", 1),
-        Operand("pixels", "imm", INT32),
-        Operand("channels", "imm", INT32),
+        *pointers(INT32, "rw", acc=1),
+        *pointers(INT8, x=1),
+        *immediates("pixels", "channels"),
     ),
     result=None,
     meaning=_add_meaning,

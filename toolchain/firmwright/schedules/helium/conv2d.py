@@ -77,12 +77,9 @@ class TwoPixelGemm(Protocol):
         """Return a copy for columns of `taps` values."""
 
     def emit(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
+        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Multiply columns at offsets `columns` of `source`; store output pixels `pixels`."""
 
 
@@ -107,12 +104,9 @@ class BlockGemm:
         return replace(self, taps=taps)
 
     def emit(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
+        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:
+    ) -> None:  # fmt: skip
         lanes = min(self.channels, _CHANNELS)
         blocks = self.packed.shape[0]
         if self.first is not None:

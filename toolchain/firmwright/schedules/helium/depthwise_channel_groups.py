@@ -194,12 +194,8 @@ def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Arr
 
 
 def _pixels(
-    b: Kernel,
-    layer: _ChannelGroupLayer,
-    group: int,
-    spans: tuple[ValidTapRun, ValidTapRun],
-    at: Position,
-    pixels: int,
+    b: Kernel, layer: _ChannelGroupLayer, group: int, spans: tuple[ValidTapRun, ValidTapRun],
+    at: Position, pixels: int,
 ) -> None:  # fmt: skip
     window, count = layer.window, layer.channels
     down, across = (span.taps for span in spans)
@@ -237,12 +233,9 @@ def _pixels(
 
 
 def _form(
-    b: Kernel,
-    layer: _ChannelGroupLayer,
-    taps: tuple[range, range],
-    at: tuple[ArithExpr, ArithExpr],
-    pixels: int,
-) -> tuple[str, tir.AccessPtr, list[int]]:
+    b: Kernel, layer: _ChannelGroupLayer, taps: tuple[range, range],
+    at: tuple[ArithExpr, ArithExpr], pixels: int,
+) -> tuple[str, tir.AccessPtr, list[int]]:  # fmt: skip
     """Return the micro-kernel's name, the weights pointer and the geometry for `taps`."""
     down, across = taps
     count, width = layer.channels, layer.window.size[1]

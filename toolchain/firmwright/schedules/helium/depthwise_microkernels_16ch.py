@@ -8,7 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -198,14 +198,11 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
     return Intrinsic(
         name=taps.name,
         operands=(
-            Operand("x", "ptr", INT8, "r", 1),
-            Operand("w", "ptr", INT8, "r", reach),
-            Operand("bias", "ptr", INT32, "r", CHANNELS),
-            Operand("q", "ptr", INT32, "r", 2 * CHANNELS),
-            Operand("y", "ptr", INT8, "w", CHANNELS),
+            *pointers(INT8, x=1, w=reach),
+            *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
+            *pointers(INT8, "w", y=CHANNELS),
             *vector_requantize.EPILOGUE_OPERANDS,
-            Operand("x_row", "imm", INT32),
-            Operand("x_column", "imm", INT32),
+            *immediates("x_row", "x_column"),
         ),
         result=None,
         meaning=lambda *args: _meaning(taps, *args),

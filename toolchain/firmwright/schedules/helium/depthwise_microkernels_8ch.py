@@ -8,7 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
 
 # `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, computes P = 1 or 2 pixels of
@@ -168,7 +168,7 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
 def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
     """Return the requantized sums (bias included); int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
-        return int16_dot.requantize_int16_sums(sums, multiplier, shift, settings)
+        return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
     zero_point, low, high, _ = settings
     scaled = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
     return np.clip(scaled + zero_point, low, high).astype(np.int8)
@@ -191,7 +191,7 @@ def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
     return tuple(results)
 
 
-_WIDE_ENDING = tuple(Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes"))
+_WIDE_ENDING = immediates("low", "high", "away", "lanes")
 
 
 def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
@@ -204,13 +204,12 @@ def _channels(pixels: int, columns: int, dtype: DType) -> Intrinsic:
     return Intrinsic(
         name=microkernel_name(pixels, columns, dtype),
         operands=(
-            Operand("x", "ptr", dtype, "r", 1),
-            Operand("w", "ptr", INT8, "r", 1),
-            Operand("bias", "ptr", INT32, "r", CHANNELS),
-            Operand("q", "ptr", INT32, "r", 2 * CHANNELS),
+            *pointers(dtype, x=1),
+            *pointers(INT8, w=1),
+            *pointers(INT32, bias=CHANNELS, q=2 * CHANNELS),
             *(Operand(f"y{p}", "ptr", dtype, "w", 1) for p in range(pixels)),
             *ending,
-            *(Operand(name, "imm", INT32) for name in _GEOMETRY),
+            *immediates(*_GEOMETRY),
         ),
         result=None,
         meaning=lambda *args: _meaning(pixels, columns, *args),

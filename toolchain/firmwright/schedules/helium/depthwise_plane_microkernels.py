@@ -7,7 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.helium import vector_requantize
 
 # `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
@@ -74,12 +74,9 @@ def _plane_meaning(plane: Any, x: Any, *rest: Any) -> Any:
 COPY_PLANE = Intrinsic(
     name="mve_copy_plane",
     operands=(
-        Operand("plane", "ptr", INT8, "rw", 1),
-        Operand("x", "ptr", INT8, "r", 1),
-        *(
-            Operand(name, "imm", INT32)
-            for name in ("rows", "columns", "row_step", "column_step", "pitch")
-        ),
+        *pointers(INT8, "rw", plane=1),
+        *pointers(INT8, x=1),
+        *immediates("rows", "columns", "row_step", "column_step", "pitch"),
     ),
     result=None,
     meaning=_plane_meaning,
@@ -225,14 +222,13 @@ def _window(groups: int) -> Intrinsic:
     return Intrinsic(
         name=f"mve_depthwise_plane_{groups}",
         operands=(
-            Operand("plane", "ptr", INT8, "r", 1),
-            Operand("w", "ptr", INT8, "r", 1),
-            Operand("table", "ptr", UINT8, "r", LANES * (1 + 4 // groups)),
-            Operand("places", "ptr", UINT32, "r", 4),
-            Operand("q", "ptr", INT32, "r", 3),
-            Operand("y", "ptr", INT8, "rw", 1),
+            *pointers(INT8, plane=1, w=1),
+            *pointers(UINT8, table=LANES * (1 + 4 // groups)),
+            *pointers(UINT32, places=4),
+            *pointers(INT32, q=3),
+            *pointers(INT8, "rw", y=1),
             *vector_requantize.EPILOGUE_OPERANDS,
-            *(Operand(name, "imm", INT32) for name in geometry),
+            *immediates(*geometry),
         ),
         result=None,
         meaning=lambda *args: _meaning(groups, *args),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -243,18 +243,15 @@ def _meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> 
 
 
 def _product(loop: DotProductLoop) -> Intrinsic:
-    column = Operand("x0", "ptr", INT8, "r", loop.least_taps)
     return Intrinsic(
         name=f"mve_gemm_int8_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * 4),
-            column,
-            Operand("x1", "ptr", INT8, "r", loop.least_taps),
-            Operand("q", "ptr", INT32, "r", vector_requantize.PARAMETERS),
-            Operand("y0", "ptr", INT8, "w", 1),
-            Operand("y1", "ptr", INT8, "w", 1),
+            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * 4),
+            *pointers(INT8, x0=loop.least_taps, x1=loop.least_taps),
+            *pointers(INT32, q=vector_requantize.PARAMETERS),
+            *pointers(INT8, "w", y0=1, y1=1),
             *vector_requantize.EPILOGUE_OPERANDS,
-            Operand("taps", "imm", INT32),
+            *immediates("taps"),
         ),
         result=None,
         meaning=_meaning,

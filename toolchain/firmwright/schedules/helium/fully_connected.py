@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
@@ -114,11 +114,10 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_matvec_int8_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * ROWS),
-            Operand("x", "ptr", INT8, "r", loop.least_taps),
-            Operand("q", "ptr", INT32, "r", ROWS),
-            Operand("y", "ptr", INT8, "w", 1),
-            *(Operand(name, "imm", INT32) for name in IMMEDIATES),
+            *pointers(INT8, w=(loop.head + loop.tail) * BYTES_PER_STEP * ROWS, x=loop.least_taps),
+            *pointers(INT32, q=ROWS),
+            *pointers(INT8, "w", y=1),
+            *immediates(*IMMEDIATES),
         ),
         result=None,
         meaning=_meaning,

@@ -11,7 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind, immediates, pointers
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import string_lines
@@ -23,13 +23,9 @@ GATHER_LANES = 8
 
 
 def copy_bytes(
-    b: Kernel,
-    target: tir.Buffer,
-    at: ArithExpr | int,
-    source: tir.Buffer,
-    start: ArithExpr,
+    b: Kernel, target: tir.Buffer, at: ArithExpr | int, source: tir.Buffer, start: ArithExpr,
     count: int,
-) -> None:
+) -> None:  # fmt: skip
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
@@ -56,15 +52,9 @@ def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: in
 
 
 def gather_bytes(
-    b: Kernel,
-    target: tir.Buffer,
-    at: ArithExpr | int,
-    source: tir.Buffer,
-    start: ArithExpr,
-    reach: int,
-    offsets: tir.Buffer,
-    count: int,
-) -> None:
+    b: Kernel, target: tir.Buffer, at: ArithExpr | int, source: tir.Buffer, start: ArithExpr,
+    reach: int, offsets: tir.Buffer, count: int,
+) -> None:  # fmt: skip
     """Gather `count` elements of `source`, at `offsets` from `start`, to `target` at `at`."""
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
@@ -133,9 +123,9 @@ def _copy(vectors: int) -> Intrinsic:
     return Intrinsic(
         name=f"mve_copy_{vectors}",
         operands=(
-            Operand("y", "ptr", INT8, "w", count + 1),
-            Operand("x", "ptr", INT8, "r", count + 1),
-            Operand("last", "imm", INT32),
+            *pointers(INT8, "w", y=count + 1),
+            *pointers(INT8, x=count + 1),
+            *immediates("last"),
         ),
         result=None,
         meaning=lambda y, x, last: np.asarray(x)[: count + last],
@@ -165,9 +155,9 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     return Intrinsic(
         name=f"mve_fill_{'' if kind == 'imm' else 'by_'}{vectors}",
         operands=(
-            Operand("y", "ptr", INT8, "w", count + 1),
+            *pointers(INT8, "w", y=count + 1),
             Operand("value", kind, INT32),
-            Operand("last", "imm", INT32),
+            *immediates("last"),
         ),
         result=None,
         meaning=meaning,
@@ -212,10 +202,10 @@ def _gather(vectors: int) -> Intrinsic:
     return Intrinsic(
         name=f"mve_gather_{vectors}",
         operands=(
-            Operand("y", "ptr", INT8, "w", count + 1),
-            Operand("x", "ptr", INT8, "r", 1),
-            Operand("offsets", "ptr", UINT16, "r", count + GATHER_LANES),
-            Operand("last", "imm", INT32),
+            *pointers(INT8, "w", y=count + 1),
+            *pointers(INT8, x=1),
+            *pointers(UINT16, offsets=count + GATHER_LANES),
+            *immediates("last"),
         ),
         result=None,
         meaning=meaning,

@@ -89,12 +89,9 @@ class _Int16RowGemm:
         return replace(self, taps=taps)
 
     def emit(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
+        self, b: Kernel, source: tir.Buffer, columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
-    ) -> None:
+    ) -> None:  # fmt: skip
         for column, pixel in zip(columns, pixels, strict=True):
             self.pixel(b, source, column, pixel)
 
@@ -119,13 +116,9 @@ class _Int16RowGemm:
                     b.store(y, [i], finish(total))
 
     def _in_chunks(
-        self,
-        b: Kernel,
-        y: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
+        self, b: Kernel, y: tir.Buffer, source: tir.Buffer, column: ArithExpr,
         at: tuple[ArithExpr, ArithExpr],
-    ) -> None:
+    ) -> None:  # fmt: skip
         block, row = at
         steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.chunk
         total = b.reg("total", INT64, count)
@@ -143,26 +136,18 @@ class _Int16RowGemm:
                 b.store(y, [i], finish(b.load(total, [i])))
 
     def _chunk(
-        self,
-        b: Kernel,
-        total: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
+        self, b: Kernel, total: tir.Buffer, source: tir.Buffer, column: ArithExpr,
         at: tuple[ArithExpr, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         sums = b.reg("sum", INT32, int16_dot.ROWS)
         self._products(b, sums, source, column, at)
         for i in range(total.elements):
             b.store(total, [i], b.load(total, [i]) + b.load(sums, [i]).cast(INT64))
 
     def _products(
-        self,
-        b: Kernel,
-        sums: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
+        self, b: Kernel, sums: tir.Buffer, source: tir.Buffer, column: ArithExpr,
         at: tuple[ArithExpr, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Multiply the chunk at `at` (first weight step, bytes of the column)."""
         first, taps = at
         step = int16_dot.ROWS * int16_dot.WIDTH

@@ -13,7 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import (
@@ -38,9 +38,7 @@ WIDTH = BYTES_PER_STEP // 2
 ROUND_ONCE = 3
 """Value of the immediate operand `away` for a single rounding."""
 
-EPILOGUE_OPERANDS = tuple(
-    Operand(name, "imm", INT32) for name in ("low", "high", "away", "lanes", "taps")
-)
+EPILOGUE_OPERANDS = immediates("low", "high", "away", "lanes", "taps")
 
 STEP_PORTABLE = """\
 const int64_t product = (int64_t)sum * q[at + 4];
@@ -143,7 +141,7 @@ def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
     return (by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]).sum(axis=1)
 
 
-def requantize_int16_sums(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+def requantize_to_int16(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
     """Requantize sums with bias; `settings` are low, high, away."""
     low, high, away = settings
     if away == ROUND_ONCE:
@@ -159,7 +157,7 @@ def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: 
     *settings, lanes, taps = rest
     table = np.asarray(q, np.int64)
     return tuple(
-        requantize_int16_sums(
+        requantize_to_int16(
             _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4],
             table[4:8],
             table[8:12],
@@ -174,12 +172,9 @@ def _product(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_gemm_int16_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", weights),
-            Operand("x0", "ptr", INT8, "r", loop.least_taps),
-            Operand("x1", "ptr", INT8, "r", loop.least_taps),
-            Operand("q", "ptr", INT32, "r", vector_requantize.PARAMETERS),
-            Operand("y0", "ptr", INT16, "w", 1),
-            Operand("y1", "ptr", INT16, "w", 1),
+            *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
+            *pointers(INT32, q=vector_requantize.PARAMETERS),
+            *pointers(INT16, "w", y0=1, y1=1),
             *EPILOGUE_OPERANDS,
         ),
         result=None,
@@ -222,9 +217,8 @@ def _rows(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_rows_int16_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * WIDTH * ROWS),
-            Operand("x", "ptr", INT8, "r", loop.least_taps),
-            Operand("taps", "imm", INT32),
+            *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
+            *immediates("taps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
         result=None,

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.dtypes import INT8, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.tir.intrinsic import Operand
+from firmwright.ir.tir.intrinsic import immediates
 from firmwright.ops.requantize import Requantization
 
 # `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
@@ -21,13 +21,7 @@ from firmwright.ops.requantize import Requantization
 CHANNELS = 4
 PARAMETERS = 3 * CHANNELS
 
-EPILOGUE_OPERANDS = (
-    Operand("zero_point", "imm", INT32),
-    Operand("low", "imm", INT32),
-    Operand("high", "imm", INT32),
-    Operand("away", "imm", INT32),
-    Operand("lanes", "imm", INT32),
-)
+EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "away", "lanes")
 
 PORTABLE = """\
 const int64_t doubled = ((int64_t)sum * q[at + 4] + (1 << 30)) >> 31;

@@ -63,11 +63,11 @@ def apply_activation(value: Any, activation: int) -> Any:
     return np.where(value < high, value, high)
 
 
-def portable_activation(name: str) -> str:
+def emit_scalar_activation(name: str) -> str:
     return CLAMP_ASSEMBLY.format(v=name, low=_LOW, high=_HIGH)
 
 
-def vector_activation(name: str) -> str:
+def emit_vector_activation(name: str) -> str:
     return "\n".join([
         "if (activation > 0) {",
         f"    {name} = vmaxnmq_f32({name}, vdupq_n_f32({_LOW}));",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
@@ -132,7 +132,7 @@ def _text(strip: Strip) -> str:
     ]
     for place, name in enumerate(names):
         body.append(f"{name} = vaddq_f32({name}, biases);")
-        body += accumulate_f32.vector_activation(name).splitlines()
+        body += accumulate_f32.emit_vector_activation(name).splitlines()
         body.append(f"vstrwq_f32(y{place}, {name});")
     return "\n".join(body)
 
@@ -158,7 +158,7 @@ for (int32_t p = 0; p < {strip.outputs}; ++p) {{
             }}
         }}
         sum += bias[lane];
-{indent(accumulate_f32.portable_activation("sum"), " " * 8)}
+{indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8)}
         results[p][lane] = sum;
     }}
 }}"""
@@ -188,11 +188,9 @@ def _strip(strip: Strip) -> Intrinsic:
     return Intrinsic(
         name=strip.name,
         operands=(
-            Operand("x", "ptr", FLOAT32, "r", VECTOR_LANES),
-            Operand("w", "ptr", FLOAT32, "r", VECTOR_LANES * strip.columns),
-            Operand("bias", "ptr", FLOAT32, "r", VECTOR_LANES),
+            *pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
             *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
-            *(Operand(name, "imm", INT32) for name in ("activation", "rows", "x_row", "x_column")),
+            *immediates("activation", "rows", "x_row", "x_column"),
         ),
         result=None,
         meaning=partial(_meaning, strip),

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
@@ -64,17 +64,16 @@ def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any)
 
 def _pairs(op: str) -> Intrinsic:
     limits = (
-        accumulate_f32.portable_activation("value"),
-        accumulate_f32.vector_activation("value"),
+        accumulate_f32.emit_scalar_activation("value"),
+        accumulate_f32.emit_vector_activation("value"),
     )
     scalar, vector = (indent(limit, " " * 4) for limit in limits)
     return Intrinsic(
         name=f"mve_{op}_f32",
         operands=(
             *(Operand(name, "ptr", FLOAT32, "r", 1) for name in ("a", "b")),
-            Operand("y", "ptr", FLOAT32, "w", 1),
-            Operand("activation", "imm", INT32),
-            Operand("count", "imm", INT32),
+            *pointers(FLOAT32, "w", y=1),
+            *immediates("activation", "count"),
         ),
         result=None,
         meaning=partial(_pairs_meaning, op),
@@ -159,7 +158,7 @@ def _pool_portable(pool: _Pool) -> str:
         "        }",
         "    }",
         *(f"    {line}" for line in ends),
-        *(f"    {line}" for line in accumulate_f32.portable_activation("value").splitlines()),
+        *(f"    {line}" for line in accumulate_f32.emit_scalar_activation("value").splitlines()),
         "    y[c] = value;",
         "}",
     ])  # fmt: skip
@@ -178,7 +177,7 @@ def _pool_text(pool: _Pool) -> str:
         "    }",
         "}",
         *pool.vector_end.splitlines(),
-        *accumulate_f32.vector_activation("value").splitlines(),
+        *accumulate_f32.emit_vector_activation("value").splitlines(),
         *accumulate_f32.store_assembly("value", "y", 0),
     ])  # fmt: skip
 
@@ -201,11 +200,7 @@ def _pool(pool: _Pool) -> Intrinsic:
     names = ("rows", "columns", "row_step", "step", "activation", "lanes")
     return Intrinsic(
         name=f"mve_{pool.op}_f32",
-        operands=(
-            Operand("x", "ptr", FLOAT32, "r", 1),
-            Operand("y", "ptr", FLOAT32, "w", 1),
-            *(Operand(name, "imm", INT32) for name in names),
-        ),
+        operands=(*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
         result=None,
         meaning=partial(_pool_meaning, pool),
         portable=_pool_portable(pool),

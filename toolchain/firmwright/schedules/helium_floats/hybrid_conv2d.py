@@ -8,7 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
@@ -56,7 +56,7 @@ for (int32_t p = 0; p < 2; ++p) {
 LIMIT
         results[p][c] = value;
     }
-}""".replace("LIMIT", indent(accumulate_f32.portable_activation("value"), " " * 8))
+}""".replace("LIMIT", indent(accumulate_f32.emit_scalar_activation("value"), " " * 8))
 
 _TEXT = """\
 const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);
@@ -71,7 +71,7 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 def _text(loop: DotProductLoop) -> str:
     lines = [loop.frame(multiply_step, ("x0", "x1")), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
-        lines += [_ENDING.format(v=vector, y=value), accumulate_f32.vector_activation(value)]
+        lines += [_ENDING.format(v=vector, y=value), accumulate_f32.emit_vector_activation(value)]
         lines += accumulate_f32.store_assembly(value, target, 0)
     return "\n".join(lines)
 
@@ -93,16 +93,18 @@ def _scaled(loop: DotProductLoop) -> Intrinsic:
     return Intrinsic(
         name=f"mve_gemm_hybrid_{loop.suffix}",
         operands=(
-            Operand("w", "ptr", INT8, "r", (loop.head + loop.tail) * BYTES_PER_STEP * CHANNELS),
-            Operand("x0", "ptr", INT8, "r", loop.least_taps),
-            Operand("x1", "ptr", INT8, "r", loop.least_taps),
-            Operand("totals", "ptr", INT32, "r", CHANNELS),
-            Operand("q", "ptr", FLOAT32, "r", 2 * CHANNELS),
-            Operand("y0", "ptr", FLOAT32, "w", 1),
-            Operand("y1", "ptr", FLOAT32, "w", 1),
+            *pointers(
+                INT8,
+                w=(loop.head + loop.tail) * BYTES_PER_STEP * CHANNELS,
+                x0=loop.least_taps,
+                x1=loop.least_taps,
+            ),
+            *pointers(INT32, totals=CHANNELS),
+            *pointers(FLOAT32, q=2 * CHANNELS),
+            *pointers(FLOAT32, "w", y0=1, y1=1),
             Operand("scale", "in", FLOAT32),
             Operand("zero_point", "in", INT32),
-            *(Operand(name, "imm", INT32) for name in ("activation", "lanes", "taps")),
+            *immediates("activation", "lanes", "taps"),
         ),
         result=None,
         meaning=_meaning,

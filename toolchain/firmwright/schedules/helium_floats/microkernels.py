@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
@@ -124,7 +124,7 @@ def _ending(tile: VectorTile) -> list[str]:
         for vector in range(tile.vectors):
             name = f"s{tile.place(pixel, vector)}"
             lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
-            lines += accumulate_f32.vector_activation(name).splitlines()
+            lines += accumulate_f32.emit_vector_activation(name).splitlines()
             lines += accumulate_f32.store_assembly(name, f"y{pixel}", VECTOR_LANES * vector)
     return lines
 
@@ -142,7 +142,7 @@ for (int32_t p = 0; p < {tile.pixels}; ++p) {{
             sum = {term};
         }}
         sum += bias[lane];
-{indent(accumulate_f32.portable_activation("sum"), " " * 8)}
+{indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8)}
         results[p][lane] = sum;
     }}
 }}"""
@@ -167,11 +167,9 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
     return Intrinsic(
         name=microkernel_name(style, tile),
         operands=(
-            Operand("w", "ptr", FLOAT32, "r", tile.lanes),
-            Operand("x", "ptr", FLOAT32, "r", tile.pixels),
-            Operand("bias", "ptr", FLOAT32, "r", tile.lanes),
+            *pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
             *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
-            *(Operand(name, "imm", INT32) for name in ("activation", "lanes", "steps")),
+            *immediates("activation", "lanes", "steps"),
         ),
         result=None,
         meaning=partial(_meaning, style, tile),
@@ -231,9 +229,9 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
     return Intrinsic(
         name=f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
         operands=(
-            Operand("y", "ptr", FLOAT32, "rw", 1),
+            *pointers(FLOAT32, "rw", y=1),
             *(() if zero else (Operand("x", "ptr", FLOAT32, "r", 1),)),
-            Operand("count", "imm", INT32),
+            *immediates("count"),
         ),
         result=None,
         meaning=partial(_column_meaning, pixels),

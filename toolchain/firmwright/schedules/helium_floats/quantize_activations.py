@@ -12,7 +12,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.hybrid_conv2d import QuantizePasses
 from firmwright.ops.kernel import Kernel
 
@@ -60,8 +60,8 @@ def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
 MIN_MAX = Intrinsic(
     name="mve_min_max_f32",
     operands=(
-        Operand("x", "ptr", FLOAT32, "r", 1),
-        Operand("count", "imm", INT32),
+        *pointers(FLOAT32, x=1),
+        *immediates("count"),
         Operand("least", "out", UINT32),
         Operand("most", "out", INT32),
     ),
@@ -124,12 +124,11 @@ def _quantize_meaning(y: Any, x: Any, inverse: Any, moved_by: Any, moves: Any, c
 QUANTIZE = Intrinsic(
     name="mve_quantize_f32",
     operands=(
-        Operand("y", "ptr", INT8, "w", 1),
-        Operand("x", "ptr", FLOAT32, "r", 1),
+        *pointers(INT8, "w", y=1),
+        *pointers(FLOAT32, x=1),
         Operand("inverse", "in", FLOAT32),
         Operand("moved_by", "in", FLOAT32),
-        Operand("moves", "imm", INT32),
-        Operand("count", "imm", INT32),
+        *immediates("moves", "count"),
     ),
     result=None,
     meaning=_quantize_meaning,

@@ -40,12 +40,9 @@ def pack_int4_weights(weights: Array) -> Array:
 
 
 def _add_row(
-    b: Kernel,
-    acc: tir.Buffer,
-    count: int,
-    byte: Callable[[ArithExpr | int], ArithExpr],
+    b: Kernel, acc: tir.Buffer, count: int, byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
-) -> None:
+) -> None:  # fmt: skip
     """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of weights."""
 
     def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 
 # `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and leaves the R x
 # P sums in registers. A step loads R + P values for R * P products. The loop, unrolled by U steps,
@@ -141,9 +141,8 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
         operands=(
             Operand("w", "ptr", shape.dtype, "r", shape.rows * shape.unroll),
             Operand("x", "ptr", shape.dtype, "r", shape.step * shape.unroll),
-            Operand("start", "ptr", INT32, "r", shape.rows),
-            Operand("pixel", "imm", INT32),
-            Operand("steps", "imm", INT32),
+            *pointers(INT32, start=shape.rows),
+            *immediates("pixel", "steps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(shape.sums)),
         ),
         result=None,

@@ -56,14 +56,9 @@ class ScalarLayerPlan:
 
 
 def plan_scalar_layer(
-    b: Kernel,
-    op: OpCall,
-    weights: Array,
-    params: Requantization | None,
-    channels: Sequence[int] | None = None,
-    *,
-    may_bake: bool = False,
-) -> ScalarLayerPlan:
+    b: Kernel, op: OpCall, weights: Array, params: Requantization | None,
+    channels: Sequence[int] | None = None, *, may_bake: bool = False,
+) -> ScalarLayerPlan:  # fmt: skip
     """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
     `channels` selects rows, with `params` for them alone. With `may_bake`, the left shift of
@@ -141,13 +136,9 @@ def multiply_columns(
 
 
 def _multiply_group(
-    b: Kernel,
-    matrix: PackedMatrix,
-    columns: tir.Buffer,
-    first: ArithExpr,
-    lanes: int,
+    b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, first: ArithExpr, lanes: int,
     store: StoreOutput,
-) -> None:
+) -> None:  # fmt: skip
     count = columns.shape[0]
     acc = b.reg("acc", matrix.layer.sum_dtype, lanes * count)
     for lane in range(lanes):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,27 +10,15 @@ from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, tensor_quant
 from firmwright.schedules.asm_macros import string_lines
-from firmwright.schedules.constant_channels import (
-    ChannelOrder,
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
-from firmwright.schedules.epilogue import (
-    RequantizeEpilogue,
-    accumulator_bounds,
-    fold_zero_point_into_bias,
-    make_epilogue,
-)
-from firmwright.schedules.scalar.conv2d import pack_columns
+from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
+from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
@@ -140,11 +127,11 @@ def _block(unroll: int) -> Intrinsic:
     return Intrinsic(
         name=f"thumb1_8x1_{unroll}",
         operands=(
-            Operand("w", "ptr", UINT8, "r", ROWS * unroll),
-            Operand("x", "ptr", INT8, "r", unroll),
-            Operand("start", "ptr", INT32, "r", ROWS),
-            Operand("sums", "ptr", INT32, "w", ROWS),
-            Operand("steps", "imm", INT32),
+            *pointers(UINT8, w=ROWS * unroll),
+            *pointers(INT8, x=unroll),
+            *pointers(INT32, start=ROWS),
+            *pointers(INT32, "w", sums=ROWS),
+            *immediates("steps"),
         ),
         result=None,
         meaning=_meaning,
@@ -167,38 +154,25 @@ INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 _UNROLL = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Thumb1Gemm:
-    outputs: int
-    depth: int
-    weights: tir.Buffer
-    bias: tir.Buffer
-    order: ChannelOrder
-    constant_channels: ConstantChannels
-    epilogue: RequantizeEpilogue
-
-    def emit(self, b: Kernel, column: tir.Buffer, at: ArithExpr) -> None:
-        self.constant_channels.emit_stores(b, at, 1)
+def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
+    gemm.constants.emit_stores(b, at, 1)
+    with (
+        _offset(b, column) as offset,
+        b.allocate("sums", INT32, (ROWS,)) as sums,
+        b.for_("group", gemm.blocks) as group,
+    ):
+        w, start = gemm.block(b, group)
+        x, y = b.pointer(column, 0, gemm.depth), b.pointer(sums, 0, ROWS, "w")
+        b.evaluate(microkernel_name(gemm.depth), [w, x, start, y, gemm.depth])
         with (
-            _offset(b, column) as offset,
-            b.allocate("sums", INT32, (ROWS,)) as sums,
-            b.for_("group", len(self.order.rows) // ROWS) as group,
+            b.for_("row", ROWS) as row,
+            b.let("index", group * ROWS + row) as index,
+            b.let("channel", gemm.order.channel(b, index)) as channel,
+            gemm.epilogue.bind_channel(b, index) as finish,
+            b.let("total", b.load(sums, [row]) - offset) as total,
+            b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w") as out,
         ):
-            w = b.pointer(self.weights, group * (ROWS * self.depth), ROWS * self.depth)
-            start = b.pointer(self.bias, group * ROWS, ROWS)
-            x = b.pointer(column, 0, self.depth)
-            b.evaluate(
-                microkernel_name(self.depth),
-                [w, x, start, b.pointer(sums, 0, ROWS, "w"), self.depth],
-            )
-            with Nest() as enter:
-                row = enter(b.for_("row", ROWS))
-                index = enter(b.let("index", group * ROWS + row))
-                channel = enter(b.let("channel", self.order.channel(b, index)))
-                finish = enter(self.epilogue.bind_channel(b, index))
-                total = enter(b.let("total", b.load(sums, [row]) - offset))
-                y = enter(b.view("out", b.y, at * self.outputs, (self.outputs,), access="w"))
-                b.store(y, [channel], finish(total))
+            b.store(out, [channel], finish(total))
 
 
 @contextmanager
@@ -214,26 +188,8 @@ def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
         yield offset
 
 
-def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> _Thumb1Gemm:
-    wide = weights.astype(np.int64)
-    bias = fold_zero_point_into_bias(op, wide)
-    low, high = accumulator_bounds(bias, wide)
-    constant_channels = find_constant_channels(b, params, low, high)
-    order = order_computed_channels(b, constant_channels, ROWS)
-    chosen = list(order.rows)
-    outputs, depth = weights.shape
-    packed = (wide[chosen] + WEIGHT_OFFSET).reshape(-1, ROWS, depth).transpose(0, 2, 1).reshape(-1)
-    return _Thumb1Gemm(
-        outputs,
-        depth,
-        b.constant("weights", np.ascontiguousarray(packed), UINT8),
-        b.constant("bias", bias[chosen], INT32),
-        order,
-        constant_channels,
-        make_epilogue(
-            b, select_channels(params, chosen), (low[chosen], high[chosen]), INT8, len(chosen)
-        ),
-    )
+def _plan(b: Kernel, op: OpCall, weights: Array, params: Requantization) -> ScalarGemm:
+    return plan_scalar_gemm(b, op, weights, params, lambda computed: ROWS, UINT8, WEIGHT_OFFSET)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -249,7 +205,7 @@ def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("pixel", op.output.elements // len(kernel)) as at,
         pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
     ):
-        gemm.emit(b, column, at)
+        _emit_gemm(b, gemm, column, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -263,7 +219,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         b.for_("n", op.output.elements // len(weights)) as n,
         b.view("row", b.input(0), n * gemm.depth, (1, gemm.depth)) as column,
     ):
-        gemm.emit(b, column, n)
+        _emit_gemm(b, gemm, column, n)
 
 
 SCHEDULES = (

@@ -1,4 +1,6 @@
-"""conv2d on cores without SIMD instructions: blocks of pixels times groups of output channels."""
+"""conv2d and fully_connected on cores without SIMD: pixels times groups of output channels."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,11 +13,16 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
-from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets, plan_scalar_gemm
+from firmwright.schedules.scalar.gemm_kernel import (
+    emit_scalar_gemm,
+    fits_address_offsets,
+    plan_scalar_gemm,
+)
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 from firmwright.schedules.scalar.register_blocked_matmul import (
     DEFAULT_UNROLL,
@@ -96,13 +103,9 @@ def _blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
 
 @contextmanager
 def pack_columns(
-    b: Kernel,
-    op: OpCall,
-    zero_point: int,
-    window: ConvWindow,
-    at: ArithExpr,
+    b: Kernel, op: OpCall, zero_point: int, window: ConvWindow, at: ArithExpr,
     shape: tuple[int, int],
-) -> Iterator[tir.Buffer]:
+) -> Iterator[tir.Buffer]:  # fmt: skip
     """Yield the windows of the output pixels from `at`, packed one per row."""
     if window.pointwise:
         with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
@@ -115,14 +118,9 @@ def pack_columns(
 
 
 def _pack(
-    b: Kernel,
-    op: OpCall,
-    zero_point: int,
-    window: ConvWindow,
-    columns: tir.Buffer,
-    p: ArithExpr,
+    b: Kernel, op: OpCall, zero_point: int, window: ConvWindow, columns: tir.Buffer, p: ArithExpr,
     pixel: ArithExpr,
-) -> None:
+) -> None:  # fmt: skip
     batch, height, width, _ = op.output.shape
     n = pixel // (height * width) if batch > 1 else pixel * 0
     top = ((pixel // width) % height) * window.stride[0] - window.padding[0]
@@ -160,13 +158,9 @@ def _alignment(columns: tir.Buffer, run: int) -> int:
 
 
 def _pack_taps(
-    b: Kernel,
-    zero_point: int,
-    window: ConvWindow,
-    column: tir.Buffer,
-    origin: Position,
+    b: Kernel, zero_point: int, window: ConvWindow, column: tir.Buffer, origin: Position,
     inside: ArithExpr,
-) -> None:
+) -> None:  # fmt: skip
     """Pack one window row tap by tap, with the zero point outside the input."""
     n, iy, x0 = origin
     channels = b.call.input(0).shape[3]
@@ -233,36 +227,97 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
     count = int(config["pixels"])
-    product = plan_scalar_gemm(b, family, op, flat, requantization_of(op), count)
+    params = requantization_of(op)
+    gemm = plan_scalar_gemm(b, op, flat, params, partial(family.rows, pixels=count))
     pixels = op.output.elements // len(flat)
     zero_point = tensor_quant(op.input(0)).zero_point
     with (
         _blocks(b, pixels, count) as at,
-        pack_columns(b, op, zero_point, window, at, (count, product.depth)) as columns,
+        pack_columns(b, op, zero_point, window, at, (count, gemm.depth)) as columns,
     ):
-        product.emit(b, columns, at)
+        emit_scalar_gemm(b, gemm, family, count, columns, at)
 
 
+_MATRIX_LANES = 8
+
+
+def _matrix_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if _supports_matrix(op) else ()
+
+
+def _supports_matrix(op: OpCall) -> bool:
+    dtype = op.input(0).dtype
+    return dtype in SUPPORTED_DTYPES and (dtype != INT8 or fully_connected.has_int32_multiplier(op))
+
+
+def _matrix_space(op: OpCall) -> Sequence[Config]:
+    if not _supports_matrix(op):
+        return ()
+    pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8))
+    return [
+        {"lanes": n, "unroll": k} for n, k in pairs if (n, k) != (_MATRIX_LANES, DEFAULT_UNROLL)
+    ]
+
+
+def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+    weights = weights_of(op)
+    outputs, depth = weights.shape
+    layer = plan_scalar_layer(
+        b, op, weights, fully_connected.requantization_of(op) if op.input(0).dtype == INT8 else None
+    )
+    lanes, unroll = (
+        int(config.get("lanes", _MATRIX_LANES)),
+        int(config.get("unroll", DEFAULT_UNROLL)),
+    )
+    matrix = pack_matrix(b, layer, weights, lanes, unroll)
+    with (
+        b.for_("n", op.output.elements // outputs) as n,
+        b.view("row", b.input(0), n * depth, (1, depth)) as columns,
+        b.view("out", b.y, n * outputs, (outputs,), access="w") as y,
+    ):
+        multiply_columns(b, matrix, columns, lambda row, _, value: b.store(y, [row], value))
+
+
+def _matrix_block_configs(op: OpCall) -> Sequence[Config]:
+    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 and _supports_matrix(op) else ()
+
+
+def _build_matrix_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
+    weights = weights_of(op)
+    outputs, depth = weights.shape
+    rows_for = partial(family.rows, pixels=1)
+    gemm = plan_scalar_gemm(b, op, weights, fully_connected.requantization_of(op), rows_for)
+    with (
+        b.for_("n", op.output.elements // outputs) as n,
+        b.view("row", b.input(0), n * depth, (1, depth)) as columns,
+    ):
+        emit_scalar_gemm(b, gemm, family, 1, columns, n)
+
+
+_FAMILIES = (MLA_FAMILY, RV32M_FAMILY)
 SCHEDULES = (
     Schedule(
-        "scalar.conv2d.blocks",
-        "conv2d",
-        frozenset(),
-        _configs,
-        _build,
-        disable_scheduling=True,
-        space=_space,
+        "scalar.conv2d.blocks", "conv2d", frozenset(), _configs, _build,
+        disable_scheduling=True, space=_space,
     ),
     *(
         Schedule(
-            f"{family.name}.conv2d.blocks",
-            "conv2d",
-            frozenset({family.name}),
-            partial(_block_configs, family=family),
-            partial(_build_blocks, family=family),
-            disable_scheduling=True,
-            space=partial(_block_space, family=family),
+            f"{family.name}.conv2d.blocks", "conv2d", frozenset({family.name}),
+            partial(_block_configs, family=family), partial(_build_blocks, family=family),
+            disable_scheduling=True, space=partial(_block_space, family=family),
         )
-        for family in (MLA_FAMILY, RV32M_FAMILY)
+        for family in _FAMILIES
     ),
-)
+    Schedule(
+        "scalar.fully_connected.groups", "fully_connected", frozenset(), _matrix_configs,
+        _build_matrix, disable_scheduling=True, space=_matrix_space,
+    ),
+    *(
+        Schedule(
+            f"{family.name}.fully_connected.blocks", "fully_connected", frozenset({family.name}),
+            _matrix_block_configs, partial(_build_matrix_blocks, family=family),
+            disable_scheduling=True,
+        )
+        for family in _FAMILIES
+    ),
+)  # fmt: skip
