@@ -34,7 +34,11 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
         intrinsics |= {item.name: item for item in backend.intrinsics}
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
-            intrinsics |= _declared_intrinsics(function)
+            declared = function.attrs["extern"]
+            names = declared if isinstance(declared, tuple) else (declared,)
+            evaluated = [n for n in statements(function.body) if isinstance(n, tir.Evaluate)]
+            calls = [node.call for node in evaluated if node.call.name in names]
+            intrinsics |= {call.name: _extern(call) for call in calls}
     return {**base, **intrinsics} if intrinsics else base
 
 
@@ -45,20 +49,13 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
             yield name, backend
 
 
-def _declared_intrinsics(kernel: tir.PrimFunc) -> dict[str, Intrinsic]:
-    names = kernel.attrs["extern"]
-    extern_names = set(names) if isinstance(names, tuple) else {names}
-    calls = [part.call for part in statements(kernel.body) if isinstance(part, tir.Evaluate)]
-    return {call.name: _extern(call) for call in calls if call.name in extern_names}
-
-
 def _extern(call: tir.IntrinsicCall) -> Intrinsic:
-    operands: list[Operand] = []
-    for index, arg in enumerate(call.args):
-        if isinstance(arg, tir.AccessPtr):
-            operands.append(Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access))
-        else:
-            operands.append(Operand(f"n{index}", "in", arg.dtype))
+    operands = tuple(
+        Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access)
+        if isinstance(arg, tir.AccessPtr)
+        else Operand(f"n{index}", "in", arg.dtype)
+        for index, arg in enumerate(call.args)
+    )
 
     def meaning(*values: Any) -> NoReturn:
         raise ModelError(
@@ -66,15 +63,8 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
             hint="verify against the model file (--reference-model), or with --expect OUT.npz.",
         )
 
-    return Intrinsic(
-        call.name,
-        tuple(operands),
-        None,
-        meaning,
-        portable="",
-        doc="A C function of another file.",
-        symbol=call.name,
-    )
+    doc = "A C function of another file."
+    return Intrinsic(call.name, operands, None, meaning, portable="", doc=doc, symbol=call.name)
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -116,7 +106,6 @@ def _library(
         if path.startswith(folder):
             called |= set(_CALLED.findall(data.decode("utf-8", errors="replace")))
     files = dict(backend.c_files(target, frozenset(called)))
-    flags = list(backend.c_flags(target))
-    if flags:
+    if flags := list(backend.c_flags(target)):
         files[BUILD_FLAGS_FILE] = (json.dumps({"flags": flags}) + "\n").encode()
-    return {f"{BACKEND_FILES_DIR}/{backend.name}/{file}": data for file, data in files.items()}
+    return {f"{folder}{file}": data for file, data in files.items()}

@@ -8,7 +8,8 @@ file order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -95,11 +96,9 @@ class _PartialProgram:
     part: PartitionCandidate | None = None
     before: _PartialProgram | None = None
 
-    def parts(self) -> Iterator[PartitionCandidate]:
-        if self.before is not None:
-            yield from self.before.parts()
-        if self.part is not None:
-            yield self.part
+    def parts(self) -> tuple[PartitionCandidate, ...]:
+        before = () if self.before is None else self.before.parts()
+        return before if self.part is None else (*before, self.part)
 
 
 _Border: TypeAlias = "tuple[int, tuple[tuple[int, str], ...]]"
@@ -113,7 +112,15 @@ class _PartitionSearch:
         self.function = function
         self.transfer = transfer
         self.makers = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
-        self.neighbors = self._neighbors()
+        self.readers: dict[str, set[int]] = {}
+        self.neighbors: list[set[int]] = [set() for _ in function.body]
+        for index, call in enumerate(function.body):
+            for value in call.variables:
+                self.readers.setdefault(value.name, set()).add(index)
+                maker = self.makers.get(value.name)
+                if maker is not None:
+                    self.neighbors[maker].add(index)
+                    self.neighbors[index].add(maker)
         self.live_bytes = _live_bytes(function)
         self.with_call: list[list[PartitionCandidate]] = [[] for _ in function.body]
         for candidate in candidates:
@@ -136,12 +143,12 @@ class _PartitionSearch:
                     self._add(candidate, border, labels, waiting)
             waiting[first] = {}
         complete: list[_PartialProgram] = []
-        for label in (label for labels_at in waiting[total].values() for label in labels_at):
+        for label in itertools.chain.from_iterable(waiting[total].values()):
             _add_unless_dominated(complete, label)
         if not complete:
             raise UsageError("no regions cover the model.", where=self.function.name)
         complete.sort(key=lambda label: (label.count, label.peak_bytes))
-        return tuple(PartitionedProgram(tuple(k.parts()), k.count, k.peak_bytes) for k in complete)
+        return tuple(PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete)
 
     def _add(
         self,
@@ -157,19 +164,18 @@ class _PartitionSearch:
         moved = self._transfer_cost(candidate.group, owners)
         owners |= dict.fromkeys(candidate.group.calls, candidate.group.target)
         after = covered | bits
-        place = waiting[((~after & after + 1).bit_length() - 1)].setdefault(
-            (after, self._border(after, owners)), []
+        border_owners = tuple(
+            (index, owner)
+            for index, owner in sorted(owners.items())
+            if any(not after >> other & 1 for other in self.neighbors[index])
         )
+        first_uncovered = (~after & after + 1).bit_length() - 1
+        place = waiting[first_uncovered].setdefault((after, border_owners), [])
+        peak = self.live_bytes[candidate.group.calls[-1]] + sum(candidate.cost.scratch.values())
         for label in labels:
-            _add_unless_dominated(place, self._extended(label, candidate, moved))
-
-    def _extended(
-        self, label: _PartialProgram, candidate: PartitionCandidate, moved: int
-    ) -> _PartialProgram:
-        scratch = sum(candidate.cost.scratch.values())
-        peak = self.live_bytes[candidate.group.calls[-1]] + scratch
-        count = label.count + candidate.cost.count + moved
-        return _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
+            count = label.count + candidate.cost.count + moved
+            new = _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
+            _add_unless_dominated(place, new)
 
     def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
         total, inside = 0, set(group.calls)
@@ -179,41 +185,15 @@ class _PartitionSearch:
             call = self.function.body[index]
             for value in call.variables:
                 maker = self.makers.get(value.name, -1)
-                other_target = "" if value.name in sources else owners.get(maker)
-                if (
-                    maker not in inside
-                    and other_target is not None
-                    and other_target != group.target
-                ):
-                    total += self.transfer(other_target, group.target, value.type.size_bytes)
+                source = "" if value.name in sources else owners.get(maker)
+                if maker not in inside and source not in (None, group.target):
+                    total += self.transfer(str(source), group.target, value.type.size_bytes)
             for value in call.outputs:
-                readers = {owners[i] for i in self._readers(value.name) if i in owners}
-                readers |= {""} if value.name in sinks else set()
-                for other_target in sorted(readers - {group.target}):
-                    total += self.transfer(group.target, other_target, value.type.size_bytes)
+                targets = {owners[i] for i in self.readers.get(value.name, ()) if i in owners}
+                targets |= {""} if value.name in sinks else set()
+                for target in sorted(targets - {group.target}):
+                    total += self.transfer(group.target, target, value.type.size_bytes)
         return total
-
-    def _readers(self, name: str) -> Iterator[int]:
-        for index in self.neighbors[self.makers[name]]:
-            if any(value.name == name for value in self.function.body[index].variables):
-                yield index
-
-    def _neighbors(self) -> list[set[int]]:
-        neighbors: list[set[int]] = [set() for _ in self.function.body]
-        for index, call in enumerate(self.function.body):
-            for value in call.variables:
-                maker = self.makers.get(value.name)
-                if maker is not None:
-                    neighbors[maker].add(index)
-                    neighbors[index].add(maker)
-        return neighbors
-
-    def _border(self, covered: int, owners: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
-        return tuple(
-            (index, owner)
-            for index, owner in sorted(owners.items())
-            if any(not covered >> other & 1 for other in self.neighbors[index])
-        )
 
 
 def _add_unless_dominated(labels: list[_PartialProgram], new: _PartialProgram) -> None:
@@ -239,11 +219,8 @@ def _live_bytes(function: Function) -> list[int]:
         definitions |= {value.name: (index, value.type.size_bytes) for value in call.outputs}
         for value in call.variables:
             last[value.name] = max(index, last.get(value.name, index))
+    ranges = [(first, last.get(name, first), size) for name, (first, size) in definitions.items()]
     return [
-        sum(
-            size
-            for name, (first, size) in definitions.items()
-            if first <= call_index <= last.get(name, first)
-        )
-        for call_index in range(len(function.body))
+        sum(size for first, end, size in ranges if first <= index <= end)
+        for index in range(len(function.body))
     ]

@@ -48,9 +48,8 @@ def load_custom_ops(path: Path) -> None:
     try:
         ops = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
     except (OSError, ImportError, SyntaxError, NameError) as error:
-        raise UsageError(
-            f"the custom operators cannot be read: {error}.", where=str(path)
-        ) from error
+        message = f"the custom operators cannot be read: {error}."
+        raise UsageError(message, where=str(path)) from error
     if not isinstance(ops, Iterable) or not all(isinstance(op, CustomOp) for op in ops):
         raise UsageError(
             f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp.",
@@ -67,9 +66,8 @@ def lower_custom_ops(module: IRModule) -> IRModule:
             continue
         body: list[Call] = []
         for call in function.body:
-            custom_op = (
-                CUSTOM_OPS.for_call(make_op_call(call, module)) if call.op == "custom" else None
-            )
+            is_custom = call.op == "custom"
+            custom_op = CUSTOM_OPS.for_call(make_op_call(call, module)) if is_custom else None
             if custom_op is not None:
                 module, call = _lower_call(module, call, custom_op)
             body.append(call)
@@ -84,8 +82,7 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
     name = f"{stem}_{count}"
     region = Function(name, call.variables, (call,), call.outputs)
     kernel = BackendKernel(region, module, Target("custom"))
-    described = make_op_call(call, module)
-    kernel.extern(op.function, _arguments(kernel, described, op))
+    kernel.extern(op.function, _arguments(kernel, make_op_call(call, module), op))
     lowered = kernel.lowered()
     function = replace(lowered.function, attrs={**lowered.function.attrs, "schedule": op.function})
     files = {f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()}
@@ -107,7 +104,6 @@ def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Bu
         elif kind is not None:
             arguments.append(next(variables))
     arguments += kernel.outputs
-    size = op.workspace_bytes(call)
-    if size:
+    if size := op.workspace_bytes(call):
         arguments.append(kernel.workspace("workspace", size))
     return [*arguments, *op.int_args(call)]

@@ -58,11 +58,8 @@ class DeviceMap:
             return ExecutionDevice(MAIN_DEVICE, self.shared_pools)
         target, backend = match
         private = self.private_pools(target)
-        sees = (
-            frozenset(backend.visible_pools)
-            or (backend.device and private)
-            or self.shared_pools | private
-        )
+        own = backend.device and private
+        sees = frozenset(backend.visible_pools) or own or self.shared_pools | private
         return ExecutionDevice(backend.device or MAIN_DEVICE, sees)
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
@@ -88,11 +85,6 @@ class DeviceMap:
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
         """Return the pools in which `value` may be stored when `call` uses it."""
-        scopes = {
-            scope for operand, scope in self.parameter_scopes(call) if operand.name == value.name
-        }
-        return (
-            self.device_for(call).visible_pools & scopes
-            if scopes
-            else self.device_for(call).visible_pools
-        )
+        pools = self.device_for(call).visible_pools
+        scopes = {scope for other, scope in self.parameter_scopes(call) if other.name == value.name}
+        return pools & scopes if scopes else pools

@@ -1,4 +1,4 @@
-"""Apply the user's device options to a module: its attributes and the devices of values."""
+"""Apply the user's requests for devices to a module: set its attributes and devices of values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def apply_device_requests(
     *,
     fallback: bool,
 ) -> IRModule:
-    """Return `module` with the device options as attributes and the devices of values set."""
     engines = tuple(item.backend.device for item in active_backends(module) if item.backend.device)
     if devices:
         _check_names(devices, board)
@@ -54,11 +53,9 @@ def apply_device_requests(
     if places:
         attrs["device_assignments"] = tuple(places)
     module = module.with_attrs(**attrs)
-    return (
-        _assign_values(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
-        if places
-        else module
-    )
+    if not places:
+        return module
+    return _assign_values(module, places, dict.fromkeys((MAIN_DEVICE, *devices, *engines)))
 
 
 def _assign_values(
@@ -87,9 +84,8 @@ def _assign_values(
 def _check_assignments(
     module: IRModule, entry: Function, places: DeviceAssignments, device_names: Collection[str]
 ) -> dict[str, tuple[str, str]]:
-    values = [v for call in entry.body for v in (*call.inputs, *call.outputs) if v is not None]
-    constants = {value.name for value in values if value.constant is not None}
-    tensors = {value.name for value in (*entry.sources, *values)}
+    constants = {value.name for value in entry.values if value.constant is not None}
+    tensors = {value.name for value in entry.values}
     pools = [pool.name for pool in module.pools if pool.access == "rw"]
     assignments: dict[str, tuple[str, str]] = {}
     for tensor, device, pool in places:
@@ -141,9 +137,7 @@ def _check_interface(module: IRModule) -> None:
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
         "--no-link-params": not module.attrs.get("link_params", True),
-        "constants that a function reads": any(
-            pool.scope in ("port", "async") for pool in module.pools
-        ),
+        "constants that a function reads": any(p.scope in ("port", "async") for p in module.pools),
     }
     for option, is_set in wrong.items():
         if is_set:

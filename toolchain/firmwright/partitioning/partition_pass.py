@@ -18,7 +18,6 @@ from firmwright.partitioning.per_target_passes import (
     run_phase,
 )
 from firmwright.partitioning.target_resolution import active_backends
-from firmwright.targets.registry import target_kind_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ def partition_module(
 
 def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
     """Run the passes of backends that precede partitioning, so that patterns see their result."""
-    return run_phase(module, "pre_partition", target_kind_of, watch)
+    return run_phase(module, "pre_partition", watch)
 
 
 def run_partition(
@@ -44,5 +43,5 @@ def run_partition(
     for name, count in count_functions_by_target(module).items():
         if choose is greedy_cover and not count and name in {item.name for item in active}:
             log.warning("%s: the backend %s takes none of its operators", module.name, name)
-    module = run_phase(module, "post_partition", target_kind_of, watch)
+    module = run_phase(module, "post_partition", watch)
     return lower_custom_ops(module.with_attrs(partitioned=True))

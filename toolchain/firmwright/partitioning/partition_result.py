@@ -85,31 +85,24 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    return tuple(
-        PartitionedRegion(
-            part.group.target or CORE_TARGET_NAME,
-            _makes(function, part.group),
-            tuple(function.body[i].op for i in part.group.calls),
-            tuple(name for name, _ in part.group.entries),
-            part.cost,
-            tuple(
-                RegionAlternative(
-                    other.group.target or CORE_TARGET_NAME,
-                    _makes(function, other.group),
-                    tuple(name for name, _ in other.group.entries),
-                    other.cost,
-                )
-                for other in candidates
-                if set(other.group.calls) & set(part.group.calls)
-                and (other.group.target, other.group.calls) != (part.group.target, part.group.calls)
-            ),
+    def alternative(candidate: PartitionCandidate) -> RegionAlternative:
+        group = candidate.group
+        makes = tuple(function.body[i].outputs[0].name for i in group.calls)
+        entries = tuple(name for name, _ in group.entries)
+        return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
+
+    regions = []
+    for part in program:
+        own, group = alternative(part), part.group
+        others = tuple(
+            alternative(other)
+            for other in candidates
+            if set(other.group.calls) & set(group.calls)
+            and (other.group.target, other.group.calls) != (group.target, group.calls)
         )
-        for part in program
-    )
-
-
-def _makes(function: Function, group: CallGroup) -> tuple[str, ...]:
-    return tuple(function.body[i].outputs[0].name for i in group.calls)
+        ops = tuple(function.body[i].op for i in group.calls)
+        regions.append(PartitionedRegion(own.target, own.makes, ops, own.entries, own.cost, others))
+    return tuple(regions)
 
 
 # ---- a result that is applied --------------------------------------------------------------------
@@ -150,23 +143,18 @@ def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where:
         if isinstance(function, Function)
         for call in function.body
     }
-    for region in regions:
-        for name in region.makes:
-            if name not in defined:
-                raise UsageError(
-                    f"no operator of the model makes the tensor {name}.",
-                    where=where,
-                    hint="the result of a search for this model.",
-                )
+    for name in (name for region in regions for name in region.makes):
+        if name not in defined:
+            message = f"no operator of the model makes the tensor {name}."
+            raise UsageError(message, where=where, hint="the result of a search for this model.")
 
 
 def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str) -> None:
     covered: set[int] = set()
     for group in groups:
         for index in sorted(covered & set(group.calls)):
-            raise UsageError(
-                f"two parts have the tensor {function.body[index].outputs[0].name}.", where=where
-            )
+            tensor = function.body[index].outputs[0].name
+            raise UsageError(f"two parts have the tensor {tensor}.", where=where)
         covered |= set(group.calls)
 
 

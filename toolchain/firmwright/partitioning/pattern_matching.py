@@ -44,9 +44,7 @@ def greedy_cover(
                     groups.append(group)
                     free -= set(group.calls)
     covered = {index for group in groups for index in group.calls}
-    return groups + [
-        group for group in annotated_calls(function, active) if group.calls[0] not in covered
-    ]
+    return groups + [g for g in annotated_calls(function, active) if g.calls[0] not in covered]
 
 
 def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iterator[CallGroup]:
@@ -62,17 +60,18 @@ def all_matches(
     """Return every match of every backend; for backends that merge regions, whole regions too."""
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
-        groups: list[CallGroup] = []
-        for entry in item.backend.table:
-            for index in range(len(function.body)):
-                group = _match(entry, index, item, function, module, _free(function, item))
-                if group is not None:
-                    groups.append(group)
-        groups += [
-            group for group in annotated_calls(function, active) if group.target == item.name
+        free = _free(function, item)
+        found = [
+            _match(entry, index, item, function, module, free)
+            for entry in item.backend.table
+            for index in range(len(function.body))
         ]
+        groups = [group for group in found if group is not None]
+        groups += annotated_calls(function, [item])
         if item.backend.merge_regions:
-            groups += _regions(function, greedy_cover(function, module, [item]), item.name)
+            whole = with_unmatched(function, greedy_cover(function, module, [item]))
+            regions = merge_regions(function, whole, {item.name})
+            groups += [g for g in regions if g.target and len(g.entries) > 1]
         for group in groups:
             matches.setdefault((group.target, group.calls), group)
     return list(matches.values())
@@ -83,12 +82,6 @@ def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[Cal
     covered = {index for group in groups for index in group.calls}
     rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
     return (*groups, *rest)
-
-
-def _regions(function: Function, groups: Sequence[CallGroup], target: str) -> Iterator[CallGroup]:
-    for group in merge_regions(function, with_unmatched(function, groups), {target}):
-        if group.target and len(group.entries) > 1:
-            yield group
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:

@@ -12,15 +12,14 @@ from functools import partial
 
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
-from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_PASSES
 from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
 from firmwright.passes.tir.dce import referenced_constants
-from firmwright.targets.target_kind import Phase, TargetKind
+from firmwright.targets.registry import target_kind_of
+from firmwright.targets.target_kind import Phase
 
-TargetKindLookup = Callable[[Target], TargetKind]
 ALL_TARGETS = "all"
 """Target name under which the time of whole-module passes is recorded."""
 
@@ -47,39 +46,33 @@ class PassTimer:
         return module
 
 
-def make_per_target_pass(
-    step: Pass, names: Collection[str], kind_of: TargetKindLookup, watch: PassTimer
-) -> Pass:
+def make_per_target_pass(step: Pass, names: Collection[str], watch: PassTimer) -> Pass:
     """Wrap `step`, one of the passes `names`, so that it runs for each target that selects it."""
 
     def run(module: IRModule) -> IRModule:
-        _check_choices(module, names, kind_of)
-        module = _run_added_passes(module, step.name, "before", kind_of, watch)
+        _check_choices(module, names)
+        module = _run_added_passes(module, step.name, "before", watch)
         if step.name in SELECTABLE_PASSES:
-            module = _run_for_each_target(step, module, kind_of, watch)
+            module = _run_for_each_target(step, module, watch)
         else:
-            module_before = module
-            module = watch.run_timed(step.name, ALL_TARGETS, lambda: step(module_before))
-        return _run_added_passes(module, step.name, "after", kind_of, watch)
+            module = watch.run_timed(step.name, ALL_TARGETS, partial(step, module))
+        return _run_added_passes(module, step.name, "after", watch)
 
     return Pass(step.name, run)
 
 
-def run_phase(
-    module: IRModule, phase: Phase, kind_of: TargetKindLookup, watch: PassTimer
-) -> IRModule:
+def run_phase(module: IRModule, phase: Phase, watch: PassTimer) -> IRModule:
     for name, target in module.targets.items():
-        for step in kind_of(target).phases.get(phase, ()):
-            module = _run_own_pass(
-                step, module, name, f"the {phase} pass {step.name}", phase, watch
-            )
+        for step in target_kind_of(target).phases.get(phase, ()):
+            label = f"the {phase} pass {step.name} of target {name}"
+            module = _run_own_pass(step, module, name, label, phase, watch)
     return module
 
 
-def _check_choices(module: IRModule, names: Collection[str], kind_of: TargetKindLookup) -> None:
+def _check_choices(module: IRModule, names: Collection[str]) -> None:
     """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
     for name, target in module.targets.items():
-        choice = kind_of(target).passes
+        choice = target_kind_of(target).passes
         invalid = sorted({*choice.skip, *(choice.only or ())} - SELECTABLE_PASSES)
         valid: Collection[str] = SELECTABLE_PASSES
         if not invalid:
@@ -91,45 +84,41 @@ def _check_choices(module: IRModule, names: Collection[str], kind_of: TargetKind
             )
 
 
-def _run_added_passes(
-    module: IRModule, name: str, where: str, kind_of: TargetKindLookup, watch: PassTimer
-) -> IRModule:
-    for owner_name, target in module.targets.items():
-        for step in getattr(kind_of(target).passes, where).get(name, ()):
-            pass_label = f"the pass {step.name} {where} {name}"
-            module = _run_own_pass(step, module, owner_name, pass_label, name, watch)
+def _run_added_passes(module: IRModule, name: str, where: str, watch: PassTimer) -> IRModule:
+    for owner, target in module.targets.items():
+        for step in getattr(target_kind_of(target).passes, where).get(name, ()):
+            label = f"the pass {step.name} {where} {name} of target {owner}"
+            module = _run_own_pass(step, module, owner, label, name, watch)
     return module
 
 
 def _run_own_pass(
-    step: Pass, module: IRModule, name: str, pass_label: str, place: str, watch: PassTimer
+    step: Pass, module: IRModule, name: str, label: str, place: str, watch: PassTimer
 ) -> IRModule:
     """Run a target's own pass, which may also change unassigned functions before partitioning."""
-    after = watch.run_timed(f"{place}:{step.name}", name, lambda: step(module))
+    after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
+    before = module
     if place == "pre_partition":
-        free = {k: func for k, func in module.functions.items() if not target_of(func)}
-        changed = {k: after.functions[k] for k in free if k in after.functions}
+        free = {k for k, func in module.functions.items() if not target_of(func)}
+        changed = {k: func for k, func in after.functions.items() if k in free}
         before = replace(module, functions={**module.functions, **changed})
-        check_only_modified(before, after, name, f"{pass_label} of target {name}")
-    else:
-        check_only_modified(module, after, name, f"{pass_label} of target {name}")
+    check_only_modified(before, after, name, label)
     return after
 
 
 # ---- one owner at a time -------------------------------------------------------------------------
 
 
-def _run_for_each_target(
-    step: Pass, module: IRModule, kind_of: TargetKindLookup, watch: PassTimer
-) -> IRModule:
+def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRModule:
     default = next(iter(module.targets), "")
     owners = dict.fromkeys(target_of(func) or default for func in module.functions.values())
     takes = {
-        name: name not in module.targets or kind_of(module.targets[name]).passes.takes(step.name)
+        name: name not in module.targets
+        or target_kind_of(module.targets[name]).passes.takes(step.name)
         for name in owners
     }
     if len(owners) == 1 and all(takes.values()):
-        return watch.run_timed(step.name, next(iter(owners)), lambda: step(module))
+        return watch.run_timed(step.name, next(iter(owners)), partial(step, module))
     for name in owners:
         if takes[name]:
             run = partial(_run_with_stubs, step, module, name, default)
@@ -139,24 +128,18 @@ def _run_for_each_target(
 
 def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
     others = {k: f for k, f in module.functions.items() if (target_of(f) or default) != name}
-    hidden = {k: _stub(f) for k, f in others.items()}
-    after = step(replace(module, functions={**module.functions, **hidden}))
-    functions = {k: others.get(k, func) for k, func in after.functions.items()}
-    back = replace(after, functions={**functions, **{k: others[k] for k in others}})
-    named = referenced_constants(back)
-    constants = {
-        **{k: c for k, c in module.constants.items() if k in after.constants or k in named},
-        **after.constants,
-    }
-    return replace(back, constants=constants)
+    stubs = {k: _stub(f) for k, f in others.items()}
+    after = step(replace(module, functions={**module.functions, **stubs}))
+    back = replace(after, functions={**after.functions, **others})
+    used = referenced_constants(back)
+    kept = {k: c for k, c in module.constants.items() if k in after.constants or k in used}
+    return replace(back, constants={**kept, **after.constants})
 
 
 def _stub(function: AnyFunction) -> AnyFunction:
-    match function:
-        case Function():
-            return replace(function, body=())
-        case tir.PrimFunc():
-            return replace(function, body=tir.Seq(()))
+    if isinstance(function, Function):
+        return replace(function, body=())
+    return replace(function, body=tir.Seq(()))
 
 
 def count_functions_by_target(module: IRModule) -> dict[str, int]:

@@ -9,8 +9,9 @@ kernels. A module without requirements is returned unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import UsageError
@@ -54,31 +55,34 @@ class _DevicePlanner:
     scopes: dict[str, PlacementClaims] = field(default_factory=dict)
 
     def is_needed(self) -> bool:
-        values = (*self.entry.sources, *(v for call in self.entry.body for v in call.outputs))
-        spoken = any(value.virtual_device != UNCONSTRAINED for value in values)
-        return spoken or any(self._is_special(call) for call in self.entry.body)
-
-    def _is_special(self, call: Call) -> bool:
-        device = self.device_map.device_for(call)
-        named = any(scope for _, scope in self.device_map.parameter_scopes(call))
-        return (
-            device.device != MAIN_DEVICE
-            or not self.device_map.shared_pools <= device.visible_pools
-            or named
+        if any(value.virtual_device != UNCONSTRAINED for value in self.definitions):
+            return True
+        return any(
+            self.device_map.device_for(call).device != MAIN_DEVICE
+            or self._is_private(call)
+            or any(scope for _, scope in self.device_map.parameter_scopes(call))
+            for call in self.entry.body
         )
+
+    def _is_private(self, call: Call) -> bool:
+        """Return whether the call's device cannot access all shared pools."""
+        return not self.device_map.shared_pools <= self.device_map.device_for(call).visible_pools
+
+    @property
+    def definitions(self) -> list[Value]:
+        return [*self.entry.sources, *(v for call in self.entry.body for v in call.outputs)]
 
     def run(self) -> IRModule:
-        self._merge_classes()
+        for call in self.entry.body:
+            for value in (*call.variables, *call.outputs[1:]) if self.is_alias(call) else ():
+                self._join(call.outputs[0], value)
+        for state in self.entry.state:
+            self._join(state.value, state.next)
         self._collect_requirements()
-        devices = {
-            name: self._common_requirement(name, claims) for name, claims in self.devices.items()
-        }
-        moves = _CopyPlanner(
-            self,
-            devices,
-            {r: self._common_requirement(r, claims) for r, claims in self.scopes.items()},
-        )
-        for root in dict.fromkeys(self.root(value.name) for value in self._values()):
+        devices = {name: self._common_requirement(name, c) for name, c in self.devices.items()}
+        scopes = {name: self._common_requirement(name, c) for name, c in self.scopes.items()}
+        moves = _CopyPlanner(self, devices, scopes)
+        for root in dict.fromkeys(self.root(value.name) for value in self.definitions):
             moves.place(root)
         entry = moves.rebuild_entry()
         return self._place_private_constants(_with_scopes(self.module.with_function(entry), entry))
@@ -102,49 +106,28 @@ class _DevicePlanner:
             return True
         return call.op in self.ops and self.ops[call.op].is_view
 
-    def _merge_classes(self) -> None:
-        for call in self.entry.body:
-            if self.is_alias(call):
-                for value in (*call.variables, *call.outputs[1:]):
-                    self._join(call.outputs[0], value)
-        for state in self.entry.state:
-            self._join(state.value, state.next)
-
-    def _values(self) -> Iterator[Value]:
-        yield from self.entry.sources
-        for call in self.entry.body:
-            yield from call.outputs
-
-    # ---- claims --------------------------------------------------------------------------------
-
     def _collect_requirements(self) -> None:
-        places = {str(place[0]) for place in self._places()}
+        assigned = self.module.attrs.get("device_assignments", ())
+        places = {place[0] for place in cast("tuple[tuple[str, ...], ...]", assigned)}
         made_by = {v.name: call.outputs[0].name for call in self.entry.body for v in call.outputs}
-        for value in self._values():
+        for value in self.definitions:
+            name, scope = value.name, value.virtual_device.memory_scope
             device = device_name(value.virtual_device)
-            scope = value.virtual_device.memory_scope
-            why = (
-                f"--assign-device {value.name}={device}" if value.name in places else "its own text"
-            )
+            why = f"--assign-device {name}={device}" if name in places else "its own text"
             if device:
-                first = made_by.get(value.name, value.name)
-                self.devices.setdefault(first, []).append((device, why))
+                self.devices.setdefault(made_by.get(name, name), []).append((device, why))
             if scope:
-                why = why if device else f"--assign-pool {value.name}={scope}"
-                self.scopes.setdefault(self.root(value.name), []).append((scope, why))
+                why = why if device else f"--assign-pool {name}={scope}"
+                self.scopes.setdefault(self.root(name), []).append((scope, why))
         for call in self.entry.body:
-            assigned = self.device_map.device_for(call)
-            for value in call.outputs if assigned.device != MAIN_DEVICE else ():
+            device = self.device_map.device_for(call).device
+            for value in call.outputs if device != MAIN_DEVICE else ():
                 why = f"the partition {call.op}, which computes {value.name},"
-                self.devices.setdefault(call.outputs[0].name, []).append((assigned.device, why))
+                self.devices.setdefault(call.outputs[0].name, []).append((device, why))
             for value, scope in self.device_map.parameter_scopes(call):
                 if value in call.outputs:
                     why = f"the kernel {call.op}, which writes it,"
                     self.scopes.setdefault(self.root(value.name), []).append((scope, why))
-
-    def _places(self) -> Sequence[tuple[str, ...]]:
-        places = self.module.attrs.get("device_assignments", ())
-        return places if isinstance(places, tuple) else ()  # type: ignore[return-value]  # as written
 
     def _common_requirement(self, root: str, claims: PlacementClaims) -> str:
         for place, why in claims[1:]:
@@ -160,12 +143,9 @@ class _DevicePlanner:
     def _place_private_constants(self, module: IRModule) -> IRModule:
         for call in self.entry.body:
             callee = module.callee(call.op)
-            device = self.device_map.device_for(call)
-            if (
-                isinstance(callee, tir.PrimFunc)
-                and not self.device_map.shared_pools <= device.visible_pools
-            ):
-                pool = next(name for name in self.device_map.pools if name in device.visible_pools)
+            if isinstance(callee, tir.PrimFunc) and self._is_private(call):
+                visible = self.device_map.device_for(call).visible_pools
+                pool = next(name for name in self.device_map.pools if name in visible)
                 attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
                 module = module.with_function(replace(callee, attrs=attrs))
         return module
@@ -180,21 +160,19 @@ def _with_scopes(module: IRModule, entry: Function) -> IRModule:
     for op, users in calls.items():
         region = module.callee(op)
         assert isinstance(region, Function)
-        lies = [_scopes_of((*call.inputs, *call.outputs)) for call in users]
-        if any(lies[0]) and all(scopes == lies[0] for scopes in lies):
+        first, *others = [
+            [v.virtual_device.memory_scope for v in (*call.inputs, *call.outputs) if v is not None]
+            for call in users
+        ]
+        if any(first) and all(scopes == first for scopes in others):
             names = [value.name for value in (*region.params, *region.results)]
-            module = module.with_function(
-                _with_pools(region, dict(zip(names, lies[0], strict=True)))
-            )
+            by_name = dict(zip(names, first, strict=True))
+            module = module.with_function(_with_pools(region, by_name))
     return module
 
 
 def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
     return map_values(region, lambda value: with_memory_scope(value, scopes.get(value.name, "")))
-
-
-def _scopes_of(values: Sequence[Value | None]) -> tuple[str, ...]:
-    return tuple(v.virtual_device.memory_scope for v in values if v is not None)
 
 
 @dataclass
@@ -213,7 +191,7 @@ class _CopyPlanner:
     def __post_init__(self) -> None:
         body = self.planner.entry.body
         self.made_with = {v.name: call.outputs[0].name for call in body for v in call.outputs}
-        names = (value.name for value in self.planner._values())
+        names = (value.name for value in self.planner.definitions)
         self.names = UniqueNamer((*names, *self.planner.module.constants))
 
     def place(self, root: str) -> None:
@@ -236,9 +214,8 @@ class _CopyPlanner:
         candidates = [p for p in device_map.pools if p in every and scope in ("", p)]
         if not candidates:
             raise self._no_visible_pool(root, "computes")
-        seen = {
-            use: device_map.visible_pools(planner.entry.body[use[0]], use[1]) for use in readers
-        }
+        body = planner.entry.body
+        seen = {use: device_map.visible_pools(body[use[0]], use[1]) for use in readers}
         served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
         best = max(candidates, key=lambda p: served[p])
         if scope or any(not device_map.shared_pools <= pools for pools in (every, *seen.values())):
@@ -280,15 +257,11 @@ class _CopyPlanner:
     def assign(self, value: Value) -> Value:
         if value.constant is not None:
             return value
-        device_value = with_device(
-            value, self.devices.get(self.made_with.get(value.name, value.name), MAIN_DEVICE)
-        )
-        scope = self.pools.get(
-            self.planner.root(value.name), device_value.virtual_device.memory_scope
-        )
-        return with_memory_scope(
-            replace(device_value, name=self.hidden_results.get(value.name, value.name)), scope
-        )
+        name = value.name
+        device = self.devices.get(self.made_with.get(name, name), MAIN_DEVICE)
+        assigned = replace(with_device(value, device), name=self.hidden_results.get(name, name))
+        scope = self.pools.get(self.planner.root(name), assigned.virtual_device.memory_scope)
+        return with_memory_scope(assigned, scope)
 
     def rebuild_entry(self) -> Function:
         body: list[Call] = []
@@ -303,29 +276,20 @@ class _CopyPlanner:
                     inputs.append(None if value is None else self.assign(value))
             outputs = tuple(self.assign(value) for value in call.outputs)
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
-        entry = self.planner.entry
-        seen = tuple(self._make_readable(value) for value in entry.results)
-        for value in dict.fromkeys(value for value in seen if value.name in self.hidden_results):
-            body.append(
-                Call(COPY_OP, (self.assign(value),), (value,), {}, Span("", tensor=value.name))
-            )
-        return replace(
-            entry,
-            params=tuple(self.assign(value) for value in entry.params),
-            body=tuple(body),
-            results=seen,
-            state=tuple(
-                State(self.assign(s.value), self.assign(s.next), s.initial) for s in entry.state
-            ),
-        )
-
-    def _make_readable(self, value: Value) -> Value:
-        is_unseen = value.name in self.hidden_results
-        return (
-            with_device(with_memory_scope(value, ""), self.planner.device_map.copy_device)
-            if is_unseen
+        entry, copy_device = self.planner.entry, self.planner.device_map.copy_device
+        results = tuple(
+            with_device(with_memory_scope(value, ""), copy_device)
+            if value.name in self.hidden_results
             else self.assign(value)
+            for value in entry.results
         )
+        for value in dict.fromkeys(results):
+            if value.name in self.hidden_results:
+                span = Span("", tensor=value.name)
+                body.append(Call(COPY_OP, (self.assign(value),), (value,), {}, span))
+        states = (State(self.assign(s.value), self.assign(s.next), s.initial) for s in entry.state)
+        params = tuple(map(self.assign, entry.params))
+        return replace(entry, params=params, body=tuple(body), results=results, state=tuple(states))
 
     def _copy_to_pool(self, value: Value, pool: str, span: Span) -> list[Call]:
         if (value.name, pool) in self.copies:

@@ -5,29 +5,27 @@ A hook is called once for functions that differ only in names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.ir import tir
-from firmwright.ir.core import Target
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, called_functions
+from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
 from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
 from firmwright.passes.tir.dce import reachable_functions
-from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction, TargetKind
+from firmwright.targets.registry import target_kind_of
+from firmwright.targets.target_kind import FunctionHook, Hook, HookName, LoweredFunction
 
 BACKEND_FILES_DIR = "backend"
 """Project folder with one subfolder of C files per backend."""
 
-TargetKindLookup = Callable[[Target], TargetKind]
 
-
-def run_hook(module: IRModule, hook: HookName, kind_of: TargetKindLookup) -> IRModule:
+def run_hook(module: IRModule, hook: HookName) -> IRModule:
     for name, target in module.targets.items():
-        hook_impl: Hook | None = getattr(kind_of(target).hooks, hook)
+        hook_impl: Hook | None = getattr(target_kind_of(target).hooks, hook)
         if hook_impl is None or not functions_for(module, name):
             continue
         pass_label = f"the hook {hook} of target {name}"
@@ -59,9 +57,8 @@ def check_lowered(module: IRModule) -> IRModule:
         for name, func in module.functions.items()
         if name in needed or not isinstance(func, Function) or not target_of(func)
     }
-    return (
-        module if len(remaining) == len(module.functions) else replace(module, functions=remaining)
-    )
+    is_same = len(remaining) == len(module.functions)
+    return module if is_same else replace(module, functions=remaining)
 
 
 # ---- Function -> PrimFunc ------------------------------------------------------------------------
@@ -71,11 +68,10 @@ def _call_function_hook(
     module: IRModule, name: str, hook: FunctionHook, pass_label: str
 ) -> IRModule:
     target = module.targets[name]
-    roots = {key for key, func in module.functions.items() if target_of(func) != name}
     called = {
         callee
-        for root in roots
-        if isinstance(func := module.functions[root], Function)
+        for func in module.functions.values()
+        if isinstance(func, Function) and target_of(func) != name
         for call in func.body
         for callee in called_functions(call)
     }
@@ -99,10 +95,8 @@ def _replace_by_kernel(
     kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
-            raise UsageError(
-                f"{pass_label} made the constant @{name} twice, with other bytes.",
-                where=module.name,
-            )
+            message = f"{pass_label} made the constant @{name} twice, with other bytes."
+            raise UsageError(message, where=module.name)
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
     return replace(
@@ -117,7 +111,10 @@ def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> 
         return [(role, value.type.dtype.name, value.type.elements) for value in values]
 
     expected = listed(function.params, "in") + listed(function.results, "out")
-    actual = [_describe_param(param) for param in kernel.params]
+    actual = [
+        (p.role, p.value.dtype.name, p.value.elements if isinstance(p.value, tir.Buffer) else 0)
+        for p in kernel.params
+    ]
     if actual != expected:
         raise UsageError(
             f"{pass_label} made a kernel of @{function.name} with the parameters "
@@ -127,13 +124,7 @@ def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> 
         )
 
 
-def _describe_param(param: tir.Param) -> tuple[str, str, int]:
-    if isinstance(param.value, tir.Buffer):
-        return param.role, param.value.dtype.name, param.value.elements
-    return param.role, param.value.dtype.name, 0
-
-
-def _format_params(params: list[tuple[str, str, int]]) -> str:
+def _format_params(params: Sequence[tuple[str, str, int]]) -> str:
     return ", ".join(f"{role} {dtype}[{count}]" for role, dtype, count in params) or "none"
 
 
@@ -147,9 +138,10 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     def value(item: Value | None) -> Hashable:
         if item is None:
             return None
+        kind = item.type.shape, item.type.dtype.name, repr(item.type.quantization)
         if item.constant is not None:
-            return module.constants[item.constant].digest, _type(item.type)
-        return numbers.setdefault(item.name, len(numbers)), _type(item.type)
+            return module.constants[item.constant].digest, kind
+        return numbers.setdefault(item.name, len(numbers)), kind
 
     def call(item: Call) -> Hashable:
         callee = module.callee(item.op)
@@ -161,13 +153,6 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     body = tuple(map(call, function.body))
     composite = function.attrs.get("composite", "")
     return composite, params, body, tuple(map(value, function.results))
-
-
-def _type(kind: TensorType) -> Hashable:
-    return kind.shape, kind.dtype.name, repr(kind.quantization)
-
-
-# ---- single intrinsics ---------------------------------------------------------------------------
 
 
 def rename_intrinsics(target: str, names: Mapping[str, str]) -> Pass:

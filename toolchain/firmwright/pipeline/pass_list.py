@@ -30,7 +30,6 @@ from firmwright.pipeline.selection_oracle import (
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import select_module
-from firmwright.targets.registry import target_kind_of
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.memory_planning import plan_memory
 
@@ -42,12 +41,12 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
     if options.link_params:
         del passes["externalize-constants"]
     names = tuple(name for name in PASS_NAMES if name in passes)
-    return tuple(make_per_target_pass(passes[n], names, target_kind_of, timer) for n in names)
+    return tuple(make_per_target_pass(passes[n], names, timer) for n in names)
 
 
 def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
     """Return the passes that need more input than the module, by name."""
-    table, kinds = op_table(), target_kind_of
+    table = op_table()
     steps: dict[str, Callable[[IRModule], IRModule]] = {
         "partition": lambda module: partition_module(module, timer),
         "reorder-calls": lambda module: reorder_calls(module, table),
@@ -56,18 +55,18 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
         "elide-copies": lambda module: mark_copies_as_views(module, table),
-        "relay-to-runtime": lambda module: run_hook(module, "relay_to_runtime", kinds),
-        "relay-to-tir": lambda module: run_hook(module, "relay_to_tir", kinds),
+        "relay-to-runtime": lambda module: run_hook(module, "relay_to_runtime"),
+        "relay-to-tir": lambda module: run_hook(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
         "lower-select": lambda module: _lower_and_select(check_lowered(module), options),
-        "after-scheduling": lambda module: run_phase(module, "after_scheduling", kinds, timer),
+        "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
         "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
         "usmp": lambda module: plan_memory(module, options.planner),
-        "after-planning": lambda module: run_phase(module, "after_planning", kinds, timer),
+        "after-planning": lambda module: run_phase(module, "after_planning", timer),
         "outline-common-kernels": lambda module: outline_common_kernels(
             module, collect_intrinsics(module, INTRINSICS), estimate_kernel_cost
         ),
-        "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime", kinds),
+        "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,
     }
     return {name: Pass(name, run) for name, run in steps.items()}
