@@ -20,16 +20,14 @@ from firmwright.ir.printer import parse_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
 from firmwright.select.call_order import (
-    beam_search_order,
-    build_schedule_graph,
-    find_min_peak_order,
-    reorder_calls,
-)
-from firmwright.select.schedule_graph import (
     PeakBytes,
     ScheduledTensor,
     ScheduleGraph,
+    beam_search_order,
+    build_schedule_graph,
+    find_min_peak_order,
     min_peak_order,
+    reorder_calls,
 )
 
 OPS = op_table()

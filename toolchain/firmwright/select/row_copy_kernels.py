@@ -27,19 +27,21 @@ def shift_rows_kernel(
 def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
     """Build a kernel `y = x`; rows whose size is not a multiple of 4 bytes may be unaligned."""
     alignment = 4 if elements * dtype.size_bytes % 4 == 0 else 1
-    b = Builder(f"copy_{elements}_{dtype.name}")
-    x = b.buffer_param("x", dtype, (elements,), "in", alignment)
-    y = b.buffer_param("y", dtype, (elements,), "out", alignment)
-    _move(b, x, 0, y, elements)
+    b = _copy_builder("copy", dtype, elements, alignment)
     return b.build(comment="Copy one row.", target=target)
 
 
 def copy_tensor_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    b = Builder(f"keep_{elements}_{dtype.name}")
-    x = b.buffer_param("x", dtype, (elements,), "in", 4)
-    y = b.buffer_param("y", dtype, (elements,), "out", 4)
-    _move(b, x, 0, y, elements)
+    b = _copy_builder("keep", dtype, elements, 4)
     return b.build(comment="Copy a tensor to its state buffer.", target=target)
+
+
+def _copy_builder(name: str, dtype: DType, elements: int, alignment: int) -> Builder:
+    b = Builder(f"{name}_{elements}_{dtype.name}")
+    x = b.buffer_param("x", dtype, (elements,), "in", alignment)
+    y = b.buffer_param("y", dtype, (elements,), "out", alignment)
+    _move(b, x, 0, y, elements)
+    return b
 
 
 def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.PrimFunc:

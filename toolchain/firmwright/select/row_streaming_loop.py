@@ -18,12 +18,12 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import BOOL
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.graph.nodes import Call
 from firmwright.ir.graph.opdef import RowReduction
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and
 from firmwright.ir.tir.schedule import LoweringCandidate, RowKernels
 from firmwright.select.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
-from firmwright.select.row_streaming_plan import RowBuffer, RowStage, RowStreamingPlan, StageTiming
+from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
 
 ROW_ALIGNMENT = 16
 
@@ -62,8 +62,8 @@ class FusedSegment:
 def build_row_streaming_loop(
     segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
 ) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
-    work = _RowStreamingLoopBuilder(segment, whole, names, target)
-    return work.statement(), work.functions
+    builder = _RowStreamingLoopBuilder(segment, whole, names, target)
+    return builder.statement(), builder.functions
 
 
 @dataclass
@@ -74,68 +74,48 @@ class _RowStreamingLoopBuilder:
     target: str
     functions: dict[str, tir.PrimFunc] = field(default_factory=dict)
     rows: dict[str, tir.Buffer] = field(default_factory=dict)
+    sums: tir.Buffer | None = None
 
     def statement(self) -> tir.Stmt:
-        plan = self.segment.plan
-        types = self._types()
-        self.rows = {
-            name: self._make_row_buffer(name, types[name], k)
-            for name, k in plan.row_buffers.items()
+        plan, finish = self.segment.plan, self.segment.kernels[-1].finish
+        types = {
+            value.name: value.type
+            for call in self.segment.calls
+            for value in (*call.inputs, *call.outputs)
+            if value is not None
         }
-        before = [
-            self._fill_with_padding(name)
-            for name, row_buffer in plan.row_buffers.items()
-            if not row_buffer.is_transient
-        ]
-        sums = self._sums()
-        if sums is not None:
-            before.append(
-                self._call(fill_kernel(sums.dtype, sums.elements, 0, self.target), (sums, "w"))
-            )
-        step = tir.Var(self.names.unique("step"), INDEX)
-        loop = tir.For(step, _int(0), _int(plan.steps), self._body(step, sums))
-        stmts = [*before, loop]
-        finish = self.segment.kernels[-1].finish
-        if sums is not None and finish is not None:
-            stmts.append(self._finish(finish, sums))
-        body: tir.Stmt = tir.Seq(tuple(stmts))
-        if sums is not None:
-            body = tir.Allocate(sums, body, "ring")
-        for name, row_buffer in reversed(list(plan.row_buffers.items())):
-            if not row_buffer.is_transient:
-                body = tir.Allocate(self.rows[name], body, "ring")
-        return body
-
-    def _types(self) -> dict[str, TensorType]:
-        values: list[Value | None] = []
-        for call in self.segment.calls:
-            values += [*call.inputs, *call.outputs]
-        return {value.name: value.type for value in values if value is not None}
-
-    def _make_row_buffer(self, name: str, kind: TensorType, row_buffer: RowBuffer) -> tir.Buffer:
-        fresh = f"{name}_rows" if name == self.segment.plan.source else name
-        shape = (row_buffer.rows, *kind.shape[2:])
-        return tir.Buffer(self.names.unique(fresh), kind.dtype, shape, alignment=ROW_ALIGNMENT)
-
-    def _sums(self) -> tir.Buffer | None:
+        for name, row_buffer in plan.row_buffers.items():
+            fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
+            shape = (row_buffer.rows, *types[name].shape[2:])
+            self.rows[name] = tir.Buffer(fresh, types[name].dtype, shape, alignment=ROW_ALIGNMENT)
+        lasting = {name: r for name, r in plan.row_buffers.items() if not r.is_transient}
+        # Without padding the initial contents of a row buffer do not matter.
+        stmts = [self._fill(self.rows[name], r.fill or 0) for name, r in lasting.items()]
+        allocated = [self.rows[name] for name in lasting]
         rows = self.segment.kernels[-1].rows
-        if not isinstance(rows, RowReduction):
-            return None
-        name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
-        return tir.Buffer(name, rows.dtype, (rows.count,), alignment=ROW_ALIGNMENT)
+        if isinstance(rows, RowReduction):
+            name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
+            self.sums = tir.Buffer(name, rows.dtype, (rows.count,), alignment=ROW_ALIGNMENT)
+            allocated.append(self.sums)
+            stmts.append(self._fill(self.sums, 0))
+        step = tir.Var(self.names.unique("step"), INDEX)
+        stmts.append(tir.For(step, _int(0), _int(plan.steps), self._body(step)))
+        if self.sums is not None and finish is not None:
+            stmts.append(self._finish(finish, self.sums))
+        body: tir.Stmt = tir.Seq(tuple(stmts))
+        for buffer in reversed(allocated):
+            body = tir.Allocate(buffer, body, "ring")
+        return body
 
     # ---- one step ----------------------------------------------------------------------------
 
-    def _body(self, step: tir.Var, sums: tir.Buffer | None) -> tir.Stmt:
+    def _body(self, step: tir.Var) -> tir.Stmt:
         segment = self.segment
         stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
         if segment.plan.fed:
             stmts.append((self._feed(step), self._transient_buffer(segment.plan.source)))
-        for index, (stage, firing) in enumerate(
-            zip(segment.stages, segment.plan.firings, strict=True)
-        ):
-            stmt = self._stage(index, stage, firing, step, sums)
-            stmts.append((stmt, self._transient_buffer(stage.result)))
+        for index, stage in enumerate(segment.stages):
+            stmts.append((self._stage(index, step), self._transient_buffer(stage.result)))
         body: list[tir.Stmt] = []
         for stmt, passing in reversed(stmts):
             body.insert(0, stmt)
@@ -150,26 +130,19 @@ class _RowStreamingLoopBuilder:
     def _feed(self, step: tir.Var) -> tir.Stmt:
         name = self.segment.plan.source
         rows, source = self.rows[name], self.whole[name]
-        size = rows.elements // rows.shape[0]
+        size = _row_elements(rows)
         height = source.elements // size
         pointer = tir.AccessPtr(source, as_expr(ArithExpr(step) * size), size, "r")
-        call = tir.PrimFuncCall(
-            self._function(copy_row_kernel(rows.dtype, size, self.target)),
-            (pointer, self._newest_band(name)),
-        )
-        return self._guard_band(name, ArithExpr(step), height, self.segment.plan.steps, 0, [call])
+        kernel = copy_row_kernel(rows.dtype, size, self.target)
+        call = tir.PrimFuncCall(self._function(kernel), (pointer, self._newest_band(name)))
+        return self._guard_band(name, ArithExpr(step), height, self.segment.plan.steps, 0, call)
 
-    def _stage(
-        self,
-        index: int,
-        stage: RowStage,
-        firing: StageTiming,
-        step: tir.Var,
-        sums: tir.Buffer | None,
-    ) -> tir.Stmt:
+    def _stage(self, index: int, step: tir.Var) -> tir.Stmt:
+        segment = self.segment
+        stage, firing = segment.stages[index], segment.plan.firings[index]
         period, lag = firing.period, firing.lag
         row = tir.Var(self.names.unique("row"), INDEX)
-        pick, call = self.segment.picks[index], self.segment.calls[index]
+        pick, call = segment.picks[index], segment.calls[index]
         starts = dict(zip(stage.sources, firing.starts, strict=True))
         reading = [
             self._window(value.name, starts[value.name], stage, ArithExpr(row))
@@ -177,46 +150,41 @@ class _RowStreamingLoopBuilder:
             else _all(self.whole[value.name], "r")
             for value in call.variables
         ]
-        written = self._output_pointer(stage, ArithExpr(row), sums)
-        self.functions[pick.function.name] = pick.function
-        kernel_call = tir.PrimFuncCall(
-            pick.function.name, (*reading, written), call.span, self.segment.first + index
-        )
-        turns = self.segment.plan.steps // period
-        stmt = self._guard_band(
-            stage.result, ArithExpr(row), stage.height, turns, lag, [kernel_call]
-        )
+        args = (*reading, self._output_pointer(stage, ArithExpr(row)))
+        name = self._function(pick.function)
+        kernel_call = tir.PrimFuncCall(name, args, call.span, segment.first + index)
+        turns = segment.plan.steps // period
+        stmt = self._guard_band(stage.result, ArithExpr(row), stage.height, turns, lag, kernel_call)
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
         return tir.If(as_expr((ArithExpr(step) % period).equal(period - 1), BOOL), stmt)
 
     def _guard_band(
-        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmts: list[tir.Stmt]
+        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmt: tir.Stmt
     ) -> tir.Stmt:
-        """Restrict `stmts` to bands within the tensor; append its padding bands."""
+        """Restrict `stmt` to bands within the tensor; append its padding bands."""
         row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:
-            rows = self.rows[name]
-            size = rows.elements // row_buffer.rows
-            kernel = shift_rows_kernel(
-                rows.dtype, row_buffer.rows, size, row_buffer.band, self.target
-            )
-            shift = [self._call(kernel, (rows, "rw"))]
+            rows, count, band = self.rows[name], row_buffer.rows, row_buffer.band
+            kernel = shift_rows_kernel(rows.dtype, count, _row_elements(rows), band, self.target)
+            shift = [tir.PrimFuncCall(self._function(kernel), (_all(rows, "rw"),))]
         conditions = [row >= 0] if lag > 0 else []
         if turns - lag > height:
             conditions.append(row < height)
-        then: tir.Stmt = tir.Seq((*shift, *stmts))
+        then: tir.Stmt = tir.Seq((*shift, stmt))
         if not conditions:
             return then
         padding: tir.Stmt | None = None
         if row_buffer is not None and row_buffer.padding_bands:
-            tail = (
-                [*shift]
-                if row_buffer.fill is None
-                else [*shift, self._padding(name, row_buffer.fill)]
-            )
+            tail = [*shift]
+            if row_buffer.fill is not None:
+                newest = self._newest_band(name)
+                kernel = fill_kernel(
+                    newest.buffer.dtype, newest.extent, row_buffer.fill, self.target
+                )
+                tail.append(tir.PrimFuncCall(self._function(kernel), (newest,)))
             cond = logical_and(row >= height, row < height + row_buffer.padding_bands)
             padding = tir.If(as_expr(cond, BOOL), tir.Seq(tuple(tail)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
@@ -228,18 +196,16 @@ class _RowStreamingLoopBuilder:
     ) -> tir.AccessPtr:
         if start is not None:
             rows = self.rows[name]
-            size = rows.elements // rows.shape[0]
+            size = _row_elements(rows)
             return tir.AccessPtr(rows, _int(start * size), stage.rows.window_height * size, "r")
         source = self.whole[name]
         size = source.elements // source.shape[1]
         offset = as_expr(row * (stage.rows.stride * size))
         return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
 
-    def _output_pointer(
-        self, stage: RowStage, row: ArithExpr, sums: tir.Buffer | None
-    ) -> tir.AccessPtr:
-        if sums is not None and not stage.result:
-            return _all(sums, "rw")
+    def _output_pointer(self, stage: RowStage, row: ArithExpr) -> tir.AccessPtr:
+        if self.sums is not None and not stage.result:
+            return _all(self.sums, "rw")
         if stage.result in self.rows:
             return self._newest_band(stage.result)
         result = self.whole[stage.result]
@@ -248,34 +214,25 @@ class _RowStreamingLoopBuilder:
 
     def _newest_band(self, name: str) -> tir.AccessPtr:
         rows = self.rows[name]
-        size = rows.elements // rows.shape[0] * self.segment.plan.row_buffers[name].band
+        size = _row_elements(rows) * self.segment.plan.row_buffers[name].band
         return tir.AccessPtr(rows, _int(rows.elements - size), size, "w")
 
-    def _padding(self, name: str, value: float) -> tir.Stmt:
-        newest = self._newest_band(name)
-        kernel = fill_kernel(newest.buffer.dtype, newest.extent, value, self.target)
-        return tir.PrimFuncCall(self._function(kernel), (newest,))
-
-    def _fill_with_padding(self, name: str) -> tir.Stmt:
-        """Fill the row buffer with padding; without padding its initial contents do not matter."""
-        rows, value = self.rows[name], self.segment.plan.row_buffers[name].fill
-        return self._call(
-            fill_kernel(rows.dtype, rows.elements, value or 0, self.target), (rows, "w")
-        )
+    def _fill(self, buffer: tir.Buffer, value: float) -> tir.Stmt:
+        kernel = fill_kernel(buffer.dtype, buffer.elements, value, self.target)
+        return tir.PrimFuncCall(self._function(kernel), (_all(buffer, "w"),))
 
     def _finish(self, finish: LoweringCandidate, sums: tir.Buffer) -> tir.Stmt:
-        call = self.segment.calls[-1]
-        self.functions[finish.function.name] = finish.function
+        call, name = self.segment.calls[-1], self._function(finish.function)
         args = (_all(sums, "r"), _all(self.whole[call.outputs[0].name], "w"))
-        return tir.PrimFuncCall(finish.function.name, args, call.span, self.segment.end - 1)
-
-    def _call(self, kernel: tir.PrimFunc, *args: tuple[tir.Buffer, tir.AccessMode]) -> tir.Stmt:
-        pointers = tuple(_all(buffer, access) for buffer, access in args)
-        return tir.PrimFuncCall(self._function(kernel), pointers)
+        return tir.PrimFuncCall(name, args, call.span, self.segment.end - 1)
 
     def _function(self, kernel: tir.PrimFunc) -> str:
         self.functions[kernel.name] = kernel
         return kernel.name
+
+
+def _row_elements(rows: tir.Buffer) -> int:
+    return rows.elements // rows.shape[0]
 
 
 def _all(buffer: tir.Buffer, access: tir.AccessMode) -> tir.AccessPtr:

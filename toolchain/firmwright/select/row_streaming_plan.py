@@ -16,8 +16,9 @@ bytes of row buffers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from firmwright.ir.graph.opdef import RowWindow
 
@@ -106,25 +107,22 @@ def plan_row_streaming(
 
     With `feed` the source is not in memory as a whole.
     """
-    work = _RowStreamingPlanner(source, stages, tensors, feed)
-    return work.plan() if work.is_possible() else None
+    makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
+    planner = _RowStreamingPlanner(source, stages, tensors, feed, makers)
+    return planner.plan() if planner.is_possible() else None
 
 
+@dataclass
 class _RowStreamingPlanner:
-    def __init__(
-        self,
-        source: str,
-        stages: Sequence[RowStage],
-        tensors: Mapping[str, StreamedTensor],
-        feed: bool,
-    ) -> None:
-        self.source, self.stages, self.tensors = source, stages, tensors
-        self.only_fed = feed
-        self.makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
-        self.periods = self._periods()
-        self.lags: list[int] = []
+    source: str
+    stages: Sequence[RowStage]
+    tensors: Mapping[str, StreamedTensor]
+    only_fed: bool
+    makers: Mapping[str, int]
+    lags: list[int] = field(default_factory=list)
 
-    def _periods(self) -> list[int]:
+    @cached_property
+    def periods(self) -> list[int]:
         """Return the number of steps between two bands of each stage; 0 if its sources disagree."""
         of_tensor = {self.source: 1}
         periods: list[int] = []
@@ -172,19 +170,13 @@ class _RowStreamingPlanner:
         for stage in self.stages:
             self.lags.append(self._least_lag(stage))
         self._use_slack()
-        firings = tuple(
-            StageTiming(self.periods[index], self.lags[index], self._starts(index))
-            for index in range(len(self.stages))
-        )
-        steps = max(
-            period * (stage.height + lag)
-            for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True)
-        )
+        timed = list(zip(self.stages, self.periods, self.lags, strict=True))
+        firings = tuple(StageTiming(m, lag, self._starts(stage, lag)) for stage, m, lag in timed)
+        steps = max(period * (stage.height + lag) for stage, period, lag in timed)
         names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
-        row_buffers = {name: self._row_buffer(name) for name in names if self._has_row_buffer(name)}
-        return RowStreamingPlan(
-            steps, firings, row_buffers, self.source, self.source in row_buffers
-        )
+        row_buffers = {name: self._row_buffer(name) for name in names if self._users(name)}
+        fed = self.source in row_buffers
+        return RowStreamingPlan(steps, firings, row_buffers, self.source, fed)
 
     def _delay(self, name: str) -> int:
         """Return by how many rows the tensor lags behind its source rows."""
@@ -194,28 +186,18 @@ class _RowStreamingPlanner:
 
     def _least_lag(self, stage: RowStage) -> int:
         rows = stage.rows
+        ahead = rows.window_height - rows.pad_before - rows.stride
         timed = [name for name in stage.sources if name == self.source or name in self.makers]
-        return max(
-            -(
-                -(self._delay(name) + rows.window_height - rows.pad_before - rows.stride)
-                // rows.stride
-            )
-            for name in timed
-        )
+        return max(-(-(self._delay(name) + ahead) // rows.stride) for name in timed)
 
     def _most_lag(self, index: int) -> int:
         """Return the latest lag at which the readers of the stage's rows find them in time."""
-        users = [
-            (stage.rows, self.lags[other])
-            for other, stage in enumerate(self.stages)
-            if self.stages[index].result and self.stages[index].result in stage.sources
-        ]
+        result = self.stages[index].result
+        users = [(self.stages[user].rows, self.lags[user]) for user in self._users(result)]
         if not users:
             return self.lags[index]
-        behind = min(
-            rows.stride * (lag + 1) - rows.window_height + rows.pad_before for rows, lag in users
-        )
-        return behind // self.tensors[self.stages[index].result].band
+        behind = min(r.stride * (lag + 1) - r.window_height + r.pad_before for r, lag in users)
+        return behind // self.tensors[result].band
 
     def _use_slack(self) -> None:
         changed = True
@@ -232,42 +214,35 @@ class _RowStreamingPlanner:
     def _bytes_at(self, index: int, lag: int) -> int:
         previous, self.lags[index] = self.lags[index], lag
         stage = self.stages[index]
-        total = sum(
-            self._depth_of(name) * self.tensors[name].row_bytes
-            for name in {*stage.sources, stage.result}
-            if self._has_row_buffer(name)
-        )
+        names = [name for name in {*stage.sources, stage.result} if self._users(name)]
+        total = sum(self._depth_of(name) * self.tensors[name].row_bytes for name in names)
         self.lags[index] = previous
         return total
 
     # ---- row buffers -------------------------------------------------------------------------
-
-    def _has_row_buffer(self, name: str) -> bool:
-        return any(name in s.sources and self._reads_row_buffer(s, name) for s in self.stages)
 
     def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)
 
-    def _depth(self, index: int, name: str) -> int:
-        rows = self.stages[index].rows
-        return rows.stride * (1 + self.lags[index]) - self._delay(name) + rows.pad_before
+    def _depth(self, stage: RowStage, lag: int, name: str) -> int:
+        return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
-        return max(self._depth(index, name) for index in self._users(name))
+        return max(self._depth(self.stages[i], self.lags[i], name) for i in self._users(name))
 
     def _users(self, name: str) -> list[int]:
+        """Return the stages that read the tensor from a row buffer."""
         return [
             index
             for index, stage in enumerate(self.stages)
             if name in stage.sources and self._reads_row_buffer(stage, name)
         ]
 
-    def _starts(self, index: int) -> tuple[int | None, ...]:
-        stage = self.stages[index]
+    def _starts(self, stage: RowStage, lag: int) -> tuple[int | None, ...]:
         return tuple(
-            self._depth_of(name) - self._depth(index, name)
+            self._depth_of(name) - self._depth(stage, lag, name)
             if self._reads_row_buffer(stage, name)
             else None
             for name in stage.sources
