@@ -47,10 +47,8 @@ class Target:
         return dict(self.attrs).get(name, default)
 
     def __str__(self) -> str:
-        words = [self.kind]
-        for name, value in self.attrs:
-            words.append(f"-{name}" if value is True else f"-{name}={value}")
-        return " ".join(words)
+        attrs = (f"-{name}" if v is True else f"-{name}={v}" for name, v in self.attrs)
+        return " ".join([self.kind, *attrs])
 
 
 @dataclass(frozen=True, slots=True)

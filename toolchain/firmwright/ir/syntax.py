@@ -140,9 +140,11 @@ class SyntaxParser:
         return parsed
 
     def in_parentheses(self, read: Callable[[], T]) -> T:
+        self.deeper()
         self.tokens.expect("(")
         value = read()
         self.tokens.expect(")")
+        self.shallower()
         return value
 
     def expected(self, what: str) -> ModelError:

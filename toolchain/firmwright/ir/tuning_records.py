@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from firmwright.base.json_input import parse_json
 from firmwright.ir import tir
-from firmwright.ir.core import Attr, Span, Target
+from firmwright.ir.core import Span, Target
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.syntax import IRWriter
@@ -103,14 +103,9 @@ def parse_measurement(text: str) -> Measurement | None:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not _is_valid(data):
         return None
     return Measurement(
-        layer=data["layer"],
-        kernel=data["kernel"],
         choice=configured_schedule(data["rule"], data["config"]),
-        status=data["status"],
-        count=data["count"],
-        unit=data["unit"],
-        what=data["what"],
         at=MeasurementContext(*(data[name] for name in _CONTEXT_FIELDS)),
+        **{name: data[name] for name in ("layer", "kernel", "status", "count", "unit", "what")},
     )
 
 
@@ -126,9 +121,6 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
     )
 
 
-# ---- digests of layers and kernels ---------------------------------------------------------------
-
-
 def layer_digest(call: OpCall, target: Target) -> str:
     """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
 
@@ -137,7 +129,7 @@ def layer_digest(call: OpCall, target: Target) -> str:
     """
     data = {
         "op": call.op,
-        "attrs": {name: _plain(value) for name, value in call.attrs.items()},
+        "attrs": dict(call.attrs),
         "inputs": [
             None if kind is None else [*_structure(kind), call.constant(index) is not None]
             for index, kind in enumerate(call.inputs)
@@ -175,15 +167,8 @@ def _structure(kind: TensorType) -> list[object]:
     return [list(kind.shape), kind.dtype.name, granularity]
 
 
-def _plain(value: Attr) -> object:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-
-
-# ---- many measurements ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,16 @@ class Pattern:
 
 
 @dataclass(frozen=True, eq=False)
-class Wildcard(Pattern):
-    """Any value; with `absent` also an omitted optional input."""
+class ValuePattern(Pattern):
+    """Any value or, if `is_constant`, a constant; with `absent` also an omitted optional input."""
 
-    absent: bool = False
+    is_constant: bool
+    absent: bool
 
-
-@dataclass(frozen=True, eq=False)
-class ConstantPattern(Pattern):
-    """A constant of the module; with `absent` also an omitted optional input."""
-
-    absent: bool = False
+    def accepts(self, value: Value | None) -> bool:
+        if value is None:
+            return self.absent
+        return value.constant is not None or not self.is_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +80,11 @@ class AlternativesPattern(Pattern):
 
 
 def wildcard(*, absent: bool = False) -> Pattern:
-    return Wildcard(absent)
+    return ValuePattern(False, absent)
 
 
 def constant(*, absent: bool = False) -> Pattern:
-    return ConstantPattern(absent)
+    return ValuePattern(True, absent)
 
 
 def op(name: str, /, *inputs: Pattern, **attrs: AttrConstraint) -> Pattern:
@@ -104,16 +103,13 @@ def pattern_ops(pattern: Pattern) -> frozenset[str]:
 
 def call_patterns(pattern: Pattern) -> Iterator[OpPattern]:
     match pattern:
-        case AlternativesPattern(choices=below):
-            pass
+        case AlternativesPattern(choices=choices):
+            for choice in choices:
+                yield from call_patterns(choice)
         case OpPattern(inputs=inputs):
-            below = inputs or ()
-        case _:
-            below = ()
-    for item in below:
-        yield from call_patterns(item)
-    if isinstance(pattern, OpPattern):
-        yield pattern
+            for part in inputs or ():
+                yield from call_patterns(part)
+            yield pattern
 
 
 @dataclass(frozen=True)
@@ -210,12 +206,8 @@ def _match_value(
             yield state
         return
     match pattern:
-        case Wildcard(absent=absent):
-            if value is not None or absent:
-                yield state.binding(pattern, value)
-        case ConstantPattern(absent=absent):
-            if absent if value is None else value.constant is not None:
-                yield state.binding(pattern, value)
+        case ValuePattern() if pattern.accepts(value):
+            yield state.binding(pattern, value)
         case OpPattern() if value is not None:
             maker = graph.makers.get(value.name)
             if maker is not None and maker in graph.free:
@@ -226,21 +218,17 @@ def _match_call(
     pattern: OpPattern, index: int, graph: PatternGraph, state: _PartialMatch
 ) -> Iterator[_PartialMatch]:
     call = graph.function.body[index]
-    if (
-        call.op != pattern.op
-        or not pattern.accepts(call.attrs)
-        or pattern.attrs.keys() - call.attrs.keys()
-    ):
+    has_attrs = pattern.attrs.keys() <= call.attrs.keys() and pattern.accepts(call.attrs)
+    if call.op != pattern.op or not has_attrs:
         return
     state = replace(state, calls=state.calls | {index})
     if pattern.inputs is None:
         yield state
         return
     count = len(pattern.inputs)
-    operands = (*call.inputs, *(None for _ in range(count - len(call.inputs))))
-    if any(value is not None for value in operands[count:]):
-        return
-    yield from _match_inputs(pattern.inputs, operands[:count], graph, state)
+    operands = call.inputs + (None,) * (count - len(call.inputs))
+    if not any(operands[count:]):
+        yield from _match_inputs(pattern.inputs, operands[:count], graph, state)
 
 
 def _match_inputs(
@@ -262,14 +250,10 @@ def format_pattern(pattern: Pattern) -> str:
             return " | ".join(map(format_pattern, choices))
         case OpPattern(op=name, inputs=inputs, attrs=attrs):
             words = ["..."] if inputs is None else list(map(format_pattern, inputs))
-            words += [
-                f"{key}={_format_constraint(constraint)}" for key, constraint in attrs.items()
-            ]
+            words += [f"{key}={_format_constraint(test)}" for key, test in attrs.items()]
             return f"{name}({', '.join(words)})"
-        case ConstantPattern(absent=absent):
-            return "constant?" if absent else "constant"
-        case Wildcard(absent=absent):
-            return "any?" if absent else "any"
+        case ValuePattern(is_constant=is_constant, absent=absent):
+            return ("constant" if is_constant else "any") + ("?" if absent else "")
         case _:
             raise InternalError(f"{type(pattern).__name__} is not a pattern")
 

@@ -38,47 +38,39 @@ def print_graph(func: Function, page: IRWriter) -> None:
     params = ",\n".join(_format_definition(value, defined) for value in func.params)
     states = [_format_definition(state.value, defined) for state in func.state]
     body = [_format_call(call, defined) for call in func.body]
-    results = [
-        (_new_constants([value], defined), _format_use(value, defined)) for value in func.results
-    ]
-    names = ",\n".join(use for _, use in results)
-    becomes = [
-        (_new_constants([state.next], defined), _format_use(state.next, defined))
-        for state in func.state
-    ]
-    results += becomes
+    lines = [line for call_lines in body for line in call_lines]
+    uses = []
+    for value in func.sinks:
+        lines += _new_constants([value], defined)
+        uses.append(_format_use(value, defined))
+    names, next_values = ",\n".join(uses[: len(func.results)]), uses[len(func.results) :]
     states_text = [
         f"{full} =\n{format_global(state.initial)} ->\n{use}"
-        for state, full, (_, use) in zip(func.state, states, becomes, strict=True)
+        for state, full, use in zip(func.state, states, next_values, strict=True)
     ]
     state = "\nstate(" + ",\n".join(states_text) + ")" if states_text else ""
     attrs = f"\nattrs {format_attrs(func.attrs)}" if func.attrs else ""
     page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{")
     with page.indent():
-        for constants, text in body:
-            for line in constants:
-                page.put(line)
-            page.put(text)
-        for constants, _ in results:
-            for line in constants:
-                page.put(line)
+        for line in lines:
+            page.put(line)
     page.line("}")
 
 
-def _format_call(call: Call, made: dict[str, Value]) -> tuple[list[str], str]:
+def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
+    """Return the lines of new constants, then the call."""
     constants = _new_constants(call.inputs, made)
     inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
-    text = (
-        f"{outputs} =\n{_format_op(call.op)}({inputs})"
-        if outputs
-        else f"{_format_op(call.op)}({inputs})"
-    )
+    text = f"{outputs} =\n" if outputs else ""
+    text += f"{_format_op(call.op)}({inputs})"
     if call.attrs:
         text += f"\n{format_attrs(call.attrs)}"
     if call.target:
         text += f"\ntarget({format_word(call.target)})"
-    return constants, text if call.span == Span("") else f"{text}\n{format_span(call.span)}"
+    if call.span != Span(""):
+        text += f"\n{format_span(call.span)}"
+    return [*constants, text]
 
 
 def _format_op(op: str) -> str:
@@ -92,14 +84,15 @@ def _new_constants(values: Iterable[Value | None], made: dict[str, Value]) -> li
     for value in values:
         if value is not None and value.constant is not None and value.name not in made:
             made[value.name] = value
-            lines.append(f"{format_local(value.name)} = {_format_constant(value)}")
+            name = f"{format_local(value.name)} = const {format_global(value.constant)}"
+            lines.append(f"{name}:\n{_format_placed_type(value)}")
     return lines
 
 
-def _format_constant(value: Value) -> str:
-    device = "" if value.virtual_device == UNCONSTRAINED else format_device(value.virtual_device)
-    text = f"const {format_global(value.constant or '')}:\n{format_type(value.type)}"
-    return f"{text}\n{device}" if device else text
+def _format_placed_type(value: Value) -> str:
+    device = value.virtual_device
+    placement = "" if device == UNCONSTRAINED else f"\n{format_device(device)}"
+    return format_type(value.type) + placement
 
 
 def _format_definition(value: Value, made: dict[str, Value]) -> str:
@@ -108,9 +101,7 @@ def _format_definition(value: Value, made: dict[str, Value]) -> str:
 
 
 def _format_value(value: Value) -> str:
-    text = f"{format_local(value.name)}: {format_type(value.type)}"
-    if value.virtual_device != UNCONSTRAINED:
-        text += f"\n{format_device(value.virtual_device)}"
+    text = f"{format_local(value.name)}: {_format_placed_type(value)}"
     return text if value.constant is None else f"{text}\nconst {format_global(value.constant)}"
 
 

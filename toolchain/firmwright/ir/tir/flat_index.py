@@ -34,12 +34,10 @@ def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
     if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):
         if op == "mul" and isinstance(b, tir.IntImm):
             return fold_index("add", fold_index("mul", a.a, b), fold_index("mul", a.b, b))
+        if op == "add" and isinstance(b, tir.IntImm):
+            return fold_index("add", a.a, tir.IntImm(a.b.value + b.value, a.b.dtype))
         if op == "add":
-            return (
-                fold_index("add", fold_index("add", a.a, b), a.b)
-                if _is_not_literal(b)
-                else _add_literals(a.a, a.b, b)
-            )
+            return fold_index("add", fold_index("add", a.a, b), a.b)
     if not isinstance(b, tir.IntImm):
         return tir.Binary(op, a, b)
     if isinstance(a, tir.IntImm):
@@ -51,12 +49,3 @@ def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
     if op == "mul" and isinstance(a, tir.Binary) and a.op == "mul" and isinstance(a.b, tir.IntImm):
         return fold_index("mul", a.a, tir.IntImm(a.b.value * b.value, b.dtype))
     return tir.Binary(op, a, b)
-
-
-def _is_not_literal(node: tir.Expr) -> bool:
-    return not isinstance(node, tir.IntImm)
-
-
-def _add_literals(base: tir.Expr, first: tir.IntImm, second: tir.Expr) -> tir.Expr:
-    assert isinstance(second, tir.IntImm)
-    return fold_index("add", base, tir.IntImm(first.value + second.value, first.dtype))

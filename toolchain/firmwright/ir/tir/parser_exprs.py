@@ -104,12 +104,7 @@ class ExprParser(SyntaxParser):
             case TokenKind.INT | TokenKind.FLOAT:
                 return self._literal()
             case TokenKind.PUNCT if token.text == "(":
-                self.deeper()
-                self.tokens.next()
-                inner = self._binary(0)
-                self.tokens.expect(")")
-                self.shallower()
-                return inner
+                return self.in_parentheses(lambda: self._binary(0))
             case TokenKind.IDENT | TokenKind.LOCAL | TokenKind.GLOBAL:
                 self.tokens.next()
                 return self._named(token)

@@ -5,32 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import Plan
+from firmwright.ir.tir.plan import Placement, Plan
 from firmwright.ir.tir.traversal import statements
 
 
 def diagnose_plan(plan: Plan, module: IRModule) -> list[str]:
-    diagnostics = [
-        *_diagnose_pools(plan, module),
-        *_diagnose_placements(plan),
-        *_diagnose_conflicts(plan),
-        *_diagnose_unrelated_pairs(plan),
-        *_diagnose_views(plan, module),
-    ]
-    if plan.buffers and plan.workspace_bytes < plan.lower_bound_bytes:
-        bound = plan.lower_bound_bytes
-        diagnostics.append(
-            f"the workspace of {plan.workspace_bytes} bytes is below the lower bound of {bound}"
-        )
+    diagnostics = chain(
+        _diagnose_pools(plan, module),
+        _diagnose_placements(plan),
+        _diagnose_unrelated_pairs(plan),
+        _diagnose_views(plan, module),
+    )
     return [f"plan: {problem}" for problem in diagnostics]
 
 
-def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
-    diagnostics: list[str] = []
+def _diagnose_pools(plan: Plan, module: IRModule) -> Iterator[str]:
+    size, bound = plan.workspace_bytes, plan.lower_bound_bytes
+    if plan.buffers and size < bound:
+        yield f"the workspace of {size} bytes is below the lower bound of {bound}"
     limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
@@ -40,85 +37,64 @@ def _diagnose_pools(plan: Plan, module: IRModule) -> list[str]:
     for pool, size in plan.pool_bytes.items():
         limit = limits.get(pool)
         if limits and pool not in limits:
-            diagnostics.append(f"pool {pool} is not in the module")
+            yield f"pool {pool} is not in the module"
         elif limit is not None and size > limit:
-            diagnostics.append(f"pool {pool} takes {size} bytes of {limit}")
+            yield f"pool {pool} takes {size} bytes of {limit}"
         if pool in tops and size > tops[pool]:
-            diagnostics.append(f"pool {pool} has {size} bytes, its buffers end at {tops[pool]}")
-    return diagnostics
+            yield f"pool {pool} has {size} bytes, its buffers end at {tops[pool]}"
 
 
-def _diagnose_placements(plan: Plan) -> list[str]:
-    diagnostics: list[str] = []
+def _diagnose_placements(plan: Plan) -> Iterator[str]:
     for buffer in plan.buffers:
         place = plan.placements.get(buffer.name)
         if place is None:
-            diagnostics.append(f"{buffer.name} has no placement")
+            yield f"{buffer.name} has no placement"
             continue
         end = place.offset + buffer.size_bytes
         if place.pool not in buffer.pools:
-            diagnostics.append(f"{buffer.name} is in {place.pool}, which is not one of its pools")
+            yield f"{buffer.name} is in {place.pool}, which is not one of its pools"
         if place.offset < 0 or end > plan.pool_bytes.get(place.pool, 0):
-            diagnostics.append(f"{buffer.name} ends at {end}, outside of {place.pool}")
+            yield f"{buffer.name} ends at {end}, outside of {place.pool}"
         if buffer.alignment < 1 or place.offset % buffer.alignment:
-            diagnostics.append(f"{buffer.name} at {place.offset} violates its alignment")
-    return diagnostics
-
-
-def _diagnose_conflicts(plan: Plan) -> list[str]:
-    diagnostics: list[str] = []
+            yield f"{buffer.name} at {place.offset} violates its alignment"
     for conflict in plan.conflicts:
         a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
         if a is None or b is None:
-            diagnostics.append(
-                f"a conflict refers to {conflict.a} and {conflict.b}, which are not both placed"
-            )
+            yield f"a conflict refers to {conflict.a} and {conflict.b}, which are not both placed"
         elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
-            diagnostics.append(f"{conflict.a} and {conflict.b} overlap")
-    return diagnostics
+            yield f"{conflict.a} and {conflict.b} overlap"
 
 
-def _diagnose_unrelated_pairs(plan: Plan) -> list[str]:
+def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
     """Report buffers that overlap in time and memory without a constraint that permits it."""
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
     placed = [(plan.placements[b.name], b) for b in plan.buffers if b.name in plan.placements]
     placed.sort(key=lambda item: (item[0].pool, item[0].offset, item[1].name))
-    diagnostics: list[str] = []
     for number, (place, buffer) in enumerate(placed):
         end = place.offset + buffer.size_bytes
         for other_place, other in placed[number + 1 :]:
             if other_place.pool != place.pool or other_place.offset >= end:
                 break  # sorted by offset, so all later buffers start after this one
-            if (
-                buffer.overlaps_in_time(other)
-                and frozenset((buffer.name, other.name)) not in related
-            ):
-                names = f"{buffer.name} and {other.name}"
-                diagnostics.append(f"{names} overlap without a conflict that permits it")
-    return diagnostics
+            names = frozenset((buffer.name, other.name))
+            if buffer.overlaps_in_time(other) and names not in related:
+                yield f"{buffer.name} and {other.name} overlap without a conflict that permits it"
 
 
-def _diagnose_views(plan: Plan, module: IRModule) -> list[str]:
+def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:
     """Report views in the AOT main that disagree with the plan.
 
     Views of scratch buffers have other names there, so they are matched by placement.
     """
     main = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(main, tir.PrimFunc) or not plan.buffers:
-        return []
+        return
     scratch = {plan.placements.get(b.name) for b in plan.buffers if b.kind == "scratch"}
-    places = {(place.pool, place.offset) for place in scratch if place is not None}
-    diagnostics: list[str] = []
     for part in statements(main.body):
         if not isinstance(part, tir.DeclBuffer) or part.source.buffer.scope != "pool":
             continue
         pool, offset = part.source.buffer.name, part.source.offset
         if not isinstance(offset, tir.IntImm):
             continue  # a window of rows that moves within its pool
-        placement = plan.placements.get(part.buffer.name)
-        right = (pool, offset.value) in (
-            places if placement is None else {(placement.pool, placement.offset)}
-        )
-        if not right:
-            diagnostics.append(f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}")
-    return diagnostics
+        planned = plan.placements.get(part.buffer.name)
+        if Placement(pool, offset.value) not in (scratch if planned is None else {planned}):
+            yield f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}"
