@@ -69,15 +69,8 @@ def fold_requantize(
             sign = np.where(rounded, -(np.int64(1) << (left - 1)), 0)
     if np.abs(addend).max() >= _ADDEND_LIMIT or np.abs(sign).max() >= _ADDEND_LIMIT:
         return None
-    return FoldedRequantize(
-        shift,
-        tuple(map(int, left)),
-        tuple(map(int, multiplier)),
-        tuple(map(int, addend)),
-        tuple(map(int, sign)),
-        params.clamp_min,
-        params.clamp_max,
-    )
+    columns = (tuple(map(int, values)) for values in (left, multiplier, addend, sign))
+    return FoldedRequantize(shift, *columns, params.clamp_min, params.clamp_max)
 
 
 def apply_folded_requantize(

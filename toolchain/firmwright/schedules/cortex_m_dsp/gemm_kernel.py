@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.constant_channels import (
     ChannelOrder,
@@ -117,18 +117,14 @@ class GemmKernel:
     def _multiply_blocks(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
     ) -> None:
-        steps, pairs = self._steps(), self.block // 2
+        limits = () if self.steps is None else (self.steps, self.steps)
+        steps, pairs = default_unroll(self.words, *limits), self.block // 2
         registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
         with b.for_("j", self.words // steps) as j:
             start = index * (self.words * pairs) + j * (steps * pairs)
             w = b.pointer(self.weights, start, steps * pairs)
             x = b.pointer(columns, j * (steps * self.pixels), steps * self.pixels)
             b.evaluate(f"{self._assembly}_{steps}", [w, x, *registers])
-
-    def _steps(self) -> int:
-        if self.steps is None:
-            return default_unroll(self.words)
-        return default_unroll(self.words, self.steps, self.steps)
 
     def _multiply_byte_blocks(
         self, b: Kernel, acc: tir.Buffer, x: tir.Buffer, index: ArithExpr
@@ -166,15 +162,10 @@ class GemmKernel:
             b.for_("j", self.words // unroll) as j,
             b.for_("u", unroll, kind="unrolled") as u,
         ):
+            step = j * unroll + u
             for pair in range(pairs):
-                self._step(b, acc, columns, w, j * unroll + u, pair)
-
-    def _step(
-        self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, step: ArithExpr,
-        pair: int,
-    ) -> None:  # fmt: skip
-        taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
-        self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
+                taps = [b.load(columns, [step, pixel]) for pixel in range(self.pixels)]
+                self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
 
     def _pair(
         self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
@@ -194,24 +185,18 @@ class GemmKernel:
     def _store(self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr) -> None:
         with self.epilogue.bind_shared(b) as shared:
             for place in range(self.block):
-                self._store_channel(b, acc, at, index, place, shared)
-
-    def _store_channel(
-        self, b: Kernel, acc: tir.Buffer, at: ArithExpr, index: ArithExpr, place: int,
-        shared: Mapping[str, ArithExpr] | None,
-    ) -> None:  # fmt: skip
-        row = index * self.block + place
-        with Nest() as enter:
-            channel = enter(b.let(f"channel{place}", self.order.channel(b, row)))
-            finish = enter(self.epilogue.bind_channel(b, row, place, shared))
-            window = b.view(
-                f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
-                strides=(self.outputs,), access="w",
-            )  # fmt: skip
-            y = enter(window)
-            for pixel in range(self.pixels):
-                total = b.load(acc, [place * self.pixels + pixel])
-                b.store(y, [pixel], finish(total))
+                row = index * self.block + place
+                with (
+                    b.let(f"channel{place}", self.order.channel(b, row)) as channel,
+                    self.epilogue.bind_channel(b, row, place, shared) as finish,
+                    b.view(
+                        f"out{place}", b.y, at * self.outputs + channel, (self.pixels,),
+                        strides=(self.outputs,), access="w",
+                    ) as y,
+                ):  # fmt: skip
+                    for pixel in range(self.pixels):
+                        total = b.load(acc, [place * self.pixels + pixel])
+                        b.store(y, [pixel], finish(total))
 
 
 def plan_gemm(
@@ -230,23 +215,14 @@ def plan_gemm(
     if is_paired:
         mixed = 256 * start[1::2] + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
+    packed = layout.pack_weights(kernel[rows], block, is_paired=is_paired)
+    weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
+    params = select_channels(params, rows)
+    epilogue = make_epilogue(b, params, (low, high), INT8, len(rows), is_paired=is_paired)
     return GemmKernel(
-        outputs,
-        len(rows) // block,
-        block,
-        pixels,
-        is_paired,
-        layout.words,
-        b.constant(
-            "weights", layout.pack_weights(kernel[rows], block, is_paired=is_paired), UINT32
-        ),
-        b.constant("bias", start, INT32),
-        order,
-        constant_channels,
-        make_epilogue(
-            b, select_channels(params, rows), (low, high), INT8, len(rows), is_paired=is_paired
-        ),
-    )
+        outputs, len(rows) // block, block, pixels, is_paired, layout.words,
+        weights, biases, order, constant_channels, epilogue,
+    )  # fmt: skip
 
 
 def plan_gemm_without_bias(

@@ -230,19 +230,12 @@ def _portable(shape: DspMicrokernel, steps: int) -> str:
     even = lanes if shape.has_wide_weights else low_bytes
     odd = high_bytes if shape.kind == "mac" else lanes
     return _PORTABLE.format(
-        start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS),
-        steps=steps,
-        pairs=shape.pairs,
-        pixels=shape.pixels,
-        words="\n".join(f"        {line}" for line in declared),
-        pair_sums=_times(2 * shape.pixels, "pair"),
-        column=_times(shape.pixels, "i"),
-        a0=even[0].format(names[0]),
-        a1=even[1].format(names[0]),
-        b0=odd[0].format(names[-1]),
-        b1=odd[1].format(names[-1]),
-        results=_RESULTS,
-    )
+        start="0" if shape.is_fresh else ", ".join(_ACCUMULATORS), steps=steps,
+        pairs=shape.pairs, pixels=shape.pixels, words="\n".join(" " * 8 + x for x in declared),
+        pair_sums=_times(2 * shape.pixels, "pair"), column=_times(shape.pixels, "i"),
+        a0=even[0].format(names[0]), a1=even[1].format(names[0]),
+        b0=odd[0].format(names[-1]), b1=odd[1].format(names[-1]), results=_RESULTS,
+    )  # fmt: skip
 
 
 def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:

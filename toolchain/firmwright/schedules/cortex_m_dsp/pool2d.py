@@ -113,13 +113,10 @@ def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExp
         take(word)
 
 
-SCHEDULES = (
-    Schedule(
-        "dsp.average_pool2d.words",
-        "average_pool2d",
-        frozenset({"dsp"}),
-        _average_configs,
-        _build_average,
-    ),
-    Schedule("dsp.max_pool2d.words", "max_pool2d", frozenset({"dsp"}), _max_configs, _build_max),
+SCHEDULES = tuple(
+    Schedule(f"dsp.{op}.words", op, frozenset({"dsp"}), configs, build)
+    for op, configs, build in (
+        ("average_pool2d", _average_configs, _build_average),
+        ("max_pool2d", _max_configs, _build_max),
+    )
 )

@@ -100,13 +100,9 @@ def _build(op: OpCall, config: Config, b: Kernel, sign: int) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"{feature}.{name}.table",
-        name,
-        frozenset({feature}),
-        partial(_configs, sign=sign),
-        partial(_build, sign=sign),
-        disable_scheduling=True,
+        f"{feature}.{name}.table", name, frozenset({feature}), partial(_configs, sign=sign),
+        partial(_build, sign=sign), disable_scheduling=True,
     )
     for feature in ("dsp", "mla", "rvm")
     for name, sign in (("add", 1), ("sub", -1))
-)
+)  # fmt: skip

@@ -1,18 +1,18 @@
 """float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate, minimum
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.im2col import FloatIm2colPacker
@@ -71,20 +71,17 @@ class FloatGemmKernel:
                         b.store(y, [pixel, lane], apply_activation(total, self.activation))
 
 
-def plan_float_gemm(
-    b: Kernel, weights: Array, bias: Array, activation: str, style: MultiplyAddStyle, tile: FpuTile
-) -> FloatGemmKernel:
-    """Return a layer's constants, with `weights` [outputs, depth] packed for `tile`."""
+def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
+    """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
+    tile = FpuTile(int(config["lanes"]), int(config["pixels"]))
+    weights = weights_of(op).reshape(op.input(1).shape[0], -1)
     outputs, depth = weights.shape
-    lanes = tile.lanes
-    padded = np.pad(weights, ((0, max(lanes - outputs, 0)), (0, 0)))
-    last = len(padded) - lanes
-    starts = range(0, outputs, lanes)
-    groups = [padded[min(at, last) : min(at, last) + lanes].T.reshape(-1) for at in starts]
+    padded = np.pad(weights, ((0, max(tile.lanes - outputs, 0)), (0, 0)))
+    starts = (min(at, len(padded) - tile.lanes) for at in range(0, outputs, tile.lanes))
+    groups = [padded[at : at + tile.lanes].T.reshape(-1) for at in starts]
     return FloatGemmKernel(
-        style, tile, outputs, depth,
-        b.constant("weights", np.concatenate(groups), FLOAT32),
-        b.constant("bias", bias, FLOAT32), activation,
+        style, tile, outputs, depth, b.constant("weights", np.concatenate(groups), FLOAT32),
+        b.constant("bias", bias_of(op, "float32"), FLOAT32), op.str_attr("activation"),
     )  # fmt: skip
 
 
@@ -108,7 +105,7 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
 
 
 # The columns of a few output pixels are packed (im2col.py) and multiplied by every channel group
-# (gemm_kernel.py). A single pixel of a pointwise convolution and a row of a fully connected layer
+# (`FloatGemmKernel`). A single pixel of a pointwise convolution and a row of a fully connected layer
 # need no packing. The last block overlaps its predecessor if the pixels do not divide evenly.
 
 _COPY = 4
@@ -118,11 +115,9 @@ _COPY = 4
 def _conv_configs(op: OpCall) -> Sequence[Config]:
     if op.input(0).dtype != FLOAT32:
         return ()
-    outputs, *_ = op.input(1).shape
-    window = window_of(op, op.input(1).shape[1:3])
-    depth = op.input(1).elements // outputs
-    pixels = op.output.elements // outputs
-    overhead = 0 if window.pointwise else _COPY
+    outputs, *size, _ = op.input(1).shape
+    depth, pixels = op.input(1).elements // outputs, op.output.elements // outputs
+    overhead = 0 if window_of(op, size).pointwise else _COPY
     tiles = cheapest_tiles(outputs, pixels, depth, overhead)
     return [{"lanes": tile.lanes, "pixels": tile.pixels} for tile in tiles]
 
@@ -130,7 +125,7 @@ def _conv_configs(op: OpCall) -> Sequence[Config]:
 def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
-    gemm = _plan_gemm(op, b, style, _tile_of(config))
+    gemm = _plan_gemm(op, b, style, config)
     pixels = op.output.elements // op.output.shape[3]
     block = gemm.tile.pixels
     with b.for_("block", -(-pixels // block)) as index:
@@ -141,16 +136,10 @@ def _build_conv(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) 
             if window.pointwise and block == 1:
                 with b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1)) as x:
                     gemm.emit(b, x, at)
-            else:
-                _packed(b, op, window, gemm, at)
-
-
-def _packed(
-    b: Kernel, op: OpCall, window: ConvWindow, gemm: FloatGemmKernel, at: ArithExpr
-) -> None:
-    with b.allocate("columns", FLOAT32, (gemm.depth, gemm.tile.pixels)) as columns:
-        FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        gemm.emit(b, columns, at)
+                return
+            with b.allocate("columns", FLOAT32, (gemm.depth, block)) as columns:
+                FloatIm2colPacker(b, window, b.input(0), columns).pack(op, at)
+                gemm.emit(b, columns, at)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -162,42 +151,23 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
 
 
 def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    gemm = _plan_gemm(op, b, style, _tile_of(config))
+    gemm = _plan_gemm(op, b, style, config)
     rows = op.input(0).elements // gemm.depth
     with b.for_("n", rows) as n, b.view("row", b.input(0), n * gemm.depth, (gemm.depth, 1)) as x:
         gemm.emit(b, x, n)
 
 
-def _tile_of(config: Config) -> FpuTile:
-    return next(
-        tile
-        for tile in FPU_TILES
-        if (tile.lanes, tile.pixels) == (config["lanes"], config["pixels"])
+_STYLES: Mapping[MultiplyAddStyle, frozenset[str]] = {
+    "separate": frozenset({"fpu"}),
+    "chained": frozenset({"fpu", "vmla"}),
+}
+SCHEDULES = tuple(
+    Schedule(
+        f"fpu.{op}.{style}", op, requires, configs, partial(build, style), disable_scheduling=True
     )
-
-
-def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, tile: FpuTile) -> FloatGemmKernel:
-    weights = np.asarray(weights_of(op))
-    flat = weights.reshape(len(weights), -1)
-    return plan_float_gemm(b, flat, bias_of(op, "float32"), op.str_attr("activation"), style, tile)
-
-
-def _rules(style: MultiplyAddStyle, *features: str) -> tuple[Schedule, ...]:
-    requires = frozenset(features)
-    conv, matrix = partial(_build_conv, style), partial(_build_matrix, style)
-    return (
-        Schedule(
-            f"fpu.conv2d.{style}", "conv2d", requires, _conv_configs, conv, disable_scheduling=True
-        ),
-        Schedule(
-            f"fpu.fully_connected.{style}",
-            "fully_connected",
-            requires,
-            _matrix_configs,
-            matrix,
-            disable_scheduling=True,
-        ),
+    for style, requires in _STYLES.items()
+    for op, configs, build in (
+        ("conv2d", _conv_configs, _build_conv),
+        ("fully_connected", _matrix_configs, _build_matrix),
     )
-
-
-SCHEDULES = (*_rules("separate", "fpu"), *_rules("chained", "fpu", "vmla"))
+)

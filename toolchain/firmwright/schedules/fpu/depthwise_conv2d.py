@@ -58,14 +58,11 @@ def _axes(op: OpCall) -> tuple[_FloatAxis, _FloatAxis]:
     window = window_of(op, op.input(1).shape[1:3])
     rows, columns = (
         _FloatAxis(
-            window.size[i],
-            window.stride[i],
-            window.padding[2 * i],
-            window.input_size[i],
+            window.size[i], window.stride[i], window.padding[2 * i], window.input_size[i],
             op.output.shape[1 + i],
         )
         for i in (0, 1)
-    )
+    )  # fmt: skip
     return rows, columns
 
 
@@ -189,15 +186,14 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
                 row.strip(b, outputs, strip * len(outputs))
 
 
-def _rule(style: MultiplyAddStyle, *features: str) -> Schedule:
-    return Schedule(
-        f"fpu.depthwise.{style}",
-        "depthwise_conv2d",
-        frozenset(features),
-        _configs,
-        partial(_build, style),
+_STYLES: tuple[tuple[MultiplyAddStyle, frozenset[str]], ...] = (
+    ("separate", frozenset({"fpu"})),
+    ("chained", frozenset({"fpu", "vmla"})),
+)
+SCHEDULES = tuple(
+    Schedule(
+        f"fpu.depthwise.{style}", "depthwise_conv2d", requires, _configs, partial(_build, style),
         disable_scheduling=True,
     )
-
-
-SCHEDULES = (_rule("separate", "fpu"), _rule("chained", "fpu", "vmla"))
+    for style, requires in _STYLES
+)  # fmt: skip

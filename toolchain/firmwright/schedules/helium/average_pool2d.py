@@ -164,11 +164,7 @@ def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
 
 SCHEDULES = (
     Schedule(
-        "helium.average_pool2d.sums",
-        "average_pool2d",
-        frozenset({"mve"}),
-        _configs,
-        _build,
+        "helium.average_pool2d.sums", "average_pool2d", frozenset({"mve"}), _configs, _build,
         fold=_take_rows,
     ),
-)
+)  # fmt: skip

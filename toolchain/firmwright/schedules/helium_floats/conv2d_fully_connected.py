@@ -10,7 +10,7 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Position
@@ -171,20 +171,14 @@ def _build_matrix(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel)
         gemm.emit(b, x, n)
 
 
-def _rules(style: AccumulateStyle) -> tuple[Schedule, ...]:
-    return tuple(
-        helium_float_schedule(
-            f"helium.{op}.{style}",
-            op,
-            configs=partial(configs, style),
-            build=partial(build, style),
-            fuses=style == "fused",
-        )
-        for op, configs, build in (
-            ("conv2d", _conv_configs, _build_conv),
-            ("fully_connected", _matrix_configs, _build_matrix),
-        )
+SCHEDULES = tuple(
+    helium_float_schedule(
+        f"helium.{op}.{style}", op, configs=partial(configs, style), build=partial(build, style),
+        fuses=style == "fused",
     )
-
-
-SCHEDULES = tuple(rule for style in ACCUMULATE_STYLES for rule in _rules(style))
+    for style in ACCUMULATE_STYLES
+    for op, configs, build in (
+        ("conv2d", _conv_configs, _build_conv),
+        ("fully_connected", _matrix_configs, _build_matrix),
+    )
+)  # fmt: skip

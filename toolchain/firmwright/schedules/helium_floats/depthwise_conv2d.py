@@ -161,11 +161,8 @@ def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
 
 SCHEDULES = tuple(
     helium_float_schedule(
-        f"helium.depthwise.{style}",
-        "depthwise_conv2d",
-        configs=partial(_configs, style),
-        build=partial(_build, style),
-        fuses=style == "fused",
+        f"helium.depthwise.{style}", "depthwise_conv2d", configs=partial(_configs, style),
+        build=partial(_build, style), fuses=style == "fused",
     )
     for style in ACCUMULATE_STYLES
-)
+)  # fmt: skip

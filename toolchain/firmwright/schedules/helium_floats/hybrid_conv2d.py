@@ -163,11 +163,7 @@ def _by_block(values: Array, starts: Sequence[int]) -> Array:
 
 SCHEDULES = (
     Schedule(
-        "helium.hybrid_conv2d.im2col",
-        "hybrid_conv2d",
-        frozenset({"mve", "mvefp"}),
-        lambda op: ({},),
-        _build,
-        disable_scheduling=True,
+        "helium.hybrid_conv2d.im2col", "hybrid_conv2d", frozenset({"mve", "mvefp"}),
+        lambda op: ({},), _build, disable_scheduling=True,
     ),
-)
+)  # fmt: skip

@@ -93,19 +93,13 @@ RV32M_FAMILY = MicrokernelFamily(
     "rvm",
     "rvm",
     shapes=(
-        ("bytes", 4, 4),
-        ("bytes", 4, 3),
-        ("bytes", 8, 2),
-        ("bytes", 16, 1),
-        ("bytes", 8, 1),
-        ("bytes", 4, 1),
-        ("tiles", 4, 4),
+        ("bytes", 4, 4), ("bytes", 4, 3), ("bytes", 8, 2), ("bytes", 16, 1), ("bytes", 8, 1), ("bytes", 4, 1), ("tiles", 4, 4),
     ),
     most_unrolled=4,
     reach=2047,
     text=_text,
     step_instructions=lambda shape: len(_step(shape)),
     loop_instructions=3,
-)
+)  # fmt: skip
 
 INTRINSICS = make_microkernels(RV32M_FAMILY)

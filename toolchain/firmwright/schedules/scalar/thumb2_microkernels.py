@@ -147,18 +147,13 @@ MLA_FAMILY = MicrokernelFamily(
     "mla",
     "mla",
     shapes=(
-        ("bytes", 2, 4),
-        ("bytes", 2, 3),
-        ("bytes", 4, 2),
-        ("bytes", 8, 1),
-        ("bytes", 4, 1),
-        ("tiles", 2, 4),
+        ("bytes", 2, 4), ("bytes", 2, 3), ("bytes", 4, 2), ("bytes", 8, 1), ("bytes", 4, 1), ("tiles", 2, 4),
     ),
     most_unrolled=8,
     reach=4095,
     text=_text,
     step_instructions=lambda shape: len(_step(shape)),
     loop_instructions=2,
-)
+)  # fmt: skip
 
 INTRINSICS = make_microkernels(MLA_FAMILY)
