@@ -10,15 +10,11 @@ import pytest
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import FirmwrightError
-from firmwright.device import (
-    FaultRates,
-    FaultyTransport,
-    ProcessTransport,
-    Session,
-    Timeouts,
-    Transport,
-    open_transport,
-)
+from firmwright.device.errors import Timeouts
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.session import Session
+from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, params_block
 from firmwright.flows.verification import verify

@@ -16,7 +16,8 @@ import pytest
 from firmwright.artifacts import Image, PreloadedMemory
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.resources import boards_dir
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import ModelSession, constant_memory_files, open_session

@@ -9,7 +9,8 @@ import pytest
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model_session import params_block
 from firmwright.flows.reference_outputs import run_oracle_reference

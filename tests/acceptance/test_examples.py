@@ -13,8 +13,8 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.cli.main import main
-from firmwright.device import open_transport
 from firmwright.device.transport import Transport
+from firmwright.device.transport_selection import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

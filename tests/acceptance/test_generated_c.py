@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.sample_batches import generate_samples
 from firmwright.flows.verification import verify

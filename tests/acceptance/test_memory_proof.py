@@ -13,7 +13,8 @@ import pytest
 
 from firmwright.base.errors import DeviceError
 from firmwright.codegen.asan_poison import format_poison_header
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.access_checking import open_checked_session
 from firmwright.flows.model_session import ModelSession, c_prefix
 from firmwright.flows.reference_outputs import run_oracle_reference

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model
 from firmwright.flows.model_session import open_session

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from firmwright.artifacts import Image
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.reference_outputs import run_oracle_reference
 from firmwright.flows.sample_batches import generate_samples

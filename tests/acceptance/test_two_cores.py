@@ -16,7 +16,8 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.codegen.multi_model_firmware import check_models_combine
-from firmwright.device import Session, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.instruction_counts import measure_instructions
 from firmwright.flows.model_session import ModelSession, c_prefix
 from firmwright.flows.package_export import export_model

@@ -19,7 +19,9 @@ from firmwright.base.errors import DeviceError, DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
-from firmwright.device import Session, Timeouts, open_transport
+from firmwright.device.errors import Timeouts
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)

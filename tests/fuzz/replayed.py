@@ -16,8 +16,8 @@ import numpy as np
 from simulated_line import Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError
-from firmwright.device import Session
 from firmwright.device.link_protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
+from firmwright.device.session import Session
 
 HEAD = "<BbH"
 SIZE = 600

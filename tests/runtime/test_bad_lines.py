@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from simulated_line import BAUD, Line, SimulatedLine, build
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
-from firmwright.device import ReconnectingTransport, Session, Timeouts, Transport
-from firmwright.device.errors import SessionLostError
+from firmwright.device.errors import SessionLostError, Timeouts
 from firmwright.device.link_protocol import Command, Frame, encode_frame
+from firmwright.device.reconnecting_transport import ReconnectingTransport
+from firmwright.device.session import Session
+from firmwright.device.transport import Transport
 
 pytestmark = pytest.mark.host_c
 

@@ -30,14 +30,17 @@ from firmwright.boards.bootloader import (
 from firmwright.boards.peripherals import Watchdog
 from firmwright.build.image_sizes import read_sizes
 from firmwright.build.project_files import bootloader_project_files, project_files
-from firmwright.device import FaultError, FaultRates, FaultyTransport, ProcessTransport, Session
 from firmwright.device.bootloader_client import (
     NO_SLOT,
     BootloaderClient,
     SlotState,
     enter_bootloader,
 )
+from firmwright.device.errors import FaultError
 from firmwright.device.link_protocol import Command, decode_frame
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.session import Session
+from firmwright.device.transport import FaultRates, FaultyTransport
 from firmwright.flows.bootloader_flashing import (
     BootloaderFlashResult,
     SlotFirmware,

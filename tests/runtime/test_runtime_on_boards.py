@@ -22,17 +22,13 @@ from firmwright.boards import load_board
 from firmwright.boards.load import create_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
-from firmwright.device import (
-    FaultError,
-    FaultRates,
-    FaultyTransport,
-    ProcessTransport,
-    SerialTransport,
-    Session,
-    Transport,
-    open_transport,
-)
+from firmwright.device.errors import FaultError
+from firmwright.device.process_transport import ProcessTransport
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.session import Session
 from firmwright.device.source_lines import find_source_lines
+from firmwright.device.transport import FaultRates, FaultyTransport, Transport
+from firmwright.device.transport_selection import open_transport
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600

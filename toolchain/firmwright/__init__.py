@@ -9,8 +9,6 @@ with fw.session(compiled) as session:   # built, started in QEMU, connected over
     outputs = session.run(inputs)
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

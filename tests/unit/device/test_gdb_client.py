@@ -16,9 +16,10 @@ from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
-from firmwright.device import QemuCommand, Session, start_qemu
 from firmwright.device.flash_image import FlashImage, read_hex
 from firmwright.device.gdb_client import GdbClient
+from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.session import Session
 
 ROOT = Path(__file__).parents[3]
 MAP = (

@@ -17,18 +17,13 @@ import pytest
 from numpy.typing import NDArray
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
-from firmwright.device import (
-    FaultError,
-    FaultRates,
-    FaultyTransport,
-    ProcessTransport,
-    SerialTransport,
-    Session,
-    Timeouts,
-)
-from firmwright.device.errors import RefusedError
+from firmwright.device.errors import FaultError, RefusedError, Timeouts
 from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.pty_process import PtyProcess
+from firmwright.device.serial_port import SerialTransport
+from firmwright.device.session import Session
+from firmwright.device.transport import FaultRates, FaultyTransport
 
 pytestmark = pytest.mark.host_c
 
@@ -429,7 +424,7 @@ def test_a_run_repeated_on_the_wire_runs_once_and_answers_alike(tiny_firmware: B
 
 ORPHAN_MAKER = """
 import sys, time
-from firmwright.device import ProcessTransport
+from firmwright.device.process_transport import ProcessTransport
 print(ProcessTransport([sys.argv[1]]).pid, flush=True)
 time.sleep(60)
 """

@@ -14,8 +14,10 @@ from firmwright.boards import Board, load_board
 from firmwright.boards.load import create_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
-from firmwright.device import Session, open_transport, transport_plugins
+from firmwright.device import transport_plugins
+from firmwright.device.session import Session
 from firmwright.device.transport_plugins import TransportRequest
+from firmwright.device.transport_selection import open_transport
 
 ROOT = Path(__file__).parents[3]
 X = "serving_default_x:0"

@@ -11,7 +11,7 @@ from firmwright.artifacts import SourceTree, Variant
 from firmwright.boards import load_board
 from firmwright.boards.load import create_board
 from firmwright.build.project_files import project_files
-from firmwright.device import FaultError
+from firmwright.device.errors import FaultError
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.model import load_model

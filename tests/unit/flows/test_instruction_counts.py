@@ -6,7 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
-from firmwright.device import InstructionCount, build_counter_plugin, check_plugin_support
+from firmwright.device.instruction_counter import (
+    InstructionCount,
+    build_counter_plugin,
+    check_plugin_support,
+)
 from firmwright.flows import instruction_counts
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.firmware_images import cache_root

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.device import ProcessTransport
+from firmwright.device.process_transport import ProcessTransport
 from firmwright.flows import project_api
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model

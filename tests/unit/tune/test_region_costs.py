@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firmwright.device import OperatorCount
+from firmwright.device.session import OperatorCount
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.tune.region_costs import counts_by_operator

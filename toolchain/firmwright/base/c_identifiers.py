@@ -1,9 +1,4 @@
-"""C identifiers for arbitrary names.
-
-The same requests in the same order yield the same identifiers.
-"""
-
-from __future__ import annotations
+"""C identifiers for arbitrary names."""
 
 import re
 from collections.abc import Iterable
@@ -29,27 +24,23 @@ NAN HUGE_VAL M_PI index linux unix arm
 """
 
 
-def _stdint_names() -> Iterable[str]:
-    for bits in (8, 16, 32, 64):
-        for kind in ("", "_least", "_fast"):
-            for sign in ("", "u"):
-                yield f"{sign}int{kind}{bits}_t"
-                yield f"{sign}int{kind}{bits}_max".upper()
-            yield f"int{kind}{bits}_min".upper()
-        yield f"INT{bits}_C"
-        yield f"UINT{bits}_C"
-    yield from ("intptr_t", "uintptr_t", "intmax_t", "uintmax_t", "SIZE_MAX", "PTRDIFF_MAX")
-
-
-RESERVED: frozenset[str] = frozenset((*_KEYWORDS.split(), *_LIBRARY.split(), *_stdint_names()))
+_RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
+_STDINT = re.compile(
+    r"u?int((_least|_fast)?(8|16|32|64)|ptr|max)_t|U?INT(_LEAST|_FAST)?(8|16|32|64)_(MIN|MAX)"
+    r"|U?INT(8|16|32|64)_C|(SIZE|PTRDIFF)_MAX"
+)
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ODD = re.compile(r"[^A-Za-z0-9]+")
 
 
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED or _STDINT.fullmatch(name) is not None
+
+
 def is_identifier(name: str) -> bool:
     """Whether generated C can declare `name` unchanged."""
-    return _IDENTIFIER.match(name) is not None and name not in RESERVED
+    return _IDENTIFIER.match(name) is not None and not _is_reserved(name)
 
 
 def to_c_identifier(name: str) -> str:
@@ -62,14 +53,11 @@ def to_c_identifier(name: str) -> str:
         return "unnamed"
     if plain[0].isdigit():
         plain = f"n{plain}"
-    return f"{plain}_" if plain in RESERVED else plain
+    return f"{plain}_" if _is_reserved(plain) else plain
 
 
 class UniqueNamer:
-    """A source of distinct identifiers.
-
-    Names that differ only in case count as equal, because sizes appear as upper-case macros.
-    """
+    """A source of identifiers that differ by more than case, as some become upper-case macros."""
 
     __slots__ = ("_next", "_used")
 

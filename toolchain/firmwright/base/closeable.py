@@ -1,7 +1,5 @@
 """The base class of resources that a `with` block closes, such as ports and processes."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Self
 

@@ -1,7 +1,5 @@
 """The table of element types."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 

@@ -3,8 +3,6 @@
 All text is escaped except `Markup`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

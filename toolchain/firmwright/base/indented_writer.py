@@ -1,7 +1,5 @@
 """A writer of indented text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Parsing of untrusted JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

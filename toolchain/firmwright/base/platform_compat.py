@@ -1,7 +1,5 @@
 """Wrappers for functions that differ between operating systems."""
 
-from __future__ import annotations
-
 import getpass
 import importlib
 import os
@@ -12,10 +10,7 @@ _RETRY_S: Final = 0.1
 
 
 def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> bool:
-    """Lock `file` for this process until it is closed; return whether the lock was acquired.
-
-    With `wait` the call blocks until the lock is acquired.
-    """
+    """Lock `file` for this process until it is closed; return whether that succeeded."""
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
     fcntl = importlib.import_module("fcntl")

@@ -1,10 +1,8 @@
 """Affine quantization and the integer requantize step with both rounding modes.
 
-This is the bit-exact reference for generated C. Results are int64 arrays with int32 values. Source
-of the semantics: TFLite's quantization specification and the definitions quoted at each function.
+This is the bit-exact reference for generated C, after TFLite's quantization specification. Results
+are int64 arrays with int32 values.
 """
-
-from __future__ import annotations
 
 import enum
 import math
@@ -36,8 +34,7 @@ class Rounding(enum.Enum):
 class Quantization:
     """The mapping real = scale * (q - zero_point), for a whole tensor or per index along `axis`.
 
-    `scales` are Python floats that hold the model's float32 values exactly. With `axis` None there
-    is one scale and one zero point, else one of each per index of that dimension.
+    `scales` are Python floats that hold the model's float32 values exactly.
     """
 
     scales: tuple[float, ...]

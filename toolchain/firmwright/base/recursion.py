@@ -1,11 +1,8 @@
 """The recursion limit for deep expression trees.
 
 The AOT main has up to one nesting level per tensor, and rewrites take up to three frames per level.
-The limit is not higher because it also bounds recursive C functions, such as the JSON reader, with
-larger stack frames.
+A higher limit would allow recursive C functions to overflow the stack.
 """
-
-from __future__ import annotations
 
 import sys
 
@@ -14,8 +11,5 @@ FRAMES_MAX = 1 << 13
 
 
 def raise_recursion_limit() -> None:
-    """Raise Python's recursion limit for the whole process.
-
-    The limit is never lowered again, because another thread may be inside a deep tree.
-    """
+    """Raise Python's recursion limit for the whole process and for good."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES_MAX))

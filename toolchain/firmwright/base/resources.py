@@ -1,9 +1,4 @@
-"""Locations of the data files of the package: `runtime_c/`, `boards/`, the example, benchmark data.
-
-An installed package has copies under `firmwright/_data`; a checkout uses its own folders.
-"""
-
-from __future__ import annotations
+"""Locations of the package's data files; an installed package has copies under `_data`."""
 
 from pathlib import Path
 

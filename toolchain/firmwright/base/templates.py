@@ -1,7 +1,5 @@
 """The settings of all Jinja2 templates, which are in the folder `templates` of a package."""
 
-from __future__ import annotations
-
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 

@@ -1,10 +1,4 @@
-"""The version of the package and of each public interface.
-
-pyproject.toml repeats the package version, runtime_c/fwr.h the ABI, and docs/stability.md all of
-them with their compatibility promises; tests check that they are equal.
-"""
-
-from __future__ import annotations
+"""The version of the package and of each public interface (docs/stability.md)."""
 
 from typing import Final
 

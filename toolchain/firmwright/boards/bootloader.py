@@ -1,7 +1,7 @@
 """The bootloader of a board: its flash slots, and boards as linked for bootloader and slots.
 
-A slot consists of whole pages; the last page holds the bootloader's record of the slot. The topmost
-bytes of RAM are shared by bootloader and application.
+The last page of a slot holds the bootloader's record of it. The topmost bytes of RAM are shared by
+bootloader and application.
 """
 
 from __future__ import annotations
@@ -117,10 +117,7 @@ def board_for_slot(board: Board, number: int) -> Board:
 
 
 def board_for_model_update(board: Board, number: int, ram_start: int) -> Board:
-    """Return `board` as seen by a model linked without the application.
-
-    Flash is slot `number`, and RAM starts at `ram_start`.
-    """
+    """Return `board` as seen by a model in slot `number`, linked without the application."""
     bootloader = _require_bootloader(board)
     ram = _ram_below_handoff(board)
     if not ram.start <= ram_start < ram.end:

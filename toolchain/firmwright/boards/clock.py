@@ -5,8 +5,6 @@ ValueError names a violated limit. Of several solutions, the one with the highes
 frequency is chosen, then the one with the lowest PLL output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,10 +20,7 @@ BUS_DIVIDER: Final = "_DIVIDER"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock driver, the frequencies of source and processor, and the settings by name.
-
-    The settings become macros of `fwr_board.h` for the port's `clock_DRIVER.c`.
-    """
+    """A clock driver, the frequencies of source and processor, and the driver's macros."""
 
     driver: str
     source_hz: int
@@ -73,21 +68,14 @@ def _within(hz: int, mhz: tuple[float, float]) -> bool:
 
 
 def stm32f100_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F100 (RM0041, 6.3.2): multiplier 2 to 16.
-
-    Data sheet: 4 to 24 MHz in, 16 to 24 MHz out.
-    """
+    """Return the settings for an STM32F100 (RM0041, 6.3.2; data sheet)."""
     _require(4 * _MHZ <= crystal_hz <= 24 * _MHZ, "the crystal has 4 to 24 MHz on this chip")
     _require(16 * _MHZ <= hz <= 24 * _MHZ, "the PLL gives 16 to 24 MHz on this chip")
     return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
 
 
 def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F103 (RM0008, 7.3.2): multiplier 2 to 16.
-
-    Data sheet: 4 to 16 MHz in, 16 to 72 MHz out, APB1 36 MHz. The flash has one wait state above
-    24 MHz and two above 48 MHz (3.3.3).
-    """
+    """Return the settings for an STM32F103 (RM0008, 7.3.2 and 3.3.3; data sheet)."""
     _require(4 * _MHZ <= crystal_hz <= 16 * _MHZ, "the crystal has 4 to 16 MHz on this chip")
     _require(16 * _MHZ <= hz <= 72 * _MHZ, "the PLL gives 16 to 72 MHz on this chip")
     return (
@@ -99,20 +87,14 @@ def stm32f103_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def stm32f405_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F405 at 2.7 to 3.6 V (RM0090, 6.3.2 and 3.5.1).
-
-    Data sheet: at most 168 MHz, APB1 42 MHz, APB2 84 MHz.
-    """
+    """Return the settings for an STM32F405 at 2.7 to 3.6 V (RM0090, 6.3.2, 3.5.1; data sheet)."""
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 168 * _MHZ, "the processor runs at 24 to 168 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=42 * _MHZ, apb2_hz=84 * _MHZ, data_cache=True)
 
 
 def stm32f746_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32F746 at 2.7 to 3.6 V (RM0385, 5.3.2 and 3.3.2).
-
-    Data sheet: at most 216 MHz, above 180 MHz with over-drive.
-    """
+    """Return the settings for an STM32F746 at 2.7 to 3.6 V (RM0385, 5.3.2, 3.3.2; data sheet)."""
     _require(4 * _MHZ <= crystal_hz <= 26 * _MHZ, "the crystal has 4 to 26 MHz on this chip")
     _require(24 * _MHZ <= hz <= 216 * _MHZ, "the processor runs at 24 to 216 MHz on this chip")
     return _stm32f4(crystal_hz, hz, apb1_hz=54 * _MHZ, apb2_hz=108 * _MHZ, data_cache=False)
@@ -136,10 +118,7 @@ def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, apb2_hz: int, data_cache
 
 
 def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32L4R5 in voltage range 1 (RM0432, 6.2.5 and 3.3.3).
-
-    Above 80 MHz the range is boosted. Data sheet: at most 120 MHz.
-    """
+    """Return the settings for an STM32L4R5 in voltage range 1 (RM0432, 6.2.5 and 3.3.3)."""
     _require(8 * _MHZ <= hz <= 120 * _MHZ, "the processor runs at 8 to 120 MHz on this chip")
     pll = Pll(range(1, 17), range(8, 128), (2, 4, 6, 8), (2.66, 16), (64, 344))
     m, n, r = pll.solve(source_hz, hz)
@@ -149,10 +128,7 @@ def stm32l4r5_settings(source_hz: int, hz: int) -> Settings:
 
 
 def stm32u575_settings(source_hz: int, hz: int) -> Settings:
-    """Return the settings for an STM32U575 in voltage range 1 (RM0456, 11.4.5 and 7.3.3).
-
-    Data sheet: at most 160 MHz, booster input 4 to 16 MHz.
-    """
+    """Return the settings for an STM32U575 in voltage range 1 (RM0456, 11.4.5 and 7.3.3)."""
     _require(8 * _MHZ <= hz <= 160 * _MHZ, "the processor runs at 8 to 160 MHz on this chip")
     pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
     m, n, r = pll.solve(source_hz, hz)
@@ -189,10 +165,7 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
 
 
 def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings for an nRF52840, which always runs at 64 MHz (PS, 5.4).
-
-    The crystal makes the frequency exact.
-    """
+    """Return no settings: an nRF52840 always runs at 64 MHz, exactly with its crystal."""
     _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
     _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
     return ()
@@ -232,8 +205,8 @@ def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
 def fe310_settings(crystal_hz: int, hz: int) -> Settings:
     """Return the settings for an FE310-G002 (manual, 6.6).
 
-    Limits: reference 6 to 12 MHz, VCO 384 to 768 MHz, at most 320 MHz. The program's flash supports
-    reads at up to 50 MHz (command 03h); its clock is the processor's over twice the divider.
+    The program's flash supports reads at up to 50 MHz (command 03h); its clock is the processor's
+    over twice the divider.
     """
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")

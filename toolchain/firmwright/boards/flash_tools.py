@@ -1,7 +1,5 @@
 """The tools that can flash a board, with the argument that each needs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

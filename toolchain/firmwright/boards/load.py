@@ -4,8 +4,6 @@ Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (
 group `firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -106,10 +104,7 @@ def _parse_toml(file: Path) -> dict[str, object]:
 
 
 def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
-    """Write `place/name/board.toml`, a copy of the board `like` with a new name and description.
-
-    Raises UsageError if the name is invalid or the file exists.
-    """
+    """Write `place/name/board.toml`, a copy of the board `like` with a new name and description."""
     if not _NAME.fullmatch(name) or name == "soc":
         hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
         raise UsageError(f"{name!r} is not a valid board name.", hint=hint)

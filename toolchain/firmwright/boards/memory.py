@@ -1,7 +1,5 @@
 """The memory map of a board: address regions and the pools that they hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -47,10 +45,7 @@ class MemoryRegion:
 
 
 def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
-    """Read `[[memory]]`; every board except the host needs flash and RAM.
-
-    Regions must not overlap or share a name or pool.
-    """
+    """Read `[[memory]]`; regions must not overlap or share a name or pool."""
     regions: list[MemoryRegion] = []
     for row in table.subtables("memory"):
         region = read_table(row, MemoryRegion)

@@ -1,7 +1,5 @@
 """Peripherals of a board; a driver is a file of the port, such as `console_NAME.c`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
@@ -24,15 +22,11 @@ COUNTERS: Final = {
     "cortex_m": ("systick", "nrf51_timer"),
     "riscv32": ("minstret",),
 }
-BOOTS: Final[dict[str, tuple[str, ...]]] = {
-    "host": (),
-    "cortex_m": ("rp2040", "rp2350"),
-    "riscv32": (),
-}
+BOOTS: Final = {"cortex_m": ("rp2040", "rp2350")}
 """Boot ROMs that expect a header before the program: `boot_NAME.c`."""
-CORES_DRIVERS: Final = {"host": (), "cortex_m": ("sse200",), "riscv32": ()}
-DMA_DRIVERS: Final = {"host": (), "cortex_m": ("pl081",), "riscv32": ()}
-WATCHDOG_DRIVERS: Final = {"host": (), "cortex_m": ("cmsdk",), "riscv32": ()}
+CORES_DRIVERS: Final = {"cortex_m": ("sse200",)}
+DMA_DRIVERS: Final = {"cortex_m": ("pl081",)}
+WATCHDOG_DRIVERS: Final = {"cortex_m": ("cmsdk",)}
 
 DMA_DEVICE: Final = "dma0"
 """The device name of the DMA controller in `--devices` and virtual devices."""
@@ -125,10 +119,7 @@ class DmaController:
 
 @dataclass(frozen=True, slots=True)
 class Watchdog:
-    """A watchdog that resets the chip after `timeout_ms` without a kick.
-
-    Its counter runs at `clock_hz`, by default the chip's clock after reset.
-    """
+    """A watchdog, clocked at `clock_hz`, that resets the chip after `timeout_ms` without a kick."""
 
     driver: Annotated[str, TomlKey(choices=WATCHDOG_DRIVERS)]
     base: int

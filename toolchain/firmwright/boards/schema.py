@@ -1,7 +1,5 @@
 """The board description: an immutable `Board` that is read and checked from TOML."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -217,7 +215,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         counter=read_table(table.subtable("counter"), peripherals.PerformanceCounter, port),
         run=_read_run(table.subtable("run")),
         limits=_read_limits(table.subtable("limits"), memory),
-        boot=table.choice("boot", peripherals.BOOTS[port]) if table.has("boot") else "",
+        boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
         watchdog=optional("watchdog", peripherals.read_watchdog, port, clock_hz),
         bootloader=optional("bootloader", read_bootloader, port, memory),

@@ -151,10 +151,7 @@ class TomlTable:
 
 @dataclass(frozen=True, slots=True)
 class TomlKey:
-    """An annotation of a dataclass field: its key, and the limits or the reader of its value.
-
-    `key` defaults to the field's name.
-    """
+    """The key of a dataclass field, by default its name, and the limits or reader of its value."""
 
     key: str = ""
     choices: Choices = ()
@@ -172,8 +169,7 @@ def read_table(
 ) -> T:
     """Return a `cls` with fields read from the keys of `table` according to their annotations.
 
-    `port` selects among choices by port; `values` are fields read by the caller. Raises BoardError
-    for unknown or malformed keys.
+    `port` selects among choices by port; `values` are fields read by the caller.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
     check_keys(table, cls, more_keys)
@@ -208,7 +204,7 @@ def _read_key(
     if get_origin(hint) is Literal:
         return table.choice(key, get_args(hint), default)
     if spec.choices:
-        known = spec.choices[port] if isinstance(spec.choices, Mapping) else spec.choices
+        known = spec.choices.get(port, ()) if isinstance(spec.choices, Mapping) else spec.choices
         return table.choice(key, known, default)
     if hint is str:
         return table.text(key, default)

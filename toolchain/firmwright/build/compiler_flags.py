@@ -1,10 +1,7 @@
 """All compiler and linker flags, and the packages that provide the tools.
 
-Models are compiled for speed and the runtime for size. Unused sections are removed.
 Floating-point contraction is off, so that results match the source.
 """
-
-from __future__ import annotations
 
 from typing import Final
 
@@ -69,15 +66,13 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the flags for compiling a model with clang.
-
-    Assembly blocks use all registers but one, so frame pointers are omitted.
-    """
+    """Return the flags for compiling a model with clang."""
     target = _CLANG_TARGETS.get(board.toolchain)
     unknown = {*library_flags(board), "-mfpu=auto"}  # clang derives the unit from the core
     flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
     if target is None:
         return flags
+    # Assembly blocks use all registers but one, so frame pointers are omitted.
     return (f"--target={target}", "-ffreestanding", "-fomit-frame-pointer", *flags)
 
 

@@ -1,7 +1,5 @@
 """Selection of the compiler for a project, and the check that it is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping
@@ -34,7 +32,7 @@ def require_compiler(
 ) -> None:
     """Raise ToolMissingError if a tool is missing, UsageError if the compiler cannot serve `board`.
 
-    `toolchain` is the prefix of the GNU tools. Objects compiled by clang are linked by gcc.
+    `toolchain` is the prefix of the GNU tools; gcc links the objects compiled by clang.
     """
     if compiler == "zig" and not has_zig_flags:
         what = "zig has no C library for this board's core."

@@ -1,7 +1,5 @@
 """A reader of sections and symbols of little-endian ELF files (System V ABI, chapter 4)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +86,10 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 
 
 def _is_counted(section: _ElfSection) -> bool:
-    """Return whether a section counts toward memory use.
+    """Return whether a section counts toward memory use, as external constants do.
 
-    Zero-initialized thread-local data is not counted, because the linker script reserves its space
-    in .bss. External constants are counted although they are not allocated (so that loaders do not
-    clear them).
+    Zero-initialized thread-local data does not, because the linker script reserves its space in
+    .bss.
     """
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)

@@ -1,7 +1,5 @@
 """Memory use of a linked image by region, and the error for an image that does not fit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,11 +23,8 @@ class LinkedRegion:
 
 
 def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
-    """Read the sizes of an ELF file; `regions` is empty on the host.
-
-    Executables of macOS and Windows yield no sizes.
-    """
-    if not regions and not is_elf(elf):
+    """Read the sizes of an ELF file; `regions` is empty on the host."""
+    if not regions and not is_elf(elf):  # an executable of macOS or Windows
         return ImageSizes((), (), ())
     sections, symbols = read_sections_and_symbols(elf)
     usage = dict.fromkeys((r.name for r in regions), 0)

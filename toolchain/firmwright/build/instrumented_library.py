@@ -1,10 +1,7 @@
 """Builds a model's C for this computer with access tracing.
 
-gcc instruments every memory access with thread-sanitizer calls, which
-`access_trace/fwr_access_trace.c` implements.
+gcc's calls to a thread sanitizer end in `access_trace/fwr_access_trace.c`.
 """
-
-from __future__ import annotations
 
 import shutil
 import subprocess
@@ -21,10 +18,7 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    """Build the instrumented library of model `name` from the sources in `folder`/model.
-
-    Raise ToolMissingError or ToolFailedError.
-    """
+    """Build the instrumented library of model `name` from the sources in `folder`/model."""
     if shutil.which(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")

@@ -6,8 +6,6 @@ constant pool hold `.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.
 data is not part of the image.
 """
 
-from __future__ import annotations
-
 from firmwright.base.templates import render_template
 from firmwright.boards import Board
 from firmwright.boards.memory import MemoryRegion

@@ -3,8 +3,6 @@
 They are the board's runtime files, a linker script, a header, `board/board.json` and an SConstruct.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from importlib.resources import files

@@ -1,11 +1,8 @@
 """Runs SCons in a project folder and returns the built image.
 
-A missing compiler, a compile error and an overfull memory region raise distinct errors. If the
-board's stack size is fitted to the image, the image is linked a second time with the worst stack
-use that the first link showed.
+If the board's stack size is fitted to the image, the image is linked a second time with the worst
+stack use that the first link showed.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -154,10 +151,10 @@ def _link(build: _ProjectBuild) -> None:
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
-    """Set the stack reserve to the worst stack use of the image, even if the image does not fit.
+    """Set the stack reserve to the worst stack use of the image; return whether it changed.
 
-    Return whether the reserve changed. The empty firmware gets the same reserve, so that the size
-    of the model is compared without the stack.
+    The empty firmware gets the same reserve, so that the stack does not count as the model's
+    memory.
     """
     elf: Path | None = build.elf
     if status != 0:

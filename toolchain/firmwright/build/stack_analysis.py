@@ -1,13 +1,10 @@
-"""Worst-case stack analysis of a linked image.
+"""Worst-case stack analysis of a linked image, from objdump's disassembly.
 
-Calls are read from objdump's disassembly, so libraries and compiler helpers are included. A
-function's frame is the larger of the `.su` file's value and the one that its instructions imply.
-Indirect calls in the model may reach the reader and device functions in the glue. Indirect calls
-in the runtime (through `struct fwr_model`) may reach all other functions in the glue, except jobs
-of other cores, which only the core driver calls. Recursion is unbounded and raises an error.
+A function's frame is the larger of the `.su` file's value and the one that its instructions imply.
+Indirect calls in the model may reach the reader and device functions in the glue. Indirect calls in
+the runtime (through `struct fwr_model`) may reach all other functions in the glue, except jobs of
+other cores, which only the core driver calls.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ Zig writes no `.su` files and has no disassembler, so the worst stack use is unk
 accepts no symbols on the command line and writes no image if the memory overflows.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys
@@ -41,10 +39,7 @@ def zig_command() -> tuple[str, ...]:
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags for `board`; () if Zig has no C library for the core.
-
-    For the host, the project's SConstruct adds the target.
-    """
+    """Return the compiler flags for `board`; () if Zig has no C library for the core."""
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)

@@ -1,10 +1,7 @@
-"""A client of the bootloader (runtime_c/bootloader): list, write, verify and confirm slots.
+"""A client of the bootloader (runtime_c/bootloader), which manages firmware in flash slots.
 
 Pages that the free slot already contains are not sent again, so an interrupted transfer resumes.
-runtime_c/ABI.md describes the messages.
 """
-
-from __future__ import annotations
 
 import contextlib
 import struct
@@ -228,10 +225,10 @@ class BootloaderClient:
 def enter_bootloader(
     transport: Transport, *, patience_s: float = KNOCK_S, clock: Clock = time.monotonic
 ) -> BootloaderClient:
-    """Connect to the bootloader on `transport`, restarting a running application.
+    """Connect to the bootloader, restarting a running application.
 
-    The bootloader listens for a tenth of a second after each restart, so greetings are repeated.
-    Raise DeviceTimeoutError if neither bootloader nor application answers.
+    Greetings are repeated, because the bootloader listens for only a tenth of a second. Raise
+    DeviceTimeoutError if nothing answers.
     """
     deadline = clock() + patience_s
     restarts = 0

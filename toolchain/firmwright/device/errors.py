@@ -1,7 +1,5 @@
 """Errors of requests (refusal, loss, fault, timeout) and their time limits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
@@ -24,9 +22,9 @@ _REFUSALS = {
 class Timeouts:
     """Time limits of requests, and the delays between repetitions.
 
-    The delay before a repetition grows from `first_wait_s` to `last_wait_s`. After damaged bytes,
-    the answer may still arrive within `damage_grace_s`. After a restart message, a hello may still
-    be answered within `started_grace_s`. `baud_s` limits the attempts at a new baud rate.
+    The delay grows from `first_wait_s` to `last_wait_s`. An answer may still arrive
+    `damage_grace_s` after damaged bytes or `started_grace_s` after a notice that the firmware
+    restarted. `baud_s` limits the attempts at a new baud rate.
     """
 
     hello_s: float = 20.0
@@ -92,10 +90,7 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error of a request tried for `patience_s`.
-
-    `accepted` is true if its run had begun.
-    """
+    """Return the error of a request tried for `patience_s`; `accepted` if its run had begun."""
     match command:
         case Command.HELLO:
             what = "no firmware answered"

@@ -1,8 +1,4 @@
-"""Decoding and diagnosis of fault reports (runtime_c/ABI.md, section 4).
-
-Register meanings follow the Armv7-M and Armv8-M architecture manuals and the RISC-V privileged
-specification (mcause).
-"""
+"""Decoding and diagnosis of fault reports (runtime_c/ABI.md, section 4)."""
 
 from __future__ import annotations
 
@@ -65,9 +61,9 @@ _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 class Fault:
     """A decoded fault report.
 
-    `operator` is the running operator, or None. `stack_used_bytes` is the deepest stack use so far,
-    or 0 if unknown. `pool` names a pool whose guard bytes changed; the processor did not fault
-    then. With `watchdog`, the report describes the code that ran when the watchdog expired.
+    `operator` is the running operator, or None. `stack_used_bytes` is 0 if unknown. `pool` names a
+    pool whose guard bytes changed, in which case the processor did not fault. With `watchdog`, the
+    report describes the code that ran when the watchdog expired.
     """
 
     registers: Mapping[str, int]

@@ -1,9 +1,4 @@
-"""Flash contents as bytes by address; Intel HEX input and UF2 output.
-
-Formats follow Intel's specification of 1988 and Microsoft's description of UF2.
-"""
-
-from __future__ import annotations
+"""Flash contents as bytes by address; Intel HEX input and UF2 output."""
 
 import struct
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""Command lines of third-party flashing tools, and how to install the tools.
-
-The options follow each tool's help text; commands are executed elsewhere.
-"""
-
-from __future__ import annotations
+"""Command lines of third-party flashing tools, and how to install the tools."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -102,7 +97,8 @@ TOOLS: Final[Mapping[str, FlashTool]] = MappingProxyType(
             option="-f",
             write="openocd ARGUMENT -c 'program {{{job.hex}}}VERIFY reset exit'",
             verify=" verify",
-            erase="openocd ARGUMENT -c 'init; reset halt; flash erase_sector 0 0 last; reset; exit'",
+            erase="openocd ARGUMENT "
+            "-c 'init; reset halt; flash erase_sector 0 0 last; reset; exit'",
         ),
         "jlink": FlashTool(
             install="the J-Link software of SEGGER, from segger.com",

@@ -1,10 +1,7 @@
 """Flashing and debugging through the GDB stub of an emulator or a debug probe.
 
-The target must be halted. Memory that the stub's memory map calls flash is erased and written by
-flash packets, other memory directly. Packets follow the remote-protocol appendix of GDB's manual.
+Memory that the stub's memory map declares as flash is erased and written by flash packets.
 """
-
-from __future__ import annotations
 
 import contextlib
 import re
@@ -27,7 +24,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class GdbClient(Closeable):
-    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`."""
+    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`; the target must be halted."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self._address = address
@@ -44,16 +41,13 @@ class GdbClient(Closeable):
             raise
 
     def close(self) -> None:
-        """Detach, which resumes a halted target, and disconnect.
-
-        A running target receives no packet, since any packet would halt it.
-        """
+        """Detach, which resumes a halted target, and disconnect."""
         with contextlib.suppress(DeviceError, OSError):
             self._request(b"D")
         self._socket.close()
 
     def load(self, image: FlashImage, progress: ProgressCallback | None = None) -> None:
-        """Write the image; memory that the memory map calls flash is erased first."""
+        """Write the image, erasing flash first."""
         for start, data in image.pieces:
             if self._is_flash(start):
                 self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")

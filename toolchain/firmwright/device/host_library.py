@@ -1,10 +1,7 @@
 """Execution of a model's C code in this process, as a shared library loaded with cffi.
 
-This is fast, but a crash in the model's code ends the process; `process_transport` isolates it.
 The declarations mirror the generated header, with all pointers as `void *`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,8 +32,7 @@ class LibraryTensor:
 class LibraryConstants:
     """The bytes of a constant pool outside the library, and how the model accesses them.
 
-    `scope` is `external` (a pointer), `port` (a read function) or `async` (start and wait
-    functions).
+    `scope` is `external` (a pointer), `port` (a read function) or `async` (start and wait).
     """
 
     name: str
@@ -49,9 +45,8 @@ class LibraryModel:
     """The C interface of a model; `alignment` is the largest that any pool or buffer requires.
 
     `inputs_in_pools` and `outputs_in_pools` are true if the tensors are stored in pools. `params`
-    is the parameter block of a model that links no constants, else None; `param_count` is the
-    number of pointers into the block. `state` names the state buffers. Each of the `devices`
-    executes a call when it starts.
+    is the parameter block of a model without linked constants, with `param_count` pointers into it.
+    `state` names the state buffers. Each of the `devices` executes a call when it starts.
     """
 
     name: str

@@ -1,11 +1,8 @@
-"""Exact instruction counts from a QEMU plugin (`plugin/count.c`).
+"""Exact instruction counts from a QEMU plugin (`plugin/count.c`), compiled by the host's compiler.
 
-The plugin counts every instruction executed during the last call of one root function and
-attributes it to the instruction of the root that caused it. It is compiled on first use with the
-host compiler.
+It counts the instructions executed during the last call of one root function, and attributes them
+to the instruction of the root that caused them.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -39,10 +36,7 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Executions (`count`) and branches (`taken`) of the instruction at `address`.
-
-    `site` is the instruction of the root function that caused them.
-    """
+    """Executions and branches of an instruction, caused by the root's instruction at `site`."""
 
     address: int
     site: int
@@ -62,9 +56,8 @@ class FunctionEntry:
 class InstructionCounter(Closeable):
     """A file that the plugin fills with counts, read after the emulator has exited.
 
-    `argument` is the value of QEMU's `-plugin` option. Only the last call of the root function at
-    `address` (`size_bytes` long) is counted. Entries into the `watched` functions, given by address
-    and size, are recorded for both cores.
+    `argument` is the value of QEMU's `-plugin` option. The root function is at `address`,
+    `size_bytes` long. Entries into the `watched` functions are recorded for both cores.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """Execution of a library with access tracing, which detects violations of the memory plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +40,7 @@ class TracedBuffer:
 
 
 class AccessTracingSession(LibrarySession):
-    """A library session that checks every memory access.
-
-    `operators` are names for messages. `kept` names buffers that must be intact after a run.
-    """
+    """A library session that checks every memory access; buffers in `kept` must survive a run."""
 
     def __init__(
         self,

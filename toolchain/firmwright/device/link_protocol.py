@@ -1,7 +1,6 @@
-"""Encoding and decoding of the link: frames (COBS, CRC-32) and the payload of every message.
+"""The link's messages (runtime_c/ABI.md): frames with COBS and CRC-32, and payloads.
 
-All integers are little-endian. The firmware's implementation is runtime_c/fwr_link.c and
-fwr_server*.c; runtime_c/ABI.md is the contract.
+All integers are little-endian.
 """
 
 from __future__ import annotations
@@ -151,8 +150,7 @@ def cobs_decode(data: bytes) -> bytes | None:
 def encode_frame(frame: Frame) -> bytes:
     """Return the bytes on the wire: a zero, the stuffed frame with its CRC-32, two zeros.
 
-    The first zero terminates preceding noise. The second zero at the end exposes a frame with a
-    damaged end at once; otherwise the receiver would wait for more bytes.
+    The first zero ends preceding noise; the last exposes a frame with a damaged end at once.
     """
     header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
     body = header + frame.payload

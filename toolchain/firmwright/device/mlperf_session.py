@@ -1,10 +1,7 @@
-"""A client of the MLPerf Tiny text protocol.
+"""A client of the MLPerf Tiny text protocol; times are in microseconds.
 
-The firmware is `runtime_c/mlperf` or another implementation. All times are in microseconds. A
-command's answer consists of all lines up to `m-ready`; remains of earlier answers are discarded.
+A command's answer consists of all lines up to `m-ready`.
 """
-
-from __future__ import annotations
 
 import re
 import time

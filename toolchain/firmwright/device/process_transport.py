@@ -1,11 +1,8 @@
 """A child process as a transport: the link uses stdin and stdout; stderr is kept for errors.
 
-The process never outlives its transport (see subprocesses.py). If the child exits early, the next
-read or write raises an error with the exit code and the last lines of stderr. Linux ties a child to
-the thread that started it, so use and close a transport in one thread.
+The process does not outlive its transport (see subprocesses.py). Linux ties a child to the thread
+that started it, so use and close a transport in one thread.
 """
-
-from __future__ import annotations
 
 import atexit
 import contextlib
@@ -24,10 +21,7 @@ _STOP_WAIT_S = 5.0
 
 
 class ProcessTransport:
-    """A running child process, which the constructor starts.
-
-    `name` appears in error messages. `environment` holds additional variables.
-    """
+    """A child process with additional variables in its `environment`; errors contain `name`."""
 
     def __init__(
         self,

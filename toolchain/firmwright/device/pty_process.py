@@ -1,10 +1,7 @@
-"""Firmware on a pseudo terminal, which other programs open like a serial port.
+"""Firmware whose UART is a pseudo terminal, which other programs open like a serial port.
 
-The command's stdin and stdout serve as the UART. This process keeps the terminal open, so that the
-firmware continues when a client disconnects.
+This process keeps the terminal open, so that the firmware continues when a client disconnects.
 """
-
-from __future__ import annotations
 
 import contextlib
 import importlib

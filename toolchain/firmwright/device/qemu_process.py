@@ -5,8 +5,6 @@ is accessed over the emulator's GDB stub. With `-icount shift=0`, one instructio
 nanosecond of virtual time, so counts are exact and reproducible.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,11 +1,8 @@
 """A transport that reopens its port after a disconnect.
 
-Bytes in transit are lost, and the session repeats them: transfers resume, and completed runs are
-not repeated. Firmware that has restarted announces itself. The transport fails only after the port
+Bytes in transit are lost, and the session repeats them. The transport fails only after the port
 could not be opened for `patience_s`.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable

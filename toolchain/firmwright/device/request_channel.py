@@ -1,10 +1,8 @@
 """Reliable requests over an unreliable transport.
 
-Requests are numbered and repeated until they are answered, are refused or time out. The firmware
-executes each at most once; a lost answer is sent again without a new execution.
+Requests are numbered and repeated. The firmware executes each at most once; if its answer is lost,
+it sends the answer again.
 """
-
-from __future__ import annotations
 
 import secrets
 import time
@@ -30,10 +28,7 @@ Clock = Callable[[], float]
 
 
 class RequestChannel:
-    """The numbered requests of one session; not thread-safe.
-
-    `explain` adds source locations and advice to a fault report.
-    """
+    """The numbered requests of one session; `explain` adds advice to a fault report."""
 
     def __init__(
         self,
@@ -123,7 +118,6 @@ class RequestChannel:
         """After a loss, end a partial frame in the firmware's receiver and wait for its report.
 
         A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
-        Otherwise it would find a damaged frame at the start of every repetition.
         """
         if not losses:
             return None
@@ -169,9 +163,8 @@ class RequestChannel:
     ) -> Iterator[tuple[int, bytes]]:
         """Transfer the bytes [begin, end) in pieces; yield the size and answer of each.
 
-        `make(offset, size)` returns a request's payload. At most `window_bytes` are in flight, or
-        one request if that is larger. After a loss, everything in flight is requested again under
-        new numbers. Raise the same errors as `request`.
+        `make(offset, size)` returns a request's payload. At most `window_bytes`, but at least one
+        request, are in flight. After a loss, they are requested again under new numbers.
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0
@@ -245,8 +238,7 @@ class RequestChannel:
     def change_baud(self, baud: int) -> bool:
         """Change the baud rate and return whether it works; otherwise keep the old rate.
 
-        The firmware answers at the old rate and then switches. If no answer arrives at the new
-        rate, both sides return; the firmware does so after some bytes without a valid frame.
+        If the firmware receives no valid frame at the new rate, it returns to the old rate as well.
         """
         if not has_baud(self._transport):
             return False

@@ -1,10 +1,8 @@
 """The link through memory: ring buffers accessed through a GDB stub (`console_rtt.c`).
 
-A stub halts its target for each access; the target runs in between. Debug servers with an RTT port
-(OpenOCD's `rtt server start`, J-Link's 19021) do not need this class; use `socket://`.
+A stub halts its target for each access; the target runs in between. For debug servers with an RTT
+port, use `socket://` instead.
 """
-
-from __future__ import annotations
 
 import struct
 import time

@@ -1,7 +1,5 @@
 """Serial ports: discovery by USB id, and a transport over one."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,10 +51,7 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """Return the name of the only port with a USB id in `usb`.
-
-    If several match, `choose` selects one; without it a UsageError lists them.
-    """
+    """Return the only port with a USB id in `usb`; among several, `choose` selects one."""
     if not usb:
         what = "the board needs a serial port, and none was given."
         raise UsageError(what, where=board, hint="give the port: --port /dev/ttyACM0.")
@@ -75,11 +70,9 @@ def find_serial_port(
 
 
 class SerialTransport:
-    """An exclusively opened port with 8 data bits, one stop bit and no flow control.
+    """An exclusively opened port or another URL that pyserial supports (`socket://HOST:PORT`).
 
-    `url` is a port or any URL that pyserial supports, such as `socket://HOST:PORT`. Flow control
-    is not needed, because sessions send no more than the firmware can buffer. `parity` "E" selects
-    even parity, which some boot ROMs require.
+    `parity` "E" selects even parity, which some boot ROMs require.
     """
 
     def __init__(self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N") -> None:

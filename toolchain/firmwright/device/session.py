@@ -1,10 +1,7 @@
 """Sessions with running firmware: write inputs, run, read outputs, measure.
 
-Outputs are returned only if they were computed from the input that the caller wrote; otherwise an
-error is raised. Lower layers correct transmission errors.
+Outputs are returned only if they were computed from the input that the caller wrote.
 """
-
-from __future__ import annotations
 
 import contextlib
 import time
@@ -168,9 +165,9 @@ class Session(Closeable):
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
-        """Yield the cost of each of `runs` runs on freshly written inputs, after a warm-up run.
+        """Yield the costs of runs on freshly written inputs, after a warm-up run.
 
-        `profile` refers to the run whose cost was yielded last.
+        After each, `profile` refers to that run.
         """
         self.write_inputs(inputs)
         self.execute()
@@ -194,7 +191,7 @@ class Session(Closeable):
         """Run once on the written inputs and yield each operator with its first output's bytes.
 
         This needs a profile image. `operator` restricts the result to one operator. An operator
-        that runs several times, as in row streaming, is yielded each time.
+        that runs several times is yielded each time.
         """
         tap = link.TAP_ALL if operator is None else operator
         request = link.run_request(1, checksums=False, tap=tap)

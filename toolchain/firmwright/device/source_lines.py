@@ -1,9 +1,4 @@
-"""Source locations of addresses in an ELF file, from the toolchain's addr2line.
-
-A missing tool or an unknown address yields an empty result, so that a fault is still reported.
-"""
-
-from __future__ import annotations
+"""Source locations of addresses in an ELF file from addr2line; empty if unknown."""
 
 import logging
 import subprocess

@@ -1,10 +1,7 @@
 """Flashing through the boot ROM of an STM32 over its UART (ST application note AN3155).
 
-The transport needs even parity, and BOOT0 must have started the ROM. Every step is acknowledged;
-commands and addresses have their own checksums.
+The transport needs even parity, and BOOT0 must have started the ROM.
 """
-
-from __future__ import annotations
 
 import functools
 import operator

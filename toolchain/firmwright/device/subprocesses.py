@@ -1,11 +1,8 @@
 """Portable start, termination and output polling of child processes.
 
 On POSIX, a child leads its own process group, which is killed with it. On Linux, the kernel also
-kills the child when this process dies. Windows has neither, and a thread must read because `select`
-does not support pipes.
+kills the child when this process dies.
 """
-
-from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -82,10 +79,7 @@ class SelectPipeReader:
 
 
 class ThreadPipeReader:
-    """A `SelectPipeReader` for systems on which `select` does not support pipes.
-
-    Its daemon thread ends when the child closes the pipe.
-    """
+    """A `SelectPipeReader` for Windows; its daemon thread ends when the child closes the pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -1,8 +1,4 @@
-"""The byte-stream interface below the link, and a wrapper that injects faults.
-
-A transport may lose or damage bytes, which sessions repair. It must raise an error when the other
-side closes.
-"""
+"""The byte-stream interface below the link, and a wrapper that injects faults."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Protocol, TypeGuard
 
 
 class Transport(Protocol):
-    """A byte stream to and from one firmware; closing it twice is allowed."""
+    """A byte stream to and from one firmware, in which bytes may be lost or damaged."""
 
     @property
     def name(self) -> str:
@@ -30,7 +26,8 @@ class Transport(Protocol):
         """Send all of `data`; raise DeviceError if the other side has closed."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close; a second call has no effect."""
 
 
 class BaudTransport(Transport, Protocol):

@@ -13,8 +13,6 @@ is a socket:
 where `EmulatorTransport` forwards `read` and `write` to the socket and closes both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """Selection of the transport to a board: host process, emulator, serial port, probe or plug-in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,13 +34,10 @@ def open_transport(
 
     A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
     `rtt://HOST:PORT`, the link uses memory through the GDB server of a debug probe. Without a port,
-    a serial board is found by its USB ids. A physical board is already flashed.
+    a serial board is found by its USB ids.
 
     `loads` are copied into an emulator's memory; on a port they must already be in place. `plugin`
     is a QEMU plugin argument and is ignored elsewhere.
-
-    Raise ToolMissingError for a missing emulator, DeviceError if the port cannot be opened, and
-    UsageError if a port must be named.
     """
     request = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:

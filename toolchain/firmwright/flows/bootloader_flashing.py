@@ -27,7 +27,6 @@ from firmwright.boards.bootloader import (
 from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.build import build_project
 from firmwright.build.project_files import bootloader_project_files, project_files
-from firmwright.device import SerialTransport, Session, Timeouts, Transport
 from firmwright.device.bootloader_client import (
     IMAGE_BYTES,
     NO_SLOT,
@@ -38,8 +37,11 @@ from firmwright.device.bootloader_client import (
     enter_bootloader,
     read_image_header,
 )
+from firmwright.device.errors import Timeouts
 from firmwright.device.link_protocol import ABI
-from firmwright.device.serial_port import PortChooser, find_serial_port, usb_ports
+from firmwright.device.serial_port import PortChooser, SerialTransport, find_serial_port, usb_ports
+from firmwright.device.session import Session
+from firmwright.device.transport import Transport
 from firmwright.flows.firmware_images import build_tree
 from firmwright.ir.constant_pools import unlinked_pool_images
 from firmwright.package.project_writer import MARKER, add_file_list, write_project

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
-from firmwright.device import FunctionEntry
+from firmwright.device.instruction_counter import FunctionEntry
 from firmwright.flows.model_session import c_prefix
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device

@@ -20,7 +20,10 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.flash_tools import FlashTools
-from firmwright.device import QemuCommand, Session, Timeouts, Transport, start_qemu
+from firmwright.device.errors import Timeouts
+from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.session import Session
+from firmwright.device.transport import Transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.pipeline import Compilation

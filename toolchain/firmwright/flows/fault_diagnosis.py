@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from firmwright.artifacts import Image
-from firmwright.device import Fault
+from firmwright.device.fault_report import Fault
 from firmwright.device.source_lines import SourceLocation, find_source_lines
 from firmwright.pipeline import Compilation
 

@@ -18,7 +18,7 @@ import numpy as np
 from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.compilation_summary import OperatorSummary
-from firmwright.device import Session
+from firmwright.device.session import Session
 from firmwright.flows.model_session import ModelSession
 from firmwright.flows.reference_outputs import ReferenceOutputs
 from firmwright.flows.sample_batches import Array, Tensors

@@ -15,7 +15,7 @@ from firmwright.artifacts import Compiler, Image, SymbolSize
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
 from firmwright.build.elf_reader import read_code_sections
 from firmwright.codegen.function_printer import without_constant_copies
-from firmwright.device import (
+from firmwright.device.instruction_counter import (
     InstructionCount,
     InstructionCounter,
     build_counter_plugin,

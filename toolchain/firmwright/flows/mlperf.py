@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
-from firmwright.device import open_transport
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.pty_process import PtyProcess
 from firmwright.device.qemu_process import QemuCommand
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.sample_batches import Array
 from firmwright.package.mlperf import MlperfTask, find_task

@@ -16,13 +16,15 @@ import numpy as np
 from firmwright.artifacts import Compiler, Image, PreloadedMemory, Variant
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import DeviceError, InternalError, UsageError
-from firmwright.device import Session, Timeouts, open_transport
+from firmwright.device.errors import Timeouts
 from firmwright.device.host_library import (
     LibraryConstants,
     LibraryModel,
     LibrarySession,
     LibraryTensor,
 )
+from firmwright.device.session import Session
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.fault_diagnosis import make_fault_explainer
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.html import session_html

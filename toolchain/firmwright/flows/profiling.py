@@ -21,7 +21,7 @@ from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, com
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
 from firmwright.compilation_summary import OperatorSummary
-from firmwright.device import OperatorCount, Session
+from firmwright.device.session import OperatorCount, Session
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.html import profile_html
 from firmwright.flows.instruction_counts import InstructionCounts, measure_instructions

@@ -16,7 +16,9 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.build import build_project
-from firmwright.device import Session, Transport, open_transport
+from firmwright.device.session import Session
+from firmwright.device.transport import Transport
+from firmwright.device.transport_selection import open_transport
 from firmwright.flows.bootloader_flashing import (
     flash_via_bootloader,
     open_bootloader_port,

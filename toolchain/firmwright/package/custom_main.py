@@ -1,10 +1,4 @@
-"""Projects whose main program is not the server loop but the user's or a benchmark's.
-
-Start-up code, drivers, linker script and models are unchanged. board.json lists every C file
-outside model/ except the glue, which the SConstruct names.
-"""
-
-from __future__ import annotations
+"""Projects whose main program is not the server loop but the user's or a benchmark's."""
 
 import json
 import re

@@ -1,10 +1,7 @@
 """Export of a model as a package for another build system.
 
-Each format is a folder in `templates/`; NAME in paths is the model's name. The Model Library Format
-is in model_library_format.py.
+Each format is a folder in `templates/`; NAME in paths is the model's name.
 """
-
-from __future__ import annotations
 
 import io
 import re

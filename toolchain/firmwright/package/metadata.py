@@ -3,8 +3,6 @@
 A summary depends only on the module and the options; it contains no machine names or times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,8 +33,7 @@ def summarize_compilation(
 ) -> CompilationSummary:
     """Summarize the compilation of the planned `module`.
 
-    `compiler` holds the tool and flags for which the sources are tuned; `options` holds the compile
-    options that are not defaults.
+    `compiler` holds the tool and flags for which the sources are tuned.
     """
     main = module.entry
     if not isinstance(main, tir.PrimFunc):

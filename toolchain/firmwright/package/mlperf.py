@@ -3,8 +3,6 @@
 Model, plan and glue are unchanged, so the benchmark measures the same code as other firmware.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -19,16 +17,11 @@ SampleKind = Literal["int8", "uint8", "float32"]
 VENDOR: Final = "Firmwright"
 _ADDED: Final = ("fwr_mlperf.c", "fwr_mlperf.h")
 GLUE: Final = "firmware/fwr_mlperf_task.c"
-_SAMPLE_WORDS: Final = {
-    "int8": "FWR_MLPERF_INT8",
-    "uint8": "FWR_MLPERF_UINT8",
-    "float32": "FWR_MLPERF_FLOAT32",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One task of the benchmark, identified by its input and output sizes.
+    """One task of the benchmark.
 
     With `is_error`, the single result is the difference between output and input. With `energy`,
     the firmware marks times on a pin.
@@ -58,10 +51,7 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """Return the task called `name`, by default the one with the model's sizes.
-
-    Raise UsageError if there is none.
-    """
+    """Return the task called `name`, by default the one with the model's input and output sizes."""
     tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         counts = f"{len(io.inputs)} and {len(io.outputs)}"
@@ -106,7 +96,7 @@ def _glue(io: IoBinding, board: Board, task: MlperfTask) -> str:
         *([".quantised = quantised"] if quantised else []),
         f".sample_bytes = {task.sample_bytes}u",
         f".units_per_second = {_units_per_second(board)}u",
-        f".input = {_SAMPLE_WORDS[task.sample]}",
+        f".input = FWR_MLPERF_{task.sample.upper()}",
         f".results = {'FWR_MLPERF_ERROR' if task.is_error else 'FWR_MLPERF_OUTPUTS'}",
         f".energy = {int(task.energy)}",
         f".flushes = {int(board.is_host)}",

@@ -1,10 +1,4 @@
-"""The Model Library Format, version 7: a tar archive of sources and metadata.
-
-The layout is TVM's; the functions have Firmwright's calling convention. The archive is
-reproducible: its date is the epoch.
-"""
-
-from __future__ import annotations
+"""TVM's Model Library Format, version 7: a reproducible tar archive of sources and metadata."""
 
 import io
 import json

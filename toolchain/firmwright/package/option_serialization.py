@@ -1,10 +1,4 @@
-"""Conversion of compilation options to JSON values and back.
-
-Only options that differ from their defaults are stored. Options of the machine are omitted, and
-measurements are stored as a digest.
-"""
-
-from __future__ import annotations
+"""Conversion of compilation options to JSON values and back; tuning is stored as a digest."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields

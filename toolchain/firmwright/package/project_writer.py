@@ -4,8 +4,6 @@ Nothing is written outside the directory, not even through links, and other file
 changed. Stale model files are removed, because the build compiles every C file of the folder.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from firmwright.artifacts import SourceTree

@@ -1,9 +1,7 @@
 """The software bill of materials (SBOM) of a firmware project, in CycloneDX 1.6.
 
-Equal inputs give equal documents: the serial number is a hash of the content.
+Equal inputs give equal documents.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json

@@ -24,7 +24,7 @@ from firmwright.base.errors import (
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
-from firmwright.device import check_plugin_support
+from firmwright.device.instruction_counter import check_plugin_support
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.kernel_comparison import (

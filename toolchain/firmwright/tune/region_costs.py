@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.boards import load_board
-from firmwright.device import OperatorCount
+from firmwright.device.session import OperatorCount
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import measure_instructions
