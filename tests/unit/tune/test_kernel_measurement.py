@@ -16,7 +16,6 @@ from firmwright.tune.kernel_measurement import (
     KernelResult,
     MeasurementSetup,
     MeasurementTask,
-    group_by_layer,
     make_measurement_setup,
     run_task,
 )
@@ -27,14 +26,14 @@ FIRST, SECOND = OpCall("add", (), ()), OpCall("mul", (), ())
 
 def task(setup: MeasurementSetup = MeasurementSetup()) -> MeasurementTask:  # noqa: B008
     kernels = [*((FIRST, choice) for choice in CHOICES), *((SECOND, c) for c in CHOICES)]
-    return MeasurementTask(group_by_layer(kernels), Options(board="mps2-an386"), setup)
+    return MeasurementTask(tuple(kernels), Options(board="mps2-an386"), setup)
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, bad: set[tuple[str, str]], error: FirmwrightError):
     runs: list[int] = []
 
     def together(given: MeasurementTask) -> tuple[KernelResult, ...]:
-        kernels = [(call.op, rule) for call, choices in given.layers for rule, _ in choices]
+        kernels = [(call.op, rule) for call, (rule, _) in given.kernels]
         runs.append(len(kernels))
         if bad & set(kernels):
             raise error

@@ -52,9 +52,7 @@ class Pretenders:
             yield (
                 index,
                 tuple(
-                    self.result(call.output.shape, choice)
-                    for call, choices in tasks[index].layers
-                    for choice in choices
+                    self.result(call.output.shape, choice) for call, choice in tasks[index].kernels
                 ),
             )
 
@@ -88,9 +86,9 @@ def test_small_spaces_are_measured_whole(model: Model, tmp_path: Path) -> None:
     crew = Pretenders()
     result = searched(model, tmp_path / "log", crew, SearchOptions(trials=100))
     assert [layer.tried for layer in result.layers] == [layer.space for layer in result.layers]
-    assert result.measured == sum(task.size for task in crew.tasks)
+    assert result.measured == sum(len(task.kernels) for task in crew.tasks)
     assert result.measured == sum(layer.space for layer in result.layers)
-    assert all(task.size <= SearchOptions().kernels_per_image for task in crew.tasks)
+    assert all(len(task.kernels) <= SearchOptions().kernels_per_image for task in crew.tasks)
 
 
 def test_best_choice_is_never_a_wrong_kernel(model: Model, tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_a_search_that_was_stopped_measures_nothing_twice(
     crew = Pretenders(lambda n: range(n - 1, -1, -1), stop_at=1)
     with pytest.raises(KeyboardInterrupt):
         searched(model, tmp_path / "log", crew, plan)
-    before = crew.tasks[0].size
+    before = len(crew.tasks[0].kernels)
     again = searched(model, tmp_path / "log", Pretenders(), plan)
     assert again.from_log == before
     assert again.measured + before == whole.measured

@@ -83,9 +83,8 @@ def compare_tensor(
         errors = np.abs(actual.astype(wide) - expected.astype(wide))
         wrong = expected != actual
     mismatches = int(np.count_nonzero(wrong))
-    largest = errors.max().item() if errors.size and errors.dtype != np.object_ else 0
-    if errors.size and errors.dtype == np.object_:
-        largest = int(errors.max())
+    largest = errors.max() if errors.size else 0
+    largest = largest.item() if isinstance(largest, np.generic) else int(largest)
     first = None
     if mismatches:
         index = tuple(int(i) for i in np.argwhere(wrong)[0])

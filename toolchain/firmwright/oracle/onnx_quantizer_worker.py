@@ -8,7 +8,7 @@ and answer.json: version and `nodes`, or the `error`.
 import importlib.metadata
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,8 @@ def quantize(folder: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # the bindings raise exceptions without a common base
         raise RequestError("refused", f"{type(error).__name__}: {error}") from error
-    return {
-        "version": importlib.metadata.version("onnxruntime"),
-        "nodes": [
-            {"result": node.output[0], "op": node.op_type, "name": node.name} for node in nodes
-        ],
-    }
+    rows = [{"result": node.output[0], "op": node.op_type, "name": node.name} for node in nodes]
+    return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 
 def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
@@ -77,9 +73,8 @@ def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(path)
     options.log_severity_level = 4
-    onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    data = model.SerializeToString()
+    onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     typed = onnx.shape_inference.infer_shapes(onnx.load(path))
     for node in typed.graph.node:
         # Operators are excluded by name; an empty name would exclude all unnamed ones.
@@ -104,17 +99,15 @@ def _convert_old_opset(onnx: Any, model: Any) -> Any:
 
 
 def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
-    count = len(next(iter(samples.values())))
+    rows = zip(*samples.values(), strict=True)
+    feeds = (
+        {name: np.array(array, order="C") for name, array in zip(samples, row, strict=True)}
+        for row in rows
+    )
 
     class Reader(tools.CalibrationDataReader):  # type: ignore[misc]  # the package has no types
-        def __init__(self) -> None:
-            self._left: Iterator[int] = iter(range(count))
-
         def get_next(self) -> dict[str, Array] | None:
-            index = next(self._left, None)
-            if index is None:
-                return None
-            return {name: np.array(array[index], order="C") for name, array in samples.items()}
+            return next(feeds, None)
 
     return Reader()
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from firmwright.base.errors import UsageError
 
-FIXED_SAMPLES = 3  # zero points, maxima, minima
-
 
 @dataclass(frozen=True, slots=True)
 class SampleInput:
@@ -62,17 +60,13 @@ def make_samples(
 
 def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> NDArray[np.generic]:
     low, high = spec.extremes()
-    match index:
-        case 0:
-            return np.full(spec.shape, min(max(spec.zero_point, low), high), spec.dtype)
-        case 1:
-            return np.full(spec.shape, high, spec.dtype)
-        case 2:
-            return np.full(spec.shape, low, spec.dtype)
-    if spec.dtype.kind == "f" and spec.value_range is None:
-        return np.asarray(rng.standard_normal(spec.shape)).astype(spec.dtype)
+    fixed = (min(max(spec.zero_point, low), high), high, low)
+    if index < len(fixed):
+        return np.full(spec.shape, fixed[index], spec.dtype)
     if spec.dtype.kind == "f":
-        return np.asarray(rng.uniform(low, high, spec.shape)).astype(spec.dtype)
+        is_free = spec.value_range is None
+        reals = rng.standard_normal(spec.shape) if is_free else rng.uniform(low, high, spec.shape)
+        return np.asarray(reals).astype(spec.dtype)
     if spec.dtype.kind == "b":
         return np.asarray(rng.integers(low, high, spec.shape, np.uint8, endpoint=True), np.bool_)
     drawn = rng.integers(low, high, spec.shape, spec.dtype.type, endpoint=True)

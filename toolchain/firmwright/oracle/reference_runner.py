@@ -30,9 +30,9 @@ RUNTIME_TITLES: Mapping[str, str] = {
     "litert-xnnpack": "LiteRT with XNNPACK",
     "onnxruntime": "ONNX Runtime, graph optimizations off",
 }
-"""The first two define the numerics profiles, the last runs ONNX models; the others identify the
+"""The first two define the numerics profiles, the last one runs ONNX models.
 
-kernels of a user's recorded outputs.
+The others identify the kernels of a user's recorded outputs.
 """
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -81,7 +81,19 @@ def run_reference(
         if "error" in answer:
             raise InternalError(f"the reference worker answered {answer['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
-            return _result(RUNTIME_TITLES[numerics], answer, dict(archive), len(inputs))
+            arrays = dict(archive)
+    layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
+    samples = range(len(inputs)) if layer_names else ()
+    return ReferenceResult(
+        RUNTIME_TITLES[numerics],
+        answer["version"],
+        tuple(
+            {name: arrays[f"o{position}"][k] for position, name in enumerate(answer["outputs"])}
+            for k in range(len(inputs))
+        ),
+        tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in samples),
+        layer_names,
+    )
 
 
 def write_request(
@@ -92,8 +104,7 @@ def write_request(
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
     stacked: dict[str, Any] = {
-        f"i{position}": np.stack([sample[name] for sample in inputs])
-        for position, name in enumerate(names)
+        f"i{k}": np.stack([sample[name] for sample in inputs]) for k, name in enumerate(names)
     }
     np.savez(folder / "inputs.npz", **stacked)
     (folder / "model").write_bytes(model)
@@ -105,7 +116,17 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
     """Run the worker `module` on `folder` and return its answer; raise the errors it reports."""
     _run_worker_process(folder, module, tool, timeout_s)
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    _raise_if_refused(answer, tool)
+    match answer.get("error"):
+        case "missing":
+            raise ToolMissingError(
+                f"{tool} needs the Python package {answer['what']}, which is not installed.",
+                hint="pip install 'firmwright[verify]'.",
+            )
+        case "inputs":
+            raise UsageError(f"the samples name the inputs {answer['what']}.")
+        case "refused":
+            what = f"{tool} refuses this model or its inputs."
+            raise ToolFailedError(what, output=answer["what"])
     return answer
 
 
@@ -120,29 +141,19 @@ def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float
     command = [sys.executable, "-P", "-m", f"firmwright.oracle.{module}", str(folder)]
     try:
         done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise ToolFailedError(
-            f"{oracle} did not finish within {timeout_s:g} s.",
-            command=command,
-            hint="fewer samples.",
-        ) from error
-    output = done.stdout.decode("utf-8", "replace")
+        what = f"{oracle} did not finish within {timeout_s:g} s."
+        raise ToolFailedError(what, command=command, hint="fewer samples.") from error
     if done.returncode == 0 and (folder / "answer.json").is_file():
         return
     raise ToolFailedError(
         f"{oracle} crashed on this model ({_format_exit_status(done.returncode)}).",
         command=command,
         exit_status=done.returncode,
-        output=output,
+        output=done.stdout.decode("utf-8", "replace"),
     )
 
 
@@ -153,41 +164,3 @@ def _format_exit_status(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
-
-
-def _raise_if_refused(answer: Mapping[str, Any], oracle: str) -> None:
-    match answer.get("error"):
-        case None:
-            return
-        case "missing":
-            raise ToolMissingError(
-                f"{oracle} needs the Python package {answer['what']}, which is not installed.",
-                hint="pip install 'firmwright[verify]'.",
-            )
-        case "inputs":
-            raise UsageError(f"the samples name the inputs {answer['what']}.")
-        case "refused":
-            raise ToolFailedError(
-                f"{oracle} refuses this model or its inputs.", output=answer["what"]
-            )
-        case _:
-            return
-
-
-def _result(
-    oracle: str, answer: Mapping[str, Any], arrays: Mapping[str, Array], count: int
-) -> ReferenceResult:
-    names: list[str] = answer["outputs"]
-    layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
-    outputs = tuple(
-        {name: arrays[f"o{position}"][k] for position, name in enumerate(names)}
-        for k in range(count)
-    )
-    layers = tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in range(count))
-    return ReferenceResult(
-        name=oracle,
-        version=answer["version"],
-        outputs=outputs,
-        layers=layers if layer_names else (),
-        layer_names=layer_names,
-    )

@@ -14,7 +14,7 @@ import importlib.metadata
 import json
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,11 +53,8 @@ class ReferenceRuntime(Protocol):
     output_names: list[str]
     layer_names: dict[int, str]
 
-    def run(self, inputs: Sequence[Array]) -> None: ...
-
-    def output(self, position: int) -> Array: ...
-
-    def layer(self, index: int) -> Array: ...
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
+        """Run one sample; return the outputs, then the layers in the order of their names."""
 
 
 class LiteRtRuntime:
@@ -77,20 +74,15 @@ class LiteRtRuntime:
         )
         self._interpreter.allocate_tensors()
         graph = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(model, 0)).subgraphs[0]
-        self._sources = [int(index) for index in graph.inputs]
-        self._results = [int(index) for index in graph.outputs]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self._sources = [int(index) for index in graph.inputs]
+        self._results = [*(int(index) for index in graph.outputs), *self.layer_names]
 
-    def run(self, inputs: Sequence[Array]) -> None:
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         for index, value in zip(self._sources, inputs, strict=True):
             self._interpreter.set_tensor(index, value)
         self._interpreter.invoke()
-
-    def output(self, position: int) -> Array:
-        return np.asarray(self._interpreter.get_tensor(self._results[position]))
-
-    def layer(self, index: int) -> Array:
-        return np.asarray(self._interpreter.get_tensor(index))
+        return map(self._interpreter.get_tensor, self._results)
 
 
 class TflmRuntime:
@@ -102,44 +94,34 @@ class TflmRuntime:
         from tflite_micro.python.tflite_micro import runtime
 
         config = runtime.InterpreterConfig
+        mode = config.kPreserveAllTensors if layers else config.kAllocationRecording
         self._interpreter = runtime.Interpreter.from_bytes(
-            model,
-            arena_size=TFLM_ARENA_BYTES,
-            intrepreter_config=(
-                config.kPreserveAllTensors if layers else config.kAllocationRecording
-            ),
+            model, arena_size=TFLM_ARENA_BYTES, intrepreter_config=mode
         )
         graph = runtime.convert_bytearray_to_object(bytearray(model)).subgraphs[0]
         self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
         self._outputs: list[Array] = []
 
-    def run(self, inputs: Sequence[Array]) -> None:
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         """Run one sample; a run that ends early keeps the outputs of the last complete run.
 
         TFLM leaves them undefined. Before the first complete run they are zero.
         """
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
-        if self._interpreter.invoke() == TFLM_ENDED_EARLY:
-            self._outputs = self._outputs or [
-                self._zero_output(k) for k in range(len(self.output_names))
-            ]
-        else:
-            self._outputs = [
-                np.array(self._interpreter.get_output(k)) for k in range(len(self.output_names))
-            ]
+        positions = range(len(self.output_names))
+        if self._interpreter.invoke() != TFLM_ENDED_EARLY:
+            self._outputs = [np.array(self._interpreter.get_output(k)) for k in positions]
+        elif not self._outputs:
+            self._outputs = list(map(self._zero_output, positions))
+        layers = (self._interpreter.GetTensor(index, 0) for index in self.layer_names)
+        return [*self._outputs, *(layer["tensor_data"] for layer in layers)]
 
     def _zero_output(self, position: int) -> Array:
         details = self._interpreter.get_output_details(position)
         points = details["quantization_parameters"]["zero_points"]
         is_int8 = details["dtype"] == np.int8 and len(points)
         return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
-
-    def output(self, position: int) -> Array:
-        return self._outputs[position]
-
-    def layer(self, index: int) -> Array:
-        return np.asarray(self._interpreter.GetTensor(index, 0)["tensor_data"])
 
 
 class OnnxRuntimeSession:
@@ -164,27 +146,17 @@ class OnnxRuntimeSession:
             raise RuntimeError(str(error)) from error
         names = [item.name for item in self._session.get_outputs()]
         self.input_names = [item.name for item in self._session.get_inputs()]
-        count = len(names) - self._added_output_count()
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        count = len(names) - int(metadata.get(ADDED_OUTPUTS, 0))
         self.output_names = names[:count]
         self.layer_names = dict(enumerate(names[count:]))
-        self._results: list[Any] = []
 
-    def _added_output_count(self) -> int:
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        return int(metadata.get(ADDED_OUTPUTS, 0))
-
-    def run(self, inputs: Sequence[Array]) -> None:
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         feeds = dict(zip(self.input_names, inputs, strict=True))
         try:
-            self._results = self._session.run(None, feeds)
+            return map(np.asarray, self._session.run(None, feeds))
         except Exception as error:  # its own exceptions have no common base
             raise RuntimeError(str(error)) from error
-
-    def output(self, position: int) -> Array:
-        return np.asarray(self._results[position])
-
-    def layer(self, index: int) -> Array:
-        return np.asarray(self._results[len(self.output_names) + index])
 
 
 ADDED_OUTPUTS = "firmwright_added_outputs"
@@ -204,22 +176,11 @@ def expose_all_results(model: bytes) -> bytes:
 
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
     """Return the names of inputs and outputs, and with `layers` of all results by index."""
-
-    def name(index: int) -> str:
-        text = graph.tensors[index].name
-        return text.decode("utf-8", "replace") if text is not None else ""
-
-    results = [
-        int(index)
-        for operator in graph.operators or ()
-        for index in operator.outputs
-        if index >= 0 and graph.tensors[index].type != RESOURCE
-    ]
-    return (
-        [name(index) for index in graph.inputs],
-        [name(index) for index in graph.outputs],
-        {index: name(index) for index in results} if layers else {},
-    )
+    names = [(tensor.name or b"").decode("utf-8", "replace") for tensor in graph.tensors]
+    results = (int(index) for operator in graph.operators or () for index in operator.outputs)
+    kept = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
+    inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))
+    return inputs, outputs, {index: names[index] for index in kept}
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
@@ -292,14 +253,14 @@ def run_request(folder: Path) -> dict[str, Any]:
         model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
     runtime = open_runtime(request["numerics"], model, layers=request["layers"])
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
-    recorded: dict[str, list[Array]] = {}
+    keys = [f"o{position}" for position in range(len(runtime.output_names))]
+    keys += [f"t{tensor}" for tensor in runtime.layer_names]
+    recorded: list[list[Array]] = [[] for _ in keys]
     for index in range(request["samples"]):
-        runtime.run([np.array(value[index], order="C") for value in inputs])
-        for position in range(len(runtime.output_names)):
-            recorded.setdefault(f"o{position}", []).append(runtime.output(position).copy())
-        for tensor in runtime.layer_names:
-            recorded.setdefault(f"t{tensor}", []).append(runtime.layer(tensor).copy())
-    stacked: dict[str, Any] = {key: np.stack(parts) for key, parts in recorded.items()}
+        results = runtime.run([np.array(value[index], order="C") for value in inputs])
+        for arrays_of_key, array in zip(recorded, results, strict=True):
+            arrays_of_key.append(np.array(array))
+    stacked: dict[str, Any] = dict(zip(keys, map(np.stack, recorded), strict=True))
     np.savez(folder / "outputs.npz", **stacked)
     return {
         "version": importlib.metadata.version(runtime.package),
@@ -315,15 +276,9 @@ def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
     except RequestError as error:
         answer = {"error": error.kind, "what": str(error)}
     except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        RuntimeError,
-        struct.error,
-        TypeError,
-        ValueError,
-    ) as error:
+        ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, struct.error,
+        TypeError, ValueError,
+    ) as error:  # fmt: skip
         # The runtimes and their schema readers raise these for models that they refuse.
         answer = {"error": "refused", "what": str(error) or type(error).__name__}
     (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")

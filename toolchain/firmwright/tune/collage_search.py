@@ -112,15 +112,14 @@ class _CollageSearch:
             parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
-        is_annotated = any(_is_annotated(c.target) for f in self._functions() for c in f.body)
+        is_annotated = any(call.target for f in self._functions() for call in f.body)
         best = min(
             ("collage", "eager", *(() if is_annotated else ("none",))),
             key=lambda how: self._ranking_key(totals[how]),
         )
         if best != "collage":
-            parts = self._parts(
-                searched, self._programs(searched, greedy_cover if best == "eager" else _core_only)
-            )
+            choose = greedy_cover if best == "eager" else _core_only
+            parts = self._parts(searched, self._programs(searched, choose))
         result = PartitionResult(
             model=self.model.name,
             board=self.options.board,
@@ -149,9 +148,9 @@ class _CollageSearch:
     def _search_function(self, function: Function) -> _Searched:
         active = active_backends(self.module)
         groups = all_matches(function, self.module, active)
-        singles = [(i,) for i, call in enumerate(function.body) if not _is_annotated(call.target)]
+        singles = [(i,) for i, call in enumerate(function.body) if not call.target]
         core = {calls: CallGroup(calls) for calls in (*singles, *(g.calls for g in groups))}
-        annotated = {i for i, call in enumerate(function.body) if _is_annotated(call.target)}
+        annotated = {i for i, call in enumerate(function.body) if call.target}
         groups = [*groups, *(g for g in core.values() if not annotated & set(g.calls))]
         prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
         costs = prices.estimate(function, groups)
@@ -232,10 +231,9 @@ class _CollageSearch:
     def _measured(self, compiled: Compilation) -> int:
         assert self.setup is not None
         if self.setup.method == EXACT:
+            opener = session_opener(self.setup)
             try:
-                return measure_instructions(
-                    compiled, open_with=session_opener(self.setup)
-                ).until_over
+                return measure_instructions(compiled, open_with=opener).until_over
             except SharedKernelError:
                 log.info("%s: counted by the timer", compiled.module.name)
         image = build_image(compiled)
@@ -256,18 +254,15 @@ def apply_partition(
 ) -> Model:
     module = _prepare_module(model, options)
     check_tensors(parts, module, where)
-    return make_portable(
-        model, run_partition(module, PassTimer(), make_strategy(parts, where)), options
-    )
+    divided_module = run_partition(module, PassTimer(), make_strategy(parts, where))
+    return make_portable(model, divided_module, options)
 
 
 def make_portable(model: Model, divided_module: IRModule, options: Options) -> Model:
     targets = parse_targets(options.target)
-    core = find_core(targets)
-    table = {
-        **({CORE_TARGET_NAME: core} if core else {}),
-        **name_targets(filter(is_backend, targets)),
-    }
+    core, table = find_core(targets), name_targets(filter(is_backend, targets))
+    if core:
+        table = {CORE_TARGET_NAME: core, **table}
     attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
     module = replace(
         divided_module, targets=table, pools=model.module.pools, io=model.module.io, attrs=attrs
@@ -300,10 +295,6 @@ def _core_only(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> Sequence[CallGroup]:
     return ()
-
-
-def _is_annotated(target: str) -> bool:
-    return target != ""
 
 
 def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:

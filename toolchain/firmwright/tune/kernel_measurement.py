@@ -10,6 +10,8 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from firmwright.artifacts import Image
@@ -62,15 +64,11 @@ class MeasurementSetup:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementTask:
-    """Layers and, for each, the kernels to measure, in one image if they fit."""
+    """Kernels to measure, in one image if they fit; those of a layer are adjacent."""
 
-    layers: tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]
+    kernels: tuple[tuple[OpCall, ConfiguredSchedule], ...]
     options: Options
     setup: MeasurementSetup
-
-    @property
-    def size(self) -> int:
-        return sum(len(choices) for _, choices in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +121,17 @@ def measurement_context(options: Options, method: str) -> MeasurementContext:
 def _compiler(board: Board) -> str:
     name = compiler_flags.gnu_tool(board, "gcc")
     if shutil.which(name) is None:
-        packages = compiler_flags.debian_packages(board.toolchain)
+        hint = f"apt install {compiler_flags.debian_packages(board.toolchain)}."
         raise ToolMissingError(
-            f"the compiler {name} is not installed.",
-            where=board.name,
-            hint=f"apt install {packages}.",
+            f"the compiler {name} is not installed.", where=board.name, hint=hint
         )
-    done = subprocess.run(
-        [name, "--version"], capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
+    return _run_tool([name, "--version"]).stdout.partition("\n")[0].strip()
+
+
+def _run_tool(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
     )
-    return done.stdout.partition("\n")[0].strip()
 
 
 # ---- a task --------------------------------------------------------------------------------------
@@ -153,42 +152,23 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
         if task.setup.port:
             raise DeviceError(error.what, where=error.where, hint=error.hint) from error
         problem = error
-    if task.size == 1:
-        log.warning("a kernel fails: %s: %s", _name(task), problem)
+    if len(task.kernels) == 1:
+        call, (rule, config) = task.kernels[0]
+        name = " ".join([call.op, rule, *(f"{name}={value}" for name, value in config)])
+        log.warning("a kernel fails: %s: %s", name, problem)
         return (KernelResult("failed"),)
-    first, second = split_task(task)
-    return run_task(first) + run_task(second)
-
-
-def split_task(task: MeasurementTask) -> tuple[MeasurementTask, MeasurementTask]:
-    flat = [(call, choice) for call, choices in task.layers for choice in choices]
-    middle = len(flat) // 2
-    return (
-        MeasurementTask(group_by_layer(flat[:middle]), task.options, task.setup),
-        MeasurementTask(group_by_layer(flat[middle:]), task.options, task.setup),
-    )
-
-
-def group_by_layer(
-    kernels: Sequence[tuple[OpCall, ConfiguredSchedule]],
-) -> tuple[tuple[OpCall, tuple[ConfiguredSchedule, ...]], ...]:
-    layers: list[tuple[OpCall, tuple[ConfiguredSchedule, ...]]] = []
-    for call, choice in kernels:
-        if layers and layers[-1][0] is call:
-            layers[-1] = (call, (*layers[-1][1], choice))
-        else:
-            layers.append((call, (choice,)))
-    return tuple(layers)
-
-
-def _name(task: MeasurementTask) -> str:
-    call, ((rule, config), *_) = task.layers[0]
-    return " ".join([call.op, rule, *(f"{name}={value}" for name, value in config)])
+    middle = len(task.kernels) // 2
+    halves = (task.kernels[:middle], task.kernels[middle:])
+    first, second = (run_task(replace(task, kernels=half)) for half in halves)
+    return first + second
 
 
 def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
     board = load_board(task.options.board, task.options.board_dirs)
-    layers = [_kernel_layer(call, choices, board, task.options) for call, choices in task.layers]
+    layers = [
+        _kernel_layer(group[0][0], [choice for _, choice in group], board, task.options)
+        for group in (list(rows) for _, rows in groupby(task.kernels, lambda item: id(item[0])))
+    ]
     options = replace(task.options, optimize="speed")  # outlining would mix the kernels' counts
     compiled = compile_model(comparison_module(layers, board, options), options)
     outputs, counts, unit = _measured(compiled, task.setup)
@@ -230,11 +210,7 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
-
-    def open_it(compiled: Compilation, **more: Any) -> ModelSession:
-        return open_session(compiled, port=setup.port, timeout_s=setup.timeout_s, **more)
-
-    return open_it
+    return partial(open_session, port=setup.port, timeout_s=setup.timeout_s)
 
 
 def flash_board(image: Image, template: str) -> None:
@@ -245,9 +221,7 @@ def flash_board(image: Image, template: str) -> None:
     for name, file in files.items():
         words = [word.replace(name, str(file)) for word in words]
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
-        )
+        done = _run_tool(words)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
     if done.returncode:

@@ -53,11 +53,8 @@ def partition_model(
         case "collage":
             return search_partition(model, options, request).model, options
         case file:
-            text = _read(Path(file))
-            compile_options = options_for(model.module, options)
-            return apply_partition(
-                model, compile_options, read_partition(text, file), file
-            ), options
+            parts = read_partition(_read(Path(file)), file)
+            return apply_partition(model, options_for(model.module, options), parts, file), options
 
 
 def search_partition(

@@ -29,12 +29,9 @@ class RegionCostRecord:
     def line(self) -> str:
         part, target, goal, context = self.key
         head = {
-            "schema": REGION_COST_SCHEMA,
-            "part": part,
-            "target": target,
-            "goal": goal,
+            "schema": REGION_COST_SCHEMA, "part": part, "target": target, "goal": goal,
             "what": self.what,
-        }
+        }  # fmt: skip
         return json.dumps({**head, **asdict(self.cost), **asdict(context)})
 
 
@@ -68,12 +65,8 @@ class RegionCostLog(Closeable):
 def _parsed(line: str) -> RegionCostRecord | None:
     try:
         data = parse_json(line)
-    except ValueError:
-        return None
-    if not isinstance(data, dict) or data.get("schema") != REGION_COST_SCHEMA:
-        return None
-    try:
-        return _record(data)
+        is_record = isinstance(data, dict) and data.get("schema") == REGION_COST_SCHEMA
+        return _record(data) if is_record else None
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -81,15 +74,11 @@ def _parsed(line: str) -> RegionCostRecord | None:
 def _record(data: Mapping[str, Any]) -> RegionCostRecord:
     context = MeasurementContext(*(str(data[name]) for name in _CIRCUMSTANCES))
     cost = RegionCost(**{field.name: data[field.name] for field in fields(RegionCost)})
-    _check_cost(cost)
-    key = (str(data["part"]), str(data["target"]), str(data["goal"]), context)
-    return RegionCostRecord(key, str(data["what"]), cost)
-
-
-def _check_cost(cost: RegionCost) -> None:
     texts = (cost.status, cost.how, cost.reason)
     numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("expected a string")
     if not all(type(n) is int for n in numbers):
         raise TypeError("expected an integer")
+    key = (str(data["part"]), str(data["target"]), str(data["goal"]), context)
+    return RegionCostRecord(key, str(data["what"]), cost)

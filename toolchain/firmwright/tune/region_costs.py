@@ -8,6 +8,7 @@ precedence over measurements.
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,8 @@ class RegionCostEstimator:
         for key, group, cost in zip(keys, groups, known_costs, strict=True):
             if cost is None:
                 open_keys.setdefault(key, group)
-        for batch in _batches(list(open_keys.items()), function, self._budget()):
+        budget = budget_bytes(load_board(self.options.board, self.options.board_dirs))
+        for batch in _batches(list(open_keys.items()), function, budget):
             measured = self._measure_or_split(function, [group for _, group in batch])
             for (key, group), cost in zip(batch, measured, strict=True):
                 self.cost_log.append(RegionCostRecord(key, _describe_region(function, group), cost))
@@ -77,9 +79,6 @@ class RegionCostEstimator:
             cost or self.cost_log.find(key) or _UNKNOWN
             for key, cost in zip(keys, known_costs, strict=True)
         ]
-
-    def _budget(self) -> int:
-        return budget_bytes(load_board(self.options.board, self.options.board_dirs))
 
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
         calls = [function.body[index] for index in group.calls]
@@ -140,27 +139,22 @@ class RegionCostEstimator:
         modules: dict[str, IRModule] = {}
         log.info("%d regions in one image", len(groups))
         options = isolated_region_options(self.options)
+        regions = build_region_module(self.module, function, groups)
         compiled = compile_model(
-            skip_call_reordering(build_region_module(self.module, function, groups), options),
+            skip_call_reordering(regions, options),
             options,
             watch=lambda name, module: modules.update({name: module}),
         )
-        part_of = _parts_by_operator(modules["lower-select"])
-        counts = self._counts(compiled)
-        scratch, constants = (
-            _scratch(compiled, part_of),
-            _constants(modules["lower-select"], part_of),
-        )
+        lowered = modules["lower-select"]
+        part_of = _parts_by_operator(lowered)
+        counts: Counter[int] = Counter()
+        for op, count in self._counts(compiled).items():
+            counts[part_of.get(op, -1)] += count
+        scratch, constants = _scratch(compiled, part_of), _constants(lowered, part_of)
         how = "measured" if self.setup else "modelled"
         return [
-            RegionCost(
-                "ok",
-                sum(count for op, count in counts.items() if part_of.get(op) == number),
-                how,
-                scratch.get(number, {}),
-                constants.get(number, 0),
-            )
-            for number in range(len(groups))
+            RegionCost("ok", counts[k], how, scratch.get(k, {}), constants[k])
+            for k in range(len(groups))
         ]
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
@@ -168,10 +162,9 @@ class RegionCostEstimator:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
         if self.setup.method == EXACT:
-            shares = measure_instructions(
-                compiled, open_with=session_opener(self.setup), sample=sample
-            ).operators
-            return {op: share.instructions for op, share in shares.items()}
+            opener = session_opener(self.setup)
+            exact = measure_instructions(compiled, open_with=opener, sample=sample)
+            return {op: share.instructions for op, share in exact.operators.items()}
         image = build_image(compiled, "profile")
         flash_board(image, self.setup.flash)
         with session_opener(self.setup)(compiled, image=image) as session:
@@ -252,13 +245,11 @@ def build_region_module(
         places = builder.add(number, group)
         if group.target:
             calls = tuple(places[index] for index in group.calls)
-            entries = tuple(
-                (name, tuple(places[i] for i in covered)) for name, covered in group.entries
-            )
+            rows = group.entries
+            entries = tuple((name, tuple(places[i] for i in covered)) for name, covered in rows)
             assigned.append(CallGroup(calls, group.target, entries))
-    main = Function(
-        "main", tuple(builder.params.values()), tuple(builder.body), tuple(builder.results)
-    )
+    params = tuple(builder.params.values())
+    main = Function("main", params, tuple(builder.body), tuple(builder.results))
     others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
     alone = replace(module, name="parts", functions={**others, "main": main})
     alone = replace(alone, attrs={"entry": "main", "numerics": module.attrs["numerics"]})
@@ -313,17 +304,15 @@ def _parts_by_operator(module: IRModule) -> dict[int, int]:
     return {call.op: call.span.subgraph for call in prim_calls(main.body) if call.op >= 0}
 
 
-def _constants(module: IRModule, part_of: Mapping[int, int]) -> dict[int, int]:
+def _constants(module: IRModule, part_of: Mapping[int, int]) -> Counter[int]:
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
-    bytes_by_region: dict[int, int] = {}
+    bytes_by_region: Counter[int] = Counter()
     for call in prim_calls(main.body):
         kernel = module.functions[call.callee]
         if call.op in part_of and isinstance(kernel, tir.PrimFunc):
-            sizes = [module.constants[name].size_bytes for name in used_constants(kernel.body)]
-            bytes_by_region[part_of[call.op]] = bytes_by_region.get(part_of[call.op], 0) + sum(
-                sizes
-            )
+            sizes = (module.constants[name].size_bytes for name in used_constants(kernel.body))
+            bytes_by_region[part_of[call.op]] += sum(sizes)
     return bytes_by_region
 
 
@@ -335,10 +324,10 @@ def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dic
         if op not in part_of:
             continue
         most = scratch.setdefault(part_of[op], {})
-        now: dict[str, int] = {}
+        now: Counter[str] = Counter()
         for buffer in plan.buffers:
             if buffer.lives_at(time) and buffer.kind in ("scratch", "activation"):
-                now[buffer.pool] = now.get(buffer.pool, 0) + buffer.size_bytes
+                now[buffer.pool] += buffer.size_bytes
         for pool, size in now.items():
             most[pool] = max(size, most.get(pool, 0))
     return scratch

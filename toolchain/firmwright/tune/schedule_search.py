@@ -39,12 +39,7 @@ from firmwright.lower.lowering import Lowering, format_shapes
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, configure_module, make_lowering
 from firmwright.tune.executors import Executor
-from firmwright.tune.kernel_measurement import (
-    KernelResult,
-    MeasurementSetup,
-    MeasurementTask,
-    group_by_layer,
-)
+from firmwright.tune.kernel_measurement import MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
 from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
@@ -174,14 +169,8 @@ def tune(
         if not proposals:
             break
         run.round(proposals)
-    return TuningResult(
-        board=options.board,
-        unit=run.unit,
-        measured=run.measured,
-        from_log=run.from_log,
-        layers=tuple(_layer_result(layer) for layer in layers),
-        untuned=untuned,
-    )
+    results = tuple(map(_layer_result, layers))
+    return TuningResult(options.board, run.unit, run.measured, run.from_log, results, untuned)
 
 
 def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
@@ -228,16 +217,9 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
-        description=layer.description,
-        calls=layer.calls,
-        tried=len(layer.seen),
-        space=len(layer.choices),
-        bad=len(layer.seen) - len(counts),
-        best=best,
-        best_count=best_count,
-        guess=guess,
-        guess_count=layer.seen.get(guess) or 0,
-    )
+        layer.description, layer.calls, len(layer.seen), len(layer.choices),
+        len(layer.seen) - len(counts), best, best_count, guess, layer.seen.get(guess) or 0,
+    )  # fmt: skip
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -268,20 +250,26 @@ class _SearchRun:
         pending = [key for key in order if self.log_writer.find(key) is None]
         self.from_log += len(order) - len(pending)
         tasks = list(self._tasks([order[key] for key in pending]))
-        spans = _task_ranges(tasks)
+        ends = list(accumulate(len(task.kernels) for task in tasks))
         ready = iter(order)
         upcoming = self._write(ready, next(ready, None))
         for index, results in self.executor.run(tasks):
-            for key, result in zip(pending[spans[index]], results, strict=True):
-                self.log_writer.record_early(self._measurement(key, order[key][0], result))
+            keys_of_task = pending[ends[index] - len(results) : ends[index]]
+            for key, result in zip(keys_of_task, results, strict=True):
+                digest, kernel, choice, at = key
+                measurement = Measurement(
+                    digest, kernel, choice, result.status, result.count, result.unit,
+                    order[key][0].description, at,
+                )  # fmt: skip
+                self.log_writer.record_early(measurement)
             self.measured += len(results)
             self._log_progress()
             upcoming = self._write(ready, upcoming)
         for (layer, choice), key in zip(proposals, keys, strict=True):
-            measurement = self.log_writer.find(key)
-            assert measurement is not None  # every task has returned a result
-            layer.seen[choice] = measurement.count if measurement.status == "ok" else None
-            self.unit = measurement.unit or self.unit
+            done = self.log_writer.find(key)
+            assert done is not None  # every task has returned a result
+            layer.seen[choice] = done.count if done.status == "ok" else None
+            self.unit = done.unit or self.unit
 
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
@@ -291,14 +279,6 @@ class _SearchRun:
             self.log_writer.append(measurement)
             upcoming = next(rest, None)
         return upcoming
-
-    def _measurement(
-        self, key: MeasurementKey, layer: _LayerSearch, result: KernelResult
-    ) -> Measurement:
-        digest, kernel, choice, at = key
-        return Measurement(
-            digest, kernel, choice, result.status, result.count, result.unit, layer.description, at
-        )
 
     def _log_progress(self) -> None:
         done = self.measured + self.from_log
@@ -319,13 +299,8 @@ class _SearchRun:
             yield self._task(group)
 
     def _task(self, group: Sequence[_Proposal]) -> MeasurementTask:
-        kernels = [(layer.call, choice) for layer, choice in group]
-        return MeasurementTask(group_by_layer(kernels), self.options, self.setup)
-
-
-def _task_ranges(tasks: Sequence[MeasurementTask]) -> list[slice]:
-    ends = list(accumulate(task.size for task in tasks))
-    return [slice(end - task.size, end) for end, task in zip(ends, tasks, strict=True)]
+        kernels = tuple((layer.call, choice) for layer, choice in group)
+        return MeasurementTask(kernels, self.options, self.setup)
 
 
 def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
@@ -343,9 +318,6 @@ def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
 
 def _tensor_bytes(call: OpCall) -> int:
     """Return the bytes of a layer's tensors in an image: its inputs, and its result twice."""
-    inputs = sum(
-        kind.size_bytes
-        for index, kind in enumerate(call.inputs)
-        if kind is not None and call.constant(index) is None
-    )
+    variables = (k for index, k in enumerate(call.inputs) if call.constant(index) is None)
+    inputs = sum(kind.size_bytes for kind in variables if kind is not None)
     return inputs + 2 * call.output.size_bytes

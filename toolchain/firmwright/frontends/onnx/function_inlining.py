@@ -10,16 +10,12 @@ from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
 """From this opset on, most operators gained element types but did not change otherwise."""
-_REDEFINED = frozenset(
-    {"Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze"}
-)
+_REDEFINED = ("Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze")
 _SAME_SINCE = 9
-_WIDENED_OPERATORS = frozenset(
-    {
-        "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
-        "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
-    }
-)  # fmt: skip
+_WIDENED_OPERATORS = frozenset({
+    "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
+    "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
+})  # fmt: skip
 """Operators that gained element types since that opset but did not change otherwise."""
 
 

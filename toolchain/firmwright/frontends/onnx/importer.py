@@ -32,25 +32,24 @@ from firmwright.frontends.onnx.operators.registry import onnx_importers, unsuppo
 from firmwright.frontends.onnx.protobuf import Message, attribute_value, evaluate_node, tensor_array
 from firmwright.frontends.onnx.qdq import (
     DequantizedValue,
+    QdqOperands,
     QdqParameters,
     QdqValue,
     QuantizedValue,
     attach_quantization,
-    constant_qdq_parameters,
     emit_quantize,
     materialize_value,
-    reinterpret_as_quantized,
+    qdq_parameters,
+    reinterpret_quantized,
 )
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
-from firmwright.ir.core import Span
+from firmwright.ir.core import Attr, Span
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
-_NEVER_FOLDED = frozenset(
-    {"DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform"}
-)
+_NEVER_FOLDED = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
 _FOLDED_ELEMENTS_MAX = 1 << 22
 
 
@@ -62,15 +61,10 @@ def import_onnx(
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
-    model = read_onnx(data, file)
-    importer = _OnnxImporter(model, CallEmitter(ops), is_claimed)
-    function = importer.run()
-    return IRModule(
-        name=name,
-        functions={"main": function},
-        constants=importer.emitter.constants,
-        attrs={"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()},
-    )
+    importer = _OnnxImporter(read_onnx(data, file), CallEmitter(ops), is_claimed)
+    functions = {"main": importer.run()}
+    attrs: dict[str, Attr] = {"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()}
+    return IRModule(name, functions, importer.emitter.constants, attrs=attrs)
 
 
 @dataclass(slots=True)
@@ -104,8 +98,8 @@ class _OnnxImporter:
                 hint="`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 "
                 "sets the sizes that an input leaves open.",
             )
-        body = tuple(self._rename_call(call) for call in self.emitter.calls)
-        named = tuple(self._rename_value(value) for value in results if value is not None)
+        body = tuple(map(self._rename_call, self.emitter.calls))
+        named = tuple(map(self._rename_value, filter(None, results)))
         return Function("main", tuple(filter(None, params)), body, named)
 
     def _refuse(self, op: str, where: str, why: str) -> None:
@@ -114,8 +108,7 @@ class _OnnxImporter:
 
     def _import_input(self, item: OnnxValueInfo) -> Value | None:
         self.tensors[item.name] = None
-        where = f"input {item.name}"
-        dtype = find_dtype(item.dtype)
+        where, dtype = f"input {item.name}", find_dtype(item.dtype)
         if dtype is None or dtype == UINT64:
             self._refuse("TYPE", where, f"element type {item.dtype}")
             return None
@@ -233,7 +226,7 @@ class _OnnxImporter:
         """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
         declared = [_declared_type(value_infos.get(name)) for name in c.outputs]
-        results = self.emitter.multi_result_call(
+        results = self.emitter.multi_call(
             "custom",
             *c.inputs,
             declared=tuple(kind for kind in declared if kind is not None),
@@ -245,7 +238,7 @@ class _OnnxImporter:
             raise NotSupportedError("neither the file nor a type rule determines its result types")
         return results
 
-    def _materialize_all(self, inputs: Sequence[QdqValue | None]) -> list[OnnxValue | None]:
+    def _materialize_all(self, inputs: QdqOperands) -> list[OnnxValue | None]:
         tensors: list[OnnxValue | None] = []
         for value in inputs:
             if not isinstance(value, QuantizedValue | DequantizedValue):
@@ -258,7 +251,7 @@ class _OnnxImporter:
         return tensors
 
     def _fuse_integer_operator(
-        self, c: NodeContext, importer: Importer, inputs: Sequence[QdqValue | None]
+        self, c: NodeContext, importer: Importer, inputs: QdqOperands
     ) -> Sequence[QdqValue] | None:
         """Return the node's results computed on integers, or None to compute them on floats."""
         op = c.node.op_type
@@ -299,7 +292,7 @@ class _OnnxImporter:
         if following is None or following.op_type != "QuantizeLinear":
             return None
         scale, point, *_ = (*(self.tensors.get(name) for name in following.input[1:]), None)
-        scaling = constant_qdq_parameters(scale, point)
+        scaling = qdq_parameters(scale, point)
         if scaling is None or {item.name for item in following.attribute} - {"axis", "saturate"}:
             return None
         return activation, scaling, [*names, following.output[0]]
@@ -308,34 +301,30 @@ class _OnnxImporter:
         outputs = {item.name for item in self.model.outputs}
         if len(node.output) != 1 or node.output[0] in outputs:
             return None
-        readers = self.readers.get(node.output[0], [])
-        return readers[0] if len(readers) == 1 else None
+        reader, *others = self.readers.get(node.output[0], [None])
+        return None if others else reader
 
-    def _import_dequantize(
-        self, c: NodeContext, inputs: Sequence[QdqValue | None]
-    ) -> Sequence[QdqValue] | None:
+    def _import_dequantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
         if isinstance(x, ConstantValue):
             weights = attach_quantization(x, scale, point, int(c.attr("axis", 1)))
             if weights is None or c.attr("block_size", 0):
                 return None
             return [DequantizedValue(weights)]
-        scaling = constant_qdq_parameters(scale, point)
+        scaling = qdq_parameters(scale, point)
         if scaling is None or c.attr("output_dtype", 0) not in (0, 1):
             return None
         if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
-            return [DequantizedValue(reinterpret_as_quantized(self.emitter, x, scaling))]
+            return [DequantizedValue(reinterpret_quantized(self.emitter, x, scaling))]
         if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
             return [DequantizedValue(x)]
         return None
 
-    def _import_quantize(
-        self, c: NodeContext, inputs: Sequence[QdqValue | None]
-    ) -> Sequence[QdqValue] | None:
+    def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
-        scaling = constant_qdq_parameters(scale, point)
+        scaling = qdq_parameters(scale, point)
         if scaling is None or set(c.attrs) - {"axis", "saturate"}:
             return None
         if isinstance(x, DequantizedValue) and isinstance(x.source, QuantizedValue):
@@ -349,9 +338,7 @@ class _OnnxImporter:
             return None
         return [emit_quantize(self.emitter, reals, scaling)]
 
-    def _fold_node(
-        self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
-    ) -> Results | None:
+    def _fold_node(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
         if node.op_type in _NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
             return None
         arrays: dict[str, Array] = {}
@@ -365,9 +352,7 @@ class _OnnxImporter:
             return None
         return list(map(ConstantValue, results, filter(None, node.output)))
 
-    def _inline_definition(
-        self, node: Message, opset: int, inputs: Sequence[QdqValue | None]
-    ) -> Results | None:
+    def _inline_definition(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
         operands = self._materialize_all(inputs)
         definition = function_definition(node, opset, operands, self.model.functions)
         version, body = inline_function(node, definition, opset)

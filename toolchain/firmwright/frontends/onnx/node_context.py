@@ -106,9 +106,9 @@ class CallEmitter:
             result = replace(next(item for item in inputs if item is not None).type, shape=())
         elif isinstance(result, DType):
             result = TensorType((), result)
-        return self.multi_result_call(op, *inputs, declared=(result,), **attrs)[0]
+        return self.multi_call(op, *inputs, declared=(result,), **attrs)[0]
 
-    def multi_result_call(
+    def multi_call(
         self, op: str, /, *inputs: OnnxValue | None, declared: Sequence[TensorType], **attrs: Attr
     ) -> tuple[OnnxValue, ...]:
         """Emit a call and return all results; `declared` holds types that are not inferred."""
@@ -125,15 +125,13 @@ class CallEmitter:
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
-    def _evaluate(
-        self, described: OpCall, inputs: Sequence[OnnxValue | None]
-    ) -> tuple[OnnxValue, ...]:
+    def _evaluate(self, call: OpCall, inputs: Sequence[OnnxValue | None]) -> tuple[OnnxValue, ...]:
         arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
-            results = self.ops[described.op].reference(described, arrays)
+            results = self.ops[call.op].reference(call, arrays)
         return tuple(
-            ConstantValue(np.asarray(array), f"{self.stem}/{described.op}", kind.quantization)
-            for array, kind in zip(results, described.outputs, strict=True)
+            ConstantValue(np.asarray(array), f"{self.stem}/{call.op}", kind.quantization)
+            for array, kind in zip(results, call.outputs, strict=True)
         )
 
     def _constant(self, tensor: OnnxValue | None) -> Constant | None:

@@ -14,7 +14,6 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN, parse_model
-from firmwright.frontends.onnx.strip_class_labels import has_class_labels, strip_class_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,13 @@ def preprocess_model(
     model = parse_model(data, file)
     external = onnx_package().TensorProto.EXTERNAL
     outside = [item for item in model.graph.initializer if item.data_location == external]
-    newer, has_classes = _convert_old_opset(model), has_class_labels(model)
+    newer, has_classes = _convert_old_opset(model), _has_class_labels(model)
     if newer is not None:
         model = newer
     elif not (outside or overrides.shapes or overrides.bindings or has_classes):
         return data
     if has_classes:
-        strip_class_labels(model)
+        _strip_class_labels(model)
     for tensor in outside:
         _read_external_data(tensor, file, folder)
     inputs = {item.name: item for item in model.graph.input}
@@ -145,3 +144,43 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
         ) from error
     tensor.ClearField("external_data")
     tensor.data_location = onnx_package().TensorProto.DEFAULT
+
+
+# ---- class labels of ONNX-ML ---------------------------------------------------------------------
+
+_NAMES = "classlabels_strings"
+
+
+def _has_class_labels(model: Message) -> bool:
+    return any(
+        node.op_type == "ZipMap" or any(item.name == _NAMES for item in node.attribute)
+        for node in model.graph.node
+        if node.domain == "ai.onnx.ml"
+    )
+
+
+def _strip_class_labels(model: Message) -> None:
+    """Remove ZipMap nodes and replace string labels by class indices, in place."""
+    graph, onnx = model.graph, onnx_package()
+    for node in [node for node in graph.node if node.op_type == "ZipMap"]:
+        graph.node.remove(node)
+        _replace_output(graph, node.output[0], node.input[0])
+    for node in graph.node:
+        for item in [item for item in node.attribute if item.name == _NAMES]:
+            name = "classlabels_int64s" if "Tree" in node.op_type else "classlabels_ints"
+            places = onnx.helper.make_attribute(name, list(range(len(item.strings))))
+            node.attribute.remove(item)
+            node.attribute.append(places)
+    for output in graph.output:
+        if output.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+            output.type.tensor_type.elem_type = onnx.TensorProto.INT64
+
+
+def _replace_output(graph: Message, name: str, source: str) -> None:
+    onnx = onnx_package()
+    for output in graph.output:
+        if output.name == name:
+            output.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    for node in graph.node:
+        node.output[:] = [name if item == source else item for item in node.output]
+        node.input[:] = [name if item == source else item for item in node.input]

@@ -79,9 +79,8 @@ def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[A
         [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs],
         [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
     )
-    model = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid(node.domain, opset)]
-    )
+    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets)
     try:
         with np.errstate(all="ignore"):
             results = onnx.reference.ReferenceEvaluator(model).run(None, inputs)

@@ -1,5 +1,6 @@
 """Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -38,6 +39,7 @@ class DequantizedValue:
 
 
 QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
+QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,7 @@ class QdqParameters:
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 
 
-def constant_qdq_parameters(
-    scale: QdqValue | None, zero_point: QdqValue | None
-) -> QdqParameters | None:
+def qdq_parameters(scale: QdqValue | None, zero_point: QdqValue | None) -> QdqParameters | None:
     if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
         return None
     if scale.array.size != 1 or scale.array.dtype != np.float32:
@@ -133,7 +133,7 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
     return value.value
 
 
-def reinterpret_as_quantized(
+def reinterpret_quantized(
     emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
 ) -> QuantizedValue:
     if scaling.is_unsigned:

@@ -5,7 +5,7 @@ matrix products, sums and means use a fixed-point factor where ONNX Runtime uses
 results may differ by 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -22,7 +22,13 @@ from firmwright.frontends.onnx.operators.convolutions import (
 )
 from firmwright.frontends.onnx.operators.pooling import emit_int8_average_pool
 from firmwright.frontends.onnx.operators.reductions import emit_softmax, reduction_axes
-from firmwright.frontends.onnx.qdq import DequantizedValue, QdqParameters, QdqValue, QuantizedValue
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    QdqOperands,
+    QdqParameters,
+    QdqValue,
+    QuantizedValue,
+)
 from firmwright.ir.graph.nodes import Value
 
 DATA_MOVEMENT_OPERATORS = frozenset({
@@ -45,7 +51,7 @@ class Fusion:
     """
 
     c: NodeContext
-    operands: Sequence[QdqValue | None]
+    operands: QdqOperands
     target: QdqParameters
     activation: str
 
@@ -92,7 +98,7 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
 
 
 def fuse_data_movement(
-    importer: Importer, c: NodeContext, operands: Sequence[QdqValue | None]
+    importer: Importer, c: NodeContext, operands: QdqOperands
 ) -> list[DequantizedValue] | None:
     """Return the node's results as moved integers, or None if that is not exact."""
     reals = [item for item in operands if isinstance(item, DequantizedValue)]
@@ -112,13 +118,11 @@ def fuse_data_movement(
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
     results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
-    return [
-        DequantizedValue(QuantizedValue(c.emit.value(item), sources[0].is_unsigned))
-        for item in results
-    ]
+    values = map(c.emit.value, results)
+    return [DequantizedValue(QuantizedValue(v, sources[0].is_unsigned)) for v in values]
 
 
-def _only_copies_elements(c: NodeContext, operands: Sequence[QdqValue | None]) -> bool:
+def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
     match c.node.op_type:
         case "Resize":
             return bool(c.attr("mode", "nearest") == "nearest")

@@ -14,8 +14,6 @@ most significant end of each byte.
 Source of the format: TFLM's documentation of its compression and its operator's reference.
 """
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
 from firmwright.base.dtypes import Array
@@ -72,17 +70,17 @@ def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):
         raise NotSupportedError(f"code words of {'32' if is_wide else '16'} bits for {kind}")
     table = _table(ancillary, np.dtype("<u4" if is_wide else "<u2")).tolist()
-    symbol_bit, width_mask, shift = (31, 0xF, 27) if is_wide else (15, 0xF, 11)
+    symbol_bit, shift = (31, 27) if is_wide else (15, 11)
     first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
     symbols = []
     for _ in range(kind.elements):
         width, place = first, stream.take(first)
         entry = _entry(table, place)
         while not entry >> symbol_bit:
-            width = (entry >> shift & width_mask) + 1
+            width = (entry >> shift & 0xF) + 1
             place += (entry & (1 << shift) - 1) + stream.take(width)
             entry = _entry(table, place)
-        stream.place -= max(0, width - (entry >> shift & width_mask))
+        stream.place -= max(0, width - (entry >> shift & 0xF))
         symbols.append(entry & 0xFFFF)
     bits = np.array(symbols, "<u2")
     return bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
@@ -136,8 +134,4 @@ def _channels(kind: TensorType) -> Array:
     return places // (kind.elements // count)
 
 
-_DECODERS: Mapping[int, Callable[[bytes, bytes, TensorType], Array]] = {
-    0: _decode_lut,
-    1: _decode_huffman,
-    2: _decode_pruned,
-}
+_DECODERS = {0: _decode_lut, 1: _decode_huffman, 2: _decode_pruned}

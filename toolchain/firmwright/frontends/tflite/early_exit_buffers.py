@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, INT32
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.variables import initial_value
-from firmwright.ir.core import Constant
+from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 BUFFER, CYCLES = "circular_buffer", "cycles"
@@ -54,17 +54,14 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
 
     body = [
         replace(
-            call,
-            inputs=tuple(None if value is None else now(value) for value in call.inputs),
+            call, inputs=tuple(v and now(v) for v in call.inputs),
             outputs=tuple(map(now, call.outputs)),
         )
         for call in function.body
-    ]
+    ]  # fmt: skip
     span = body[last].span
     copies = [Call("reshape", (now(value),), (value,), {}, span) for value in early]
-    state = tuple(
-        replace(state, value=now(state.value), next=now(state.next)) for state in function.state
-    )
+    state = tuple(replace(s, value=now(s.value), next=now(s.next)) for s in function.state)
     params = tuple(map(now, function.params))
     return replace(function, params=params, body=(*body, *copies), state=state)
 
@@ -97,9 +94,7 @@ class _TailOutliner:
         head = [*body[:place], replace(buffer, attrs={})]
         defined = {value.name for call in tail for value in call.outputs}
         results = [value for value in live_out if value.name in defined]
-        added = [
-            self._state_between_runs(value) for value in results if value.name not in self.before
-        ]
+        added = [self._state_between_runs(v) for v in results if v.name not in self.before]
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
@@ -140,11 +135,11 @@ class _TailOutliner:
             for old, value in zip(previous, results, strict=True)
         ]
         number = len(self.session.functions)
-        names = {"then": f"whole_run_{number}", "else": f"ended_run_{number}"}
-        self.session.functions[names["then"]] = Function(
-            names["then"], operands, tuple(rest), tuple(results)
-        )
-        self.session.functions[names["else"]] = Function(
-            names["else"], operands, tuple(copies), tuple(copy.outputs[0] for copy in copies)
-        )
-        return Call("if", (is_due, *operands), tuple(results), dict(names), buffer.span)
+        whole, ended = f"whole_run_{number}", f"ended_run_{number}"
+        kept = tuple(copy.outputs[0] for copy in copies)
+        self.session.functions |= {
+            whole: Function(whole, operands, tuple(rest), tuple(results)),
+            ended: Function(ended, operands, tuple(copies), kept),
+        }
+        attrs: dict[str, Attr] = {"then": whole, "else": ended}
+        return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)

@@ -1,21 +1,19 @@
-"""State shared by the import of all subgraphs of one model."""
+"""State shared by the import of a model's subgraphs, and advice for unsupported tensor types."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from firmwright.base.errors import UnsupportedItem
+from firmwright.base.errors import NotSupportedError, UnsupportedItem
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
+from firmwright.ir.graph import op_import
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.op_import import (
-    CustomOpPredicate,
-    ImportContext,
-    ImportedCall,
-    accept_no_custom_op,
-)
 from firmwright.ir.graph.opdef import OpDef, OpTable
-from firmwright.ir.raw_model import RawModel
+from firmwright.ir.raw_model import RawModel, RawTensor
 from firmwright.ops.custom import import_custom
+
+OpImporter: TypeAlias = Callable[[op_import.ImportContext], op_import.ImportedCall]
 
 
 @dataclass
@@ -29,19 +27,21 @@ class ImportSession:
     raw: RawModel
     imports: Mapping[str, OpDef]
     ops: OpTable
-    is_claimed: CustomOpPredicate = accept_no_custom_op
+    is_claimed: op_import.CustomOpPredicate = op_import.accept_no_custom_op
     constants: dict[str, Constant] = field(default_factory=dict)
     items: list[UnsupportedItem] = field(default_factory=list)
     reached: set[int] = field(default_factory=set)
     functions: dict[str, Function] = field(default_factory=dict)
     branches: dict[int, tuple[VariableTable, Function]] = field(default_factory=dict)
 
-    def importer(self, name: str) -> Callable[[ImportContext], ImportedCall] | None:
+    def importer(self, name: str) -> OpImporter:
         opdef = self.imports.get(f"tflite:{name}")
         if opdef is not None:
             return opdef.imports[f"tflite:{name}"]
         is_custom = name.startswith("custom:")
-        return import_custom if is_custom and self.is_claimed("", name[len("custom:") :]) else None
+        if is_custom and self.is_claimed("", name[len("custom:") :]):
+            return import_custom
+        raise NotSupportedError("this operator is not supported")
 
     def refuse(self, op: str, where: str, why: str) -> None:
         self.items.append(UnsupportedItem(op, where, why))
@@ -65,3 +65,28 @@ class ImportSession:
         else:
             why = f"{unused} subgraph{'s' * (unused > 1)} that the first one does not run"
         self.refuse("SUBGRAPHS", raw.file, why)
+
+
+_UINT8 = (
+    "uint8 quantization, which int8 has replaced: convert the model again with the inference "
+    "type int8"
+)
+_HYBRID = (
+    "floats with int8 weights (dynamic-range quantization): give the converter a representative "
+    "dataset, so that activations are int8 too, or disable its optimizations"
+)
+_HALF = "float16 activations: convert the model to float32, or quantize it to int8"
+
+
+def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> str:
+    """Return the reason and a remedy for unsupported tensor types, "" for supported types."""
+    data = [tensor for tensor in inputs if tensor.buffer is None]
+    weights = [tensor for tensor in inputs if tensor.buffer is not None]
+    if any(t.dtype == "uint8" and t.quantization is not None for t in (*inputs, *outputs)):
+        return _UINT8
+    if any(t.dtype in ("float16", "bfloat16") for t in (*data, *outputs)):
+        return _HALF
+    has_floats = any(tensor.dtype == "float32" for tensor in data)
+    if has_floats and any(t.dtype == "int8" and t.quantization is not None for t in weights):
+        return _HYBRID
+    return ""

@@ -5,7 +5,7 @@ state. All unsupported items are reported at once.
 """
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,20 +14,14 @@ import numpy as np
 from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
 from firmwright.frontends.tflite import decompress_constants
-from firmwright.frontends.tflite.diagnostics import dtype_advice
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
-from firmwright.frontends.tflite.import_context import ImportSession
+from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.op_import import (
-    CustomOpPredicate,
-    ImportContext,
-    ImportedCall,
-    accept_no_custom_op,
-)
+from firmwright.ir.graph.op_import import CustomOpPredicate, ImportContext, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
 from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
@@ -65,16 +59,13 @@ def import_model(
             hint="`firmwright ops` lists supported operators; or convert the model with static "
             "shapes and full integer quantization, or without quantization.",
         )
-    return IRModule(
-        name=name,
-        functions={"main": function, **session.functions},
-        constants=session.constants,
-        attrs={
-            "entry": "main",
-            "source_sha256": hashlib.sha256(data).hexdigest(),
-            **({"subgraph": first} if first else {}),
-        },
-    )
+    attrs: dict[str, Attr] = {
+        "entry": "main",
+        "source_sha256": hashlib.sha256(data).hexdigest(),
+        **({"subgraph": first} if first else {}),
+    }
+    functions = {"main": function, **session.functions}
+    return IRModule(name, functions, session.constants, attrs=attrs)
 
 
 def _entry(raw: RawModel, signature: str) -> int:
@@ -119,28 +110,28 @@ class _SubgraphImporter:
 
     def import_stateless(self, name: str) -> Function:
         self.session.reached.add(self.index)
-        self._check_tensors()
-        bad = {tensor.index for tensor in self.graph.tensors if not self._is_usable(tensor)}
+        bad = self._unusable_tensors()
         for node in self.graph.nodes:
             self._import_node(node, bad)
         params = tuple(self._value(index) for index in self.graph.inputs if index not in bad)
-        results = [self._value(index) for index in self.graph.outputs if index not in bad]
-        results = [self.variables.result(value) for value in results]
-        return Function(name, params, tuple(self.calls), tuple(results))
+        values = [self._value(index) for index in self.graph.outputs if index not in bad]
+        results = tuple(map(self.variables.result, values))
+        return Function(name, params, tuple(self.calls), results)
 
-    def _check_tensors(self) -> None:
+    def _unusable_tensors(self) -> set[int]:
+        """Return the tensors without a fixed shape or known type; refuse unsupported shapes."""
+        unusable = set()
         for tensor in self.graph.tensors:
             location = f"tensor {tensor.index} ({tensor.name})"
             if tensor.dynamic_axes:
                 axes = ", ".join(map(str, tensor.dynamic_axes))
-                self.session.refuse(
-                    "DYNAMIC_SHAPE", location, f"the size of axis {axes} is not fixed"
-                )
+                why = f"the size of axis {axes} is not fixed"
+                self.session.refuse("DYNAMIC_SHAPE", location, why)
             elif tensor.is_sparse:
                 self.session.refuse("SPARSE", location, "sparse tensors")
-
-    def _is_usable(self, tensor: RawTensor) -> bool:
-        return not tensor.dynamic_axes and find_dtype(tensor.dtype) is not None
+            if tensor.dynamic_axes or find_dtype(tensor.dtype) is None:
+                unusable.add(tensor.index)
+        return unusable
 
     def _type(self, tensor: RawTensor) -> TensorType:
         dtype = find_dtype(tensor.dtype)
@@ -154,8 +145,7 @@ class _SubgraphImporter:
             name = tensor.name or f"tensor_{index}"
             return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:
-            name = self._unique(tensor.name or f"tensor_{index}")
-            kind = self._type(tensor)
+            name, kind = self._unique(tensor.name or f"tensor_{index}"), self._type(tensor)
             constant = None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
@@ -184,7 +174,9 @@ class _SubgraphImporter:
         try:
             match node.op:
                 case "VAR_HANDLE":
-                    self.handles[node.outputs[0]] = _variable_name(node)
+                    names = (node.options.get(key, "") for key in ("container", "shared_name"))
+                    container, shared_name = map(str, names)
+                    self.handles[node.outputs[0]] = (container, shared_name)
                 case "READ_VARIABLE":
                     self._read_variable(node)
                 case "ASSIGN_VARIABLE":
@@ -192,11 +184,9 @@ class _SubgraphImporter:
                 case "CALL_ONCE":
                     self._run_initialization(node)
                 case "IF":
-                    parts = {"then": "then_subgraph_index", "else": "else_subgraph_index"}
-                    self._import_control_flow("if", node, parts)
+                    self._import_control_flow("if", node, ("then", "else"))
                 case "WHILE":
-                    parts = {"cond": "cond_subgraph_index", "body": "body_subgraph_index"}
-                    self._import_control_flow("while", node, parts)
+                    self._import_control_flow("while", node, ("cond", "body"))
                 case decompress_constants.DECODE_OPERATOR:
                     self._import_decode(node)
                 case _:
@@ -217,8 +207,6 @@ class _SubgraphImporter:
     def _import_operator(self, node: RawNode, bad: set[int]) -> None:
         operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
         importer = self.session.importer(node.op)
-        if importer is None:
-            raise NotSupportedError("this operator is not supported")
         if bad.intersection(operands):
             dtypes = {self.graph.tensors[i].dtype for i in operands}
             unknown = sorted(name for name in dtypes if find_dtype(name) is None)
@@ -226,12 +214,10 @@ class _SubgraphImporter:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
             return
         call = self._import_call(importer, node)
-        if not self._fold_call(self.session.ops[call.op], call, node.outputs):
+        if not self._fold_call(call, node.outputs):
             self.calls.append(call)
 
-    def _import_call(
-        self, importer: Callable[[ImportContext], ImportedCall], node: RawNode
-    ) -> Call:
+    def _import_call(self, importer: OpImporter, node: RawNode) -> Call:
         tensors = self.graph.tensors
         context = ImportContext(
             node,
@@ -252,7 +238,7 @@ class _SubgraphImporter:
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(self._unique(f"{name}/next"), kind) for _, name, kind in becoming]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
-        self._check_result_types(self.session.ops[imported.op], call)
+        self._check_result_types(call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
         for name, item in memory:
@@ -268,15 +254,15 @@ class _SubgraphImporter:
         types = tuple(None if v is None else v.type for v in call.inputs)
         return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
 
-    def _fold_call(self, opdef: OpDef, call: Call, places: Sequence[int]) -> bool:
+    def _fold_call(self, call: Call, places: Sequence[int]) -> bool:
         """Fold a call of constants; return whether its outputs are constants now.
 
         Outputs of the model and results far larger than their inputs stay calls, but later
         operators use their values.
         """
-        if call.variables:
-            return False
-        if len({*opdef.numerics.values()}) > 1 or len(call.outputs) != len(places):
+        opdef = self.session.ops[call.op]
+        has_profiles = len({*opdef.numerics.values()}) > 1
+        if call.variables or has_profiles or len(call.outputs) != len(places):
             return False
         described = self._describe(call)
         input_bytes = sum(c.size_bytes for c in described.constants if c is not None)
@@ -300,21 +286,20 @@ class _SubgraphImporter:
             if len(parts) != 2:
                 raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
-            self.known_arrays[index] = decompress_constants.decompress_constant(
-                parts[0], parts[1], value.type
-            )
-            self._bind_constant(index, value, self.known_arrays[index])
+            array = decompress_constants.decompress_constant(parts[0], parts[1], value.type)
+            self.known_arrays[index] = array
+            self._bind_constant(index, value, array)
 
     def _bind_constant(self, index: int, value: Value, array: Array) -> None:
         constant = Constant.from_array(value.name, array, value.type.dtype)
         self.values[index] = replace(value, constant=self.session.constant(constant))
 
-    def _check_result_types(self, opdef: OpDef, call: Call) -> None:
+    def _check_result_types(self, call: Call) -> None:
         described = self._describe(call)
         kinds = (*described.inputs, *described.outputs)
         if any(kind is not None and kind.elements == 0 for kind in kinds):
             raise NotSupportedError("a tensor without elements")
-        inferred = opdef.infer(described)
+        inferred = self.session.ops[call.op].infer(described)
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
                 raise NotSupportedError(
@@ -322,9 +307,9 @@ class _SubgraphImporter:
                     f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
                 )
 
-    def _import_control_flow(self, op: str, node: RawNode, parts: Mapping[str, str]) -> None:
+    def _import_control_flow(self, op: str, node: RawNode, parts: Sequence[str]) -> None:
         """Append a call that runs other subgraphs; variables they use are operands and results."""
-        indices = {attr: int(str(node.options[option])) for attr, option in parts.items()}
+        indices = {attr: int(str(node.options[f"{attr}_subgraph_index"])) for attr in parts}
         variables, changed = self._shared_variables(indices)
         if op == "while":  # a loop passes its operands on to the next iteration
             changed = list(variables)
@@ -337,14 +322,15 @@ class _SubgraphImporter:
             for key, v in variables.items()
         ]
         inputs = (*(self._value(i) for i in node.inputs), *before)
+        names = {key: variables[key].value.name for key in changed}
         after = {
-            key: Value(self._unique(f"{variables[key].value.name}/next"), variables[key].value.type)
-            for key in changed
+            key: Value(self._unique(f"{name}/next"), variables[key].value.type)
+            for key, name in names.items()
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())
         self.calls.append(Call(op, inputs, outputs, attrs, node.span))
         for key, value in after.items():
-            self.variables.assign(key, variables[key].value.name, value)
+            self.variables.assign(key, names[key], value)
 
     def _shared_variables(
         self, indices: Mapping[str, int]
@@ -405,13 +391,8 @@ class _SubgraphImporter:
             return  # the reason has been reported
         if function.params:
             raise NotSupportedError("an initialization that takes inputs")
-        module = IRModule(
-            "once", {"once": function}, scratch_session.constants, attrs={"entry": "once"}
-        )
+        constants = scratch_session.constants
+        module = IRModule("once", {"once": function}, constants, attrs={"entry": "once"})
         after = next_state(module, evaluate_graph(module, {}, self.session.ops, {}))
         for key, variable in once.variables.known.items():
             self.variables.set_initial(key, after[variable.value.name])
-
-
-def _variable_name(node: RawNode) -> tuple[str, str]:
-    return str(node.options.get("container", "")), str(node.options.get("shared_name", ""))

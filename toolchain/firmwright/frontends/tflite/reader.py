@@ -15,14 +15,7 @@ from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.raw_model import (
-    NO_TENSOR,
-    RawModel,
-    RawNode,
-    RawSignature,
-    RawSubgraph,
-    RawTensor,
-)
+from firmwright.ir.raw_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
 
 _T = TypeVar("_T")
 
@@ -48,10 +41,9 @@ def read_tflite(data: bytes, file: str) -> RawModel:
             hint="a .tflite file as the TensorFlow Lite converter writes it.",
         )
     root = Flatbuffer(data, file).root("Model")
-    if root.integer("version") != schema.SCHEMA_VERSION:
-        root.fail(
-            "version", f"schema version {root.integer('version')} is not {schema.SCHEMA_VERSION}."
-        )
+    version = root.integer("version")
+    if version != schema.SCHEMA_VERSION:
+        root.fail("version", f"schema version {version} is not {schema.SCHEMA_VERSION}.")
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
     model = RawModel(
@@ -115,7 +107,7 @@ def _subgraph(
     )
     nodes = []
     for k, (operator, written_here) in enumerate(zip(operators, results, strict=True)):
-        first = written_here[0] if written_here else NO_TENSOR
+        first = next(iter(written_here), -1)
         name = tensors[first].name if 0 <= first < len(tensors) else ""
         op, version = _pick(opcodes, operator, "opcode_index")
         node = RawNode(
@@ -175,17 +167,15 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
     return -1 if -1 in shape else math.prod(shape)
 
 
-def _check_constant(
-    table: FlatbufferTable, shape: Sequence[int], dtype: str, size_bytes: int
-) -> None:
+def _check_constant(table: FlatbufferTable, shape: Sequence[int], dtype: str, size: int) -> None:
     bits = schema.ELEMENT_BITS.get(dtype)
     if bits is None:
         return
     if -1 in shape:
         table.fail("shape", f"a constant has the dynamic shape {list(shape)}.")
     need = (math.prod(shape) * bits + 7) // 8
-    if size_bytes != need:
-        what = f"{list(shape)} of {dtype} takes {need} bytes, its buffer has {size_bytes}."
+    if size != need:
+        what = f"{list(shape)} of {dtype} takes {need} bytes, its buffer has {size}."
         table.fail("buffer", what)
 
 

@@ -137,7 +137,7 @@ _OPTION_TABLES = """
 116 Gelu approximate:bool
 """
 
-_EMPTY_OPTION_TABLES = """
+_EMPTY_TABLES = """
 22:Pad 24:BatchToSpaceND 25:SpaceToBatchND 26:Transpose 33:Exp 34:TopKV2 36:LogSoftmax 38:Dequantize
 39:MaximumMinimum 41:Less 42:Neg 43:PadV2 44:Greater 45:GreaterEqual 46:LessEqual 47:Select 48:Slice
 51:Tile 52:ExpandDims 53:Equal 54:NotEqual 56:Pow 60:LogicalOr 62:LogicalAnd 63:LogicalNot
@@ -235,7 +235,7 @@ def _entries(text: str) -> list[list[str]]:
 
 _OPTION_ENTRIES = (
     *_entries(_OPTION_TABLES),
-    *(entry.split(":") for entry in _EMPTY_OPTION_TABLES.split()),
+    *(entry.split(":") for entry in _EMPTY_TABLES.split()),
 )
 TABLES: Mapping[str, Fields] = {
     **{words[0]: _fields(words[1:]) for words in _entries(_CONTAINER_TABLES)},

@@ -51,12 +51,9 @@ class VariableTable:
 
     def read(self, key: Hashable, name: str, kind: TensorType, fill: float | None = None) -> Value:
         """Return the current value as type `kind`; `fill` overrides the default initial value."""
-        current = self._variable(
-            key, name, kind, initial_value(kind) if fill is None else fill
-        ).current
-        if current.type == kind:
-            return current
-        return self._copy(current, f"{name}/value", kind)
+        fill = initial_value(kind) if fill is None else fill
+        current = self._variable(key, name, kind, fill).current
+        return current if current.type == kind else self._copy(current, f"{name}/value", kind)
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
         variable = self._variable(key, name, value.type, initial_value(value.type))
@@ -91,12 +88,10 @@ class VariableTable:
         The values of `assigned` are further results. Each result has its own call.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
-        params: dict[Hashable, Value] = {
-            key: own[key].value
-            if key in own
-            else Value(self.name(variable.value.name), variable.value.type)
-            for key, variable in variables.items()
-        }
+        params: dict[Hashable, Value] = {}
+        for key, variable in variables.items():
+            name, kind = variable.value.name, variable.value.type
+            params[key] = own[key].value if key in own else Value(self.name(name), kind)
         state_results = [own[key].current if key in own else params[key] for key in assigned]
         calls, results = list(function.body), list[Value]()
         defined = {value.name for call in calls for value in call.outputs}
@@ -106,12 +101,8 @@ class VariableTable:
                 calls.append(Call("reshape", (value,), (copy,)))
                 value = copy
             results.append(value)
-        return replace(
-            function,
-            params=(*function.params, *params.values()),
-            body=tuple(calls),
-            results=tuple(results),
-        )
+        operands = (*function.params, *params.values())
+        return replace(function, params=operands, body=tuple(calls), results=tuple(results))
 
     def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
         if key not in self.known:

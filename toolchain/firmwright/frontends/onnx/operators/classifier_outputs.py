@@ -1,10 +1,10 @@
 """Outputs of ONNX-ML classifiers: labels, and scores after the post-transform.
 
-Labels are integers; string labels have been replaced by class indices (strip_class_labels.py).
+Labels are integers; string labels have been replaced by class indices (preprocess.py).
 Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single score of two classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -78,9 +78,7 @@ def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
     return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
 
 
-def labels_and_scores(
-    c: NodeContext, scores: OnnxValue, is_positive: bool = False
-) -> Sequence[OnnxValue]:
+def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = False) -> Results:
     """Return (labels, scores); a single score of two classes belongs to the second class.
 
     If `is_positive`, it is a probability, and the score of the first class is 1 minus it.

@@ -25,7 +25,7 @@ from firmwright.ir.graph.nodes import TensorType, Value
 
 
 @dataclass(frozen=True, slots=True)
-class WindowGeometry:
+class Window:
     """A convolution or pooling window: one element per spatial axis in each field."""
 
     size: tuple[int, ...]
@@ -41,9 +41,8 @@ class WindowGeometry:
         )
 
     def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
-        return tuple(
-            (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in self.axes(inputs)
-        )
+        rows = self.axes(inputs)
+        return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
 
     @property
     def image_attrs(self) -> dict[str, Attr]:
@@ -57,7 +56,7 @@ class WindowGeometry:
         }
 
 
-def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> WindowGeometry:
+def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) -> Window:
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -78,12 +77,10 @@ def window_geometry(c: NodeContext, size: Sequence[int], inputs: Sequence[int]) 
         before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     if min(*before, *after) < 0:
         raise NotSupportedError("negative padding")
-    return WindowGeometry(tuple(size), stride, dilation, before, after)
+    return Window(tuple(size), stride, dilation, before, after)
 
 
-def _halves(
-    totals: Sequence[int], *, smaller_first: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _halves(totals: Sequence[int], smaller_first: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     return (small, large) if smaller_first else (large, small)
 
@@ -160,7 +157,7 @@ def _conv(c: NodeContext) -> OnnxValue:
     return emit_conv_nd(c, window, c.input(0), c.input(1), *bias)
 
 
-def emit_conv_nd(c: NodeContext, window: WindowGeometry, *inputs: OnnxValue) -> OnnxValue:
+def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValue:
     return c.emit.call(
         "conv_nd", *inputs, stride=window.stride, dilation=window.dilation, before=window.before,
         groups=int(c.attr("group", 1)), outputs=window.outputs(inputs[0].shape[2:]),
@@ -171,7 +168,7 @@ def emit_conv2d(
     c: NodeContext,
     x: OnnxValue,
     constants: ConstantFilters,
-    window: WindowGeometry,
+    window: Window,
     result: TensorType | None = None,
     activation: str = "none",
 ) -> OnnxValue:
@@ -190,7 +187,7 @@ def emit_conv2d(
     else:
         channels, count = image.shape[3] // groups, filters.shape[0] // groups
         part = replace(emit.value(image).type, shape=(*image.shape[:3], channels))
-        images = emit.multi_result_call(
+        images = emit.multi_call(
             "split", image, axis=3, sizes=(channels,) * groups, declared=(part,) * groups
         )
         results = []
@@ -238,7 +235,7 @@ def _conv_transpose(c: NodeContext) -> OnnxValue:
 
 
 def _emit_transpose_conv2d(
-    c: NodeContext, constants: ConstantFilters, window: WindowGeometry, outputs: tuple[int, ...]
+    c: NodeContext, constants: ConstantFilters, window: Window, outputs: tuple[int, ...]
 ) -> OnnxValue:
     rows = (1,) if len(outputs) == 1 else ()
     filters = _filters_to_ohwi(constants.w.array.swapaxes(0, 1))
@@ -255,7 +252,7 @@ def _emit_transpose_conv2d(
 
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
-) -> tuple[WindowGeometry, tuple[int, ...]]:
+) -> tuple[Window, tuple[int, ...]]:
     """Return the window and output extents; `before` is cropped from the full result."""
     rank = len(inputs)
     plain = window_geometry(c, size, inputs)

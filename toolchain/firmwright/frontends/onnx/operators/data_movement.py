@@ -13,6 +13,7 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
+    Results,
     supported_dtype,
     vector_shape,
 )
@@ -107,7 +108,7 @@ def _concat(c: NodeContext) -> OnnxValue:
     return c.emit.concat([p for p in parts if math.prod(p.shape)] or parts[:1], axis)
 
 
-def _split(c: NodeContext) -> Sequence[OnnxValue]:
+def _split(c: NodeContext) -> Results:
     axis, shape, count = c.axis(0), c.shape(0), len(c.outputs)
     if c.has(1):
         sizes = c.ints(1, "sizes")
@@ -123,14 +124,14 @@ def _split(c: NodeContext) -> Sequence[OnnxValue]:
         return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
     kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
-    return c.emit.multi_result_call("split", c.input(0), axis=axis, sizes=sizes, declared=kinds)
+    return c.emit.multi_call("split", c.input(0), axis=axis, sizes=sizes, declared=kinds)
 
 
 def _empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
     return c.emit.const(np.zeros(shape, c.dtype(0).np), "empty")
 
 
-def _split_with_empty_parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Sequence[OnnxValue]:
+def _split_with_empty_parts(c: NodeContext, axis: int, sizes: Sequence[int]) -> Results:
     shape, first, parts = c.shape(0), 0, []
     for size in sizes:
         if size:
@@ -219,7 +220,7 @@ def _pad(c: NodeContext) -> OnnxValue:
         before[axis], after[axis] = pads[position], pads[position + len(axes)]
     mode = c.attr("mode", "constant")
     if mode != "constant":
-        return _pad_by_gather(c, mode, before, after)
+        return _pad_by_gather(c, mode, list(zip(before, after, strict=True)))
     x = _crop(c, before, after)
     pairs = [(max(p, 0), max(q, 0)) for p, q in zip(before, after, strict=True)]
     margins = tuple(n for pair in pairs for n in pair)
@@ -244,14 +245,12 @@ def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxVa
     return c.emit.slice(c.input(0), begin, counts)
 
 
-def _pad_by_gather(
-    c: NodeContext, mode: str, before: Sequence[int], after: Sequence[int]
-) -> OnnxValue:
+def _pad_by_gather(c: NodeContext, mode: str, pairs: Sequence[tuple[int, int]]) -> OnnxValue:
     """Pad with elements of the tensor itself, by one static gather per axis."""
-    if mode not in ("reflect", "edge", "wrap") or min(*before, *after) < 0:
+    if mode not in ("reflect", "edge", "wrap") or min(map(min, pairs)) < 0:
         raise NotSupportedError(f"padding in mode {mode!r}")
     x = c.input(0)
-    for axis, margins in enumerate(zip(before, after, strict=True)):
+    for axis, margins in enumerate(pairs):
         if any(margins):
             there = np.pad(np.arange(x.shape[axis]), margins, mode)  # type: ignore[call-overload]  # a str, not a literal type
             x = c.emit.gather(x, axis, there)

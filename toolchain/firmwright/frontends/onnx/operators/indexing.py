@@ -1,14 +1,20 @@
 """Gather, scatter and ordering operators: static index lists if constant, else indexed reads."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+)
 from firmwright.ir.graph.nodes import TensorType
 
 
@@ -70,14 +76,12 @@ def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
-def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
+def _top_k(c: NodeContext) -> Results:
     axis, shape, k = c.axis(-1), c.shape(0), int(c.scalar(1, "counts"))
     result_shape = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))
     least = not c.attr("largest", 1)
-    return c.emit.multi_result_call(
-        "top_k", c.input(0), axis=axis, k=k, least=least, declared=kinds
-    )
+    return c.emit.multi_call("top_k", c.input(0), axis=axis, k=k, least=least, declared=kinds)
 
 
 def _cumulative(step: str, c: NodeContext) -> OnnxValue:
@@ -105,10 +109,8 @@ def _tensor_scatter(c: NodeContext) -> OnnxValue:
     line = [count, *(1,) * (c.rank - 1)]
     line[axis] = new
     places = c.emit.reshape(c.emit.expression(formula, start, steps), line)
-    wide = c.emit.broadcast(places, c.shape(1))
-    return c.emit.call(
-        "dynamic_scatter", cache, wide, update, mode="elements", axis=axis, step="none"
-    )
+    inputs = (cache, c.emit.broadcast(places, c.shape(1)), update)
+    return c.emit.call("dynamic_scatter", *inputs, mode="elements", axis=axis, step="none")
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     class_labels,
@@ -44,7 +44,7 @@ def _linear_regressor(c: NodeContext) -> OnnxValue:
     return apply_post_transform(c, _linear(c, int(c.attr("targets", 1))))
 
 
-def _linear_classifier(c: NodeContext) -> Sequence[OnnxValue]:
+def _linear_classifier(c: NodeContext) -> Results:
     classes = len(class_labels(c))
     count = _float_attr(c, "coefficients").size // c.shape(0)[-1]
     if count != classes and (count, classes) != (1, 2):
@@ -83,7 +83,7 @@ def _svm_regressor(c: NodeContext) -> OnnxValue:
     return apply_post_transform(c, score)
 
 
-def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
+def _svm_classifier(c: NodeContext) -> Results:
     if c.attr("prob_a"):
         raise NotSupportedError("probabilities of support vectors; train with probability=False")
     counts = tuple(c.attr("vectors_per_class", ()))
@@ -102,9 +102,7 @@ def _svm_classifier(c: NodeContext) -> Sequence[OnnxValue]:
     return _count_votes(c, scores, pairs)
 
 
-def _count_votes(
-    c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]
-) -> Sequence[OnnxValue]:
+def _count_votes(c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]) -> Results:
     """Return (labels, pair scores): the class with the most votes, the first one of a tie."""
     classes = pairs[-1][1] + 1
     if classes != len(class_labels(c)):

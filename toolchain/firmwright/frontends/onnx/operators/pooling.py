@@ -11,7 +11,7 @@ from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.convolutions import (
-    WindowGeometry,
+    Window,
     to_nchw,
     to_nhwc,
     window_geometry,
@@ -19,7 +19,7 @@ from firmwright.frontends.onnx.operators.convolutions import (
 from firmwright.ir.core import Attr
 
 
-def _output_sizes(c: NodeContext, window: WindowGeometry) -> tuple[int, ...]:
+def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
     inputs = c.shape(0)[2:]
     if c.attr("auto_pad", "NOTSET").startswith("SAME"):
         return tuple(-(-n // s) for n, s in zip(inputs, window.stride, strict=True))
@@ -57,9 +57,7 @@ def _pool(kind: str, c: NodeContext) -> OnnxValue:
     return c.emit.call("pool_nd", c.input(0), result=None, **attrs)
 
 
-def _is_image_pool(
-    c: NodeContext, kind: str, window: WindowGeometry, outputs: tuple[int, ...]
-) -> bool:
+def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]) -> bool:
     """Return whether the image operators, which exclude padding, compute the same."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
@@ -76,7 +74,7 @@ def _is_image_pool(
     return outputs == window.outputs(shape[2:])
 
 
-def _image_pool(c: NodeContext, kind: str, window: WindowGeometry) -> OnnxValue:
+def _image_pool(c: NodeContext, kind: str, window: Window) -> OnnxValue:
     rows = (1,) if len(window.size) == 1 else ()
     attrs = {"size": (*rows, *window.size), "activation": "none", **window.image_attrs}
     y = c.emit.call(f"{kind}_pool2d", to_nhwc(c.emit, c.input(0)), result=None, **attrs)
@@ -124,9 +122,8 @@ def _local_response(c: NodeContext) -> OnnxValue:
         float(c.attr(name, default))
         for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )
-    return c.emit.expression(
-        f"a / pow({bias!r} + {alpha!r} * b, {beta!r})", x, c.emit.reshape(mean, shape)
-    )
+    formula = f"a / pow({bias!r} + {alpha!r} * b, {beta!r})"
+    return c.emit.expression(formula, x, c.emit.reshape(mean, shape))
 
 
 IMPORTERS: Mapping[str, Importer] = {

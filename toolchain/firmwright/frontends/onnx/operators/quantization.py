@@ -42,14 +42,11 @@ def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...
 def _target(c: NodeContext) -> DType:
     if c.has(2):
         return c.dtype(2)
-    return supported_dtype(
-        dtype_name(c.attr("output_dtype")) if c.attr("output_dtype") else "uint8"
-    )
+    code = c.attr("output_dtype", 0)
+    return supported_dtype(dtype_name(code) if code else "uint8")
 
 
-def _round_and_saturate(
-    c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType
-) -> OnnxValue:
+def _saturate(c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType) -> OnnxValue:
     """Return rint(x) + zero point, saturated to the range of `kind`."""
     low, high = float(kind.min), float(kind.max)
     if zero_point is None:
@@ -64,7 +61,7 @@ def _quantize(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"{x.type.dtype.name} as {kind.name}")
     steps = c.emit.expression("a / b", x, _broadcast_operand(c, c.input(1), x.shape))
     point = _broadcast_operand(c, c.input(2), x.shape) if c.has(2) else None
-    return _round_and_saturate(c, steps, point, kind)
+    return _saturate(c, steps, point, kind)
 
 
 def _dequantize(c: NodeContext) -> OnnxValue:
@@ -92,7 +89,7 @@ def _qlinear_conv(c: NodeContext) -> OnnxValue:
     scales = (_channels(c, c.input(k), c.rank) for k in (1, 4, 6))
     factor = c.emit.expression("a * b / c", *scales)
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return _round_and_saturate(c, steps, c.emit.reshape(c.input(7), ()), c.dtype(7))
+    return _saturate(c, steps, c.emit.reshape(c.input(7), ()), c.dtype(7))
 
 
 def _qlinear_matmul(c: NodeContext) -> OnnxValue:
@@ -107,7 +104,7 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
         scale = c.emit.reshape(scale, (count, 1))
     factor = c.emit.expression("a * b / c", scale, c.input(4), c.input(6))
     steps = c.emit.expression("float32(a) * b", total, factor)
-    return _round_and_saturate(c, steps, c.input(7), c.dtype(7))
+    return _saturate(c, steps, c.input(7), c.dtype(7))
 
 
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
@@ -120,7 +117,7 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     scale = c.emit.expression("(max(b, 0.0) - min(a, 0.0)) / 255.0", low, high)
     point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
     steps = c.emit.expression("a / b", x, scale)
-    return [_round_and_saturate(c, steps, point, point.type.dtype), scale, point]
+    return [_saturate(c, steps, point, point.type.dtype), scale, point]
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -6,13 +6,20 @@ known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+)
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
@@ -168,11 +175,7 @@ class _Recurrence:
             outputs.append(steps)
             last_states.append(state)
         shape = (1, self.batch, self.hidden)
-        rows = [
-            emit.reshape(row, shape)
-            for step_rows in zip(*outputs, strict=True)
-            for row in step_rows
-        ]
+        rows = [emit.reshape(row, shape) for row in chain(*zip(*outputs, strict=True))]
         y = emit.reshape(emit.concat(rows, 0), (self.steps, len(outputs), *shape[1:]))
         results = [emit.transpose(y, (2, 0, 1, 3)) if self.is_batch_first else y]
         for parts in zip(*last_states, strict=True):
@@ -193,12 +196,12 @@ def _recurrence(c: NodeContext) -> _Recurrence:
 def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
     rows, hidden = z.shape[0], z.shape[1] // count
     kinds = (TensorType((rows, hidden), FLOAT32),) * count
-    return c.emit.multi_result_call("split", z, axis=1, sizes=(hidden,) * count, declared=kinds)
+    return c.emit.multi_call("split", z, axis=1, sizes=(hidden,) * count, declared=kinds)
 
 
 def _rnn(c: NodeContext) -> list[OnnxValue]:
     def make_step(direction: _Direction) -> _Step:
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
             z = emit_dense(c, state[0], direction.r, direction.r_bias)
             return [c.emit.expression(f"v = a + b; {direction.formulas[0]}", x, z)]
 
@@ -218,7 +221,7 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
             for text, name in ((f, "a"), (f, "b"), (f, "a"), (g, "c"), (h_formula, "b"))
         )
 
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
             h, cell = state
             z = emit_dense(c, h, direction.r, direction.r_bias)
             zi, zo, zf, zc = _gates(c, c.emit.expression("a + b", x, z), 4)
@@ -250,7 +253,7 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
             None if bias is None else c.emit.slice_axis(bias, 0, *part) for part in parts
         )
 
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
             (h,) = state
             xz, xr, xh = _gates(c, x, 3)
             hz, hr = _gates(c, emit_dense(c, h, r_gates, b_gates), 2)

@@ -14,6 +14,7 @@ from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
     OnnxValue,
+    Results,
     vector_shape,
 )
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
@@ -53,16 +54,14 @@ def _reduce_min_max(step: str, c: NodeContext) -> OnnxValue:
 
 def _mean(c: NodeContext) -> OnnxValue:
     axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
-    return c.input(0) if axes is None else _emit_mean(c.emit, c.input(0), axes, keep)
+    return c.input(0) if axes is None else _emit_mean(c, c.input(0), axes, keep)
 
 
-def _emit_mean(
-    emit: CallEmitter, x: OnnxValue, axes: Sequence[int], keep: bool = True
-) -> OnnxValue:
+def _emit_mean(c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True) -> OnnxValue:
     if x.type.dtype == FLOAT32:
-        return emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
-    total = emit.reduction("a", "add", axes, x, keep=keep)
-    return emit.expression(f"a / {_count(x, axes)}", total)
+        return c.emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
+    total = c.emit.reduction("a", "add", axes, x, keep=keep)
+    return c.emit.expression(f"a / {_count(x, axes)}", total)
 
 
 def _count(x: OnnxValue, axes: Sequence[int]) -> int:
@@ -121,9 +120,9 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
 
 
-def _broadcast_channels(tensor: OnnxValue, rank: int, emit: CallEmitter) -> OnnxValue:
+def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxValue:
     """Make a vector of one value per channel broadcastable to [n, c, ...]."""
-    return emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
+    return c.emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 
 def _batch_normalization(c: NodeContext) -> OnnxValue:
@@ -133,19 +132,17 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
-    constants = [
-        item.array.astype(np.float64) for item in vectors if isinstance(item, ConstantValue)
-    ]
+    constants = [v.array.astype(np.float64) for v in vectors if isinstance(v, ConstantValue)]
     if rank > 1 and len(constants) == 4:
         scale, bias, middle, variance = constants
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - middle * factor
         tensors = (
-            _broadcast_channels(c.emit.const(array.astype(np.float32), name), rank, c.emit)
+            _broadcast_channels(c, c.emit.const(array.astype(np.float32), name), rank)
             for array, name in ((factor, "factor"), (shift, "shift"))
         )
         return c.emit.expression("a * b + c", x, *tensors)
-    spread = [_broadcast_channels(item, max(rank, 2), c.emit) for item in vectors]
+    spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
     return c.emit.expression(f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread)
 
 
@@ -153,14 +150,14 @@ def _emit_normalization(
     c: NodeContext, x: OnnxValue, axes: Sequence[int]
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Emit (normalized x, mean, 1 / standard deviation) along axes."""
-    middle, epsilon = _emit_mean(c.emit, x, axes), float32_literal(c.attr("epsilon", 1e-5))
+    middle, epsilon = _emit_mean(c, x, axes), float32_literal(c.attr("epsilon", 1e-5))
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"1.0 / sqrt(a / {float(_count(x, axes))} + {epsilon})"
     inverse = c.emit.expression(formula, total)
     return c.emit.expression("(a - b) * c", x, middle, inverse), middle, inverse
 
 
-def _layer_normalization(c: NodeContext) -> Sequence[OnnxValue]:
+def _layer_normalization(c: NodeContext) -> Results:
     require_float32(c)
     if c.attr("stash_type", 1) != 1:
         raise NotSupportedError("a stash type other than float32")
@@ -180,7 +177,7 @@ def _scale_and_shift(
 def _instance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     y, _, _ = _emit_normalization(c, c.input(0), range(2, c.rank))
-    vectors = (_broadcast_channels(c.input(k), c.rank, c.emit) for k in (1, 2))
+    vectors = (_broadcast_channels(c, c.input(k), c.rank) for k in (1, 2))
     return _scale_and_shift(c, y, *vectors)
 
 
@@ -200,7 +197,7 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
             repeated = c.emit.broadcast(column, (groups, shape[1] // groups))
             vectors[k] = c.emit.reshape(repeated, (shape[1],))
     wide = c.emit.reshape(y, shape)
-    return _scale_and_shift(c, wide, *(_broadcast_channels(v, c.rank, c.emit) for v in vectors))
+    return _scale_and_shift(c, wide, *(_broadcast_channels(c, v, c.rank) for v in vectors))
 
 
 def _rms_normalization(c: NodeContext) -> OnnxValue:
@@ -214,7 +211,7 @@ def _rms_normalization(c: NodeContext) -> OnnxValue:
 def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axes = c.input(0), [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
-    middle = _emit_mean(c.emit, x, axes)
+    middle = _emit_mean(c, x, axes)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"(a - b) / (sqrt(c / {float(_count(x, axes))}) + 1e-9)"
     return c.emit.expression(formula, x, middle, total)

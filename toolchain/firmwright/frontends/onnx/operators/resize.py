@@ -116,9 +116,7 @@ def _sizes(c: NodeContext, shape: Sequence[int]) -> tuple[list[int], list[float]
     return sizes, scales
 
 
-def _emit_resize(
-    c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]
-) -> OnnxValue:
+def _resized(c: NodeContext, mode: str, sizes: Sequence[int], scales: Sequence[float]) -> OnnxValue:
     x = c.input(0)
     crops = c.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     for axis, (n, outputs, scale) in enumerate(zip(c.shape(0), sizes, scales, strict=True)):
@@ -135,7 +133,7 @@ def _emit_resize(
 
 
 def _resize(c: NodeContext) -> OnnxValue:
-    return _emit_resize(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
+    return _resized(c, c.attr("mode", "nearest"), *_sizes(c, c.shape(0)))
 
 
 def _upsample(c: NodeContext) -> OnnxValue:

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     float_rows,
@@ -185,7 +185,7 @@ def _sum_or_average(aggregate: str, values: Array, flattened: _FlattenedTrees) -
         raise NotSupportedError(f"trees joined by {aggregate}")
 
 
-def _classifier(c: NodeContext) -> Sequence[OnnxValue]:
+def _classifier(c: NodeContext) -> Results:
     flattened, places = _flatten_attributes(c)
     classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
     values, targets = _weights(c, places, "class", max(classes, 2))
