@@ -17,7 +17,7 @@ from firmwright.flows.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.pipeline import Compilation, compile_model
-from firmwright.usmp import inplace_analysis
+from firmwright.usmp import interference
 
 NETWORKS = 12
 DEEP_NETWORKS = 3000
@@ -73,7 +73,7 @@ def test_missing_offset_constraints_are_detected(monkeypatch: pytest.MonkeyPatch
         return ()
 
     seeds = range(8)
-    monkeypatch.setattr(inplace_analysis, "find_offset_constraints", nothing)
+    monkeypatch.setattr(interference, "find_offset_constraints", nothing)
     assert sum(differs(planned(seed)) for seed in seeds) >= 4
 
 

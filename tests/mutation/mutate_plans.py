@@ -24,8 +24,8 @@ from firmwright.flows.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
-from firmwright.usmp import inplace_analysis, memory_planning
-from firmwright.usmp.inplace_analysis import Constraints
+from firmwright.usmp import interference, memory_planning
+from firmwright.usmp.interference import Constraints
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planning_input import PlanningInput
 
@@ -277,12 +277,12 @@ def _with_constraints(
     change: Callable[[Constraints | None], Constraints | None],
 ) -> AbstractContextManager[Any]:
     """Replace the offset constraints of a kernel's input and output."""
-    real = inplace_analysis.find_offset_constraints
+    real = interference.find_offset_constraints
 
     def found(*words: Any) -> Constraints | None:
         return change(real(*words))
 
-    return patch.object(inplace_analysis, "find_offset_constraints", found)
+    return patch.object(interference, "find_offset_constraints", found)
 
 
 def _nothing_is_forbidden(constraints: Constraints | None) -> Constraints | None:

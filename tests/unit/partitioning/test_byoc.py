@@ -15,7 +15,7 @@ from firmwright.ir.graph.patterns import Pattern, constant, op, wildcard
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.registry import op_table
-from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
 from firmwright.targets.backend_registry import BACKENDS

@@ -13,13 +13,13 @@ from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op, wildcard
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.collage import (
     PartitionCandidate,
     RegionCost,
     restrict_to_known_costs,
     search_partitions,
 )
-from firmwright.partitioning.partition_pass import partition_module
 from firmwright.partitioning.partition_result import describe_regions, make_strategy, read_partition
 from firmwright.partitioning.pattern_matching import all_matches, greedy_cover, with_unmatched
 from firmwright.partitioning.per_target_passes import PassTimer

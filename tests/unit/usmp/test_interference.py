@@ -3,8 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint
-from firmwright.usmp.inplace_analysis import InplacePair
-from firmwright.usmp.interference import build_interference
+from firmwright.usmp.interference import InplacePair, build_interference
 
 Make = Callable[..., BufferInfo]
 

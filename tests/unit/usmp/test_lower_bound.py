@@ -4,8 +4,7 @@ from collections.abc import Callable
 from itertools import product
 
 from firmwright.ir.tir.plan import LiveRange, OffsetConstraint
-from firmwright.usmp.inplace_analysis import InplacePair
-from firmwright.usmp.interference import build_interference
+from firmwright.usmp.interference import InplacePair, build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 

@@ -15,7 +15,7 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
 from firmwright.ir.tir.traversal import walk
 from firmwright.usmp.heuristics import greedy_by_size
-from firmwright.usmp.inplace_analysis import InplaceCache
+from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.memory_planning import plan_memory
 
 X, A, Y = tir.Buffer("x", INT8, (64,)), tir.Buffer("a", INT8, (64,)), tir.Buffer("y", INT8, (64,))

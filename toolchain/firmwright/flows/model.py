@@ -12,7 +12,7 @@ from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
-from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,

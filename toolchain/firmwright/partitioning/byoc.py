@@ -1,12 +1,14 @@
-"""BYOC partitioning: turn groups of calls into functions with the target of a backend.
+"""Pass `partition`: turn the groups of calls that a backend takes into functions (BYOC).
 
 The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
 `composite` if they are a single entry of the backend's pattern table. Names do not depend on other
-parts of the model.
+parts of the model. The attribute `partitioned` marks the result. The passes that backends add
+before and after partitioning run here.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,21 +16,50 @@ from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.function_targets import target_of
+from firmwright.partitioning.custom_ops import lower_custom_ops
+from firmwright.partitioning.function_targets import functions_for, target_of
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     PartitionStrategy,
     greedy_cover,
     with_unmatched,
 )
+from firmwright.partitioning.per_target_passes import PassTimer, run_phase
 from firmwright.partitioning.regions import CallGroup, merge_regions, sort_topologically
+from firmwright.partitioning.target_resolution import active_backends
 
+log = logging.getLogger(__name__)
 _NAMED_OPS = 4
 """Operators that a symbol names before it ends in `more`."""
 
 
-def partition_by_patterns(
-    module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy = greedy_cover
+def partition_module(
+    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
+) -> IRModule:
+    if not active_backends(module) or module.attrs.get("partitioned"):
+        return lower_custom_ops(module)
+    return run_partition(run_pre_partition(module, watch), watch, choose)
+
+
+def run_pre_partition(module: IRModule, watch: PassTimer) -> IRModule:
+    """Run the passes of backends that precede partitioning, so that patterns see their result."""
+    return run_phase(module, "pre_partition", watch)
+
+
+def run_partition(
+    module: IRModule, watch: PassTimer, choose: PartitionStrategy = greedy_cover
+) -> IRModule:
+    active = active_backends(module)
+    module = _partition_functions(module, active, choose)
+    for item in active:
+        if choose is greedy_cover and not functions_for(module, item.name):
+            log.warning("%s: the backend %s takes none of its operators", module.name, item.name)
+    module = run_phase(module, "post_partition", watch)
+    return lower_custom_ops(module.with_attrs(partitioned=True))
+
+
+def _partition_functions(
+    module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy
 ) -> IRModule:
     for function in module.functions.values():
         if isinstance(function, Function) and not target_of(function):
@@ -59,8 +90,6 @@ class _FunctionPartitioner:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
 
-    # ---- cutting -------------------------------------------------------------------------------
-
     def _calls(self, group: CallGroup) -> list[Call]:
         return [self.function.body[index] for index in group.calls]
 
@@ -69,9 +98,8 @@ class _FunctionPartitioner:
         inside = {index: entry for entry in group.entries for index in entry[1]}
         units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
         units += [CallGroup((index,)) for index in group.calls if index not in inside]
-        units += [
-            CallGroup((i,)) for i in range(len(self.function.body)) if i not in set(group.calls)
-        ]
+        others = set(range(len(self.function.body))) - set(group.calls)
+        units += [CallGroup((index,)) for index in sorted(others)]
         calls: list[Call] = []
         for unit in sort_topologically(self.function, units):
             if unit.calls[0] not in group.calls:
@@ -86,11 +114,10 @@ class _FunctionPartitioner:
     def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
         params, results = self._boundary(calls, covered)
         name = self._name(target, [self.function.body[index].op for index in covered])
-        attrs: dict[str, Attr] = {
-            "target": target,
-            "symbol": to_c_identifier(f"{self.module.name}_{name}"),
-            **({"composite": entry} if entry else {}),
-        }
+        symbol = to_c_identifier(f"{self.module.name}_{name}")
+        attrs: dict[str, Attr] = {"target": target, "symbol": symbol}
+        if entry:
+            attrs["composite"] = entry
         body = tuple(replace(call, target="") for call in calls)
         region = Function(name, params, body, results, attrs)
         self.module = self.module.with_function(region)
@@ -102,14 +129,9 @@ class _FunctionPartitioner:
         defined = {value.name for call in calls for value in call.outputs}
         params = {v.name: v for call in calls for v in call.variables if v.name not in defined}
         inside = set(covered)
+        others = [call for i, call in enumerate(self.function.body) if i not in inside]
         outside = {value.name for value in self.function.sinks}
-        outside |= {
-            value.name
-            for index, call in enumerate(self.function.body)
-            if index not in inside
-            for value in call.inputs
-            if value is not None
-        }
+        outside |= {value.name for call in others for value in call.variables}
         results = (value for call in calls for value in call.outputs)
         return tuple(params.values()), tuple(v for v in results if v.name in outside)
 

@@ -15,7 +15,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_PASSES
-from firmwright.partitioning.function_targets import check_only_modified, functions_for, target_of
+from firmwright.partitioning.function_targets import check_only_modified, target_of
 from firmwright.passes.tir.dce import referenced_constants
 from firmwright.targets.registry import target_kind_of
 from firmwright.targets.target_kind import Phase
@@ -140,7 +140,3 @@ def _stub(function: AnyFunction) -> AnyFunction:
     if isinstance(function, Function):
         return replace(function, body=())
     return replace(function, body=tir.Seq(()))
-
-
-def count_functions_by_target(module: IRModule) -> dict[str, int]:
-    return {name: len(functions_for(module, name)) for name in module.targets}

@@ -48,22 +48,20 @@ def _earliest_first(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[CallGroup]:
     current = sorted(groups, key=lambda group: group.calls)
-    merged = True
-    while merged:
-        merged = False
+    while True:
         follows = _followers(function, current)
-        for a, group in enumerate(current):
-            for b in sorted(follows[a]):
-                same_target = group.target in owners and current[b].target == group.target
-                if same_target and not _has_other_path(a, b, follows):
-                    both = group.merge(current[b])
-                    current = [item for i, item in enumerate(current) if i not in (a, b)]
-                    current = sorted([*current, both], key=lambda item: item.calls)
-                    merged = True
-                    break
-            if merged:
-                break
-    return current
+        pairs = (
+            (a, b)
+            for a, group in enumerate(current)
+            for b in (sorted(follows[a]) if group.target in owners else ())
+            if current[b].target == group.target and not _has_other_path(a, b, follows)
+        )
+        pair = next(pairs, None)
+        if pair is None:
+            return current
+        rest = [group for index, group in enumerate(current) if index not in pair]
+        merged = current[pair[0]].merge(current[pair[1]])
+        current = sorted([*rest, merged], key=lambda group: group.calls)
 
 
 # ---- all ways ------------------------------------------------------------------------------------
@@ -95,12 +93,10 @@ def _fewest_boundaries(
     rest = [group for group in merge if not calls & set(group.calls)]
     best, least = inside, _boundaries(function, inside)
     for way in _all_partitions(together):
-        boundaries = _boundaries(function, way)
-        if (
-            boundaries < least
-            and _are_connected(function, way)
-            and len(sort_topologically(function, [*rest, *way])) == len(rest) + len(way)
-        ):
+        boundaries, whole = _boundaries(function, way), [*rest, *way]
+        if boundaries >= least or not _are_connected(function, way):
+            continue
+        if len(sort_topologically(function, whole)) == len(whole):
             best, least = way, boundaries
     return [*rest, *best]
 
@@ -131,20 +127,15 @@ def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
 
 def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
     """Return the regions' parameters and results in total, and the number of regions."""
-    outputs = [
-        {v.name for i in region.calls for v in function.body[i].outputs} for region in regions
-    ]
-    read = [{v.name for i in r.calls for v in function.body[i].variables} for r in regions]
-    sinks = {value.name for value in function.sinks}
     total = 0
-    for region, own, inner in zip(regions, outputs, read, strict=True):
-        outside = {
-            value.name
-            for index, call in enumerate(function.body)
-            if index not in region.calls
-            for value in call.variables
-        }
-        total += len(inner - own) + len(own & (outside | sinks))
+    for region in regions:
+        inside = [function.body[index] for index in region.calls]
+        others = [call for i, call in enumerate(function.body) if i not in region.calls]
+        defined = {value.name for call in inside for value in call.outputs}
+        read = {value.name for call in inside for value in call.variables}
+        read_outside = {value.name for call in others for value in call.variables}
+        read_outside |= {value.name for value in function.sinks}
+        total += len(read - defined) + len(defined & read_outside)
     return total, len(regions)
 
 

@@ -10,7 +10,7 @@ from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.partitioning.partition_pass import partition_module
+from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
 from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.partitioning.target_hooks import check_lowered, run_hook

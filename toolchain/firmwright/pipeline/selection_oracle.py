@@ -22,7 +22,7 @@ from firmwright.select.memory_refinement import PlanEstimate
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 from firmwright.usmp.heuristics import best_first_fit_planner
-from firmwright.usmp.inplace_analysis import InplaceCache
+from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.lower_bound import min_bytes_by_time
 from firmwright.usmp.memory_planning import plan_memory
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER

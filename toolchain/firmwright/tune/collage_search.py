@@ -21,6 +21,7 @@ from firmwright.flows.sample_batches import generate_samples
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.tuning_records import MeasurementContext
+from firmwright.partitioning.byoc import run_partition, run_pre_partition
 from firmwright.partitioning.collage import (
     PartitionCandidate,
     PartitionedProgram,
@@ -29,7 +30,6 @@ from firmwright.partitioning.collage import (
     search_partitions,
 )
 from firmwright.partitioning.function_targets import target_of
-from firmwright.partitioning.partition_pass import run_partition, run_pre_partition
 from firmwright.partitioning.partition_result import (
     PartitionedRegion,
     PartitionResult,

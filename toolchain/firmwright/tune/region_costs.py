@@ -28,8 +28,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, used_constants
 from firmwright.ir.tuning_records import MeasurementContext, layer_digest
 from firmwright.ops.registry import op_table
+from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.collage import RegionCost
-from firmwright.partitioning.partition_pass import run_partition
 from firmwright.partitioning.pattern_matching import make_match
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup

@@ -50,10 +50,8 @@ def search_planner(problem: PlanningProblem) -> Layout:
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
-    candidates = {buffer.pools for buffer in problem.buffers}
-    return (
-        len(problem.buffers) <= BUFFERS_MAX and len(candidates) == 1 and len(min(candidates)) == 1
-    )
+    pools = {buffer.pools for buffer in problem.buffers}
+    return len(problem.buffers) <= BUFFERS_MAX and len(pools) == 1 and len(min(pools)) == 1
 
 
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
@@ -188,15 +186,12 @@ def _choose(bounds: DifferenceBounds, part: IntArray) -> _Choice:
     if is_split.any():
         rank = (np.minimum(below, above) + 1) / bounds.weight[part]
         best = int(np.where(is_split, rank, np.inf).argmin())
-        constraint = bounds.constraints[part[best]]
-        return _Choice(
-            int(part[best]), constraint.lo, constraint.hi, bool(above[best] > below[best])
-        )
+        c = bounds.constraints[part[best]]
+        return _Choice(int(part[best]), c.lo, c.hi, bool(above[best] > below[best]))
     number = int(part[bounds.is_violated_at_lowest(part).argmax()])
-    constraint = bounds.constraints[number]
-    at_lowest = int(bounds.low[constraint.b] - bounds.low[constraint.a])
-    greatest_below = constraint.greatest_allowed(at_lowest)
-    return _Choice(number, greatest_below, constraint.least_allowed(at_lowest), True)
+    c = bounds.constraints[number]
+    at_lowest = int(bounds.low[c.b] - bounds.low[c.a])
+    return _Choice(number, c.greatest_allowed(at_lowest), c.least_allowed(at_lowest), True)
 
 
 def _connected_groups(bounds: DifferenceBounds, numbers: IntArray) -> list[IntArray]:
@@ -223,20 +218,13 @@ def _without_symmetry(bounds: DifferenceBounds) -> list[int]:
     These are pairs of equal buffers, and one constraint to exclude mirror images.
     """
     constraints, sizes = bounds.constraints, bounds.sizes
-    equal = [
-        n
-        for n, constraint in enumerate(constraints)
-        if _are_interchangeable(bounds.problem, constraint)
-    ]
+    equal = [n for n, c in enumerate(constraints) if _are_interchangeable(bounds.problem, c)]
     if not _is_mirror_symmetric(bounds):
         return equal
     alike = {index for n in equal for index in (constraints[n].a, constraints[n].b)}
     others = [n for n, c in enumerate(constraints) if alike.isdisjoint((c.a, c.b))]
-
-    def weight(number: int) -> int:
-        return int(sizes[constraints[number].a] + sizes[constraints[number].b])
-
-    return equal + ([max(others, key=weight)] if others else [])
+    weights = sizes[bounds.a] + sizes[bounds.b]
+    return equal + ([max(others, key=lambda n: int(weights[n]))] if others else [])
 
 
 def _are_interchangeable(problem: PlanningProblem, constraint: OffsetConstraint[int]) -> bool:

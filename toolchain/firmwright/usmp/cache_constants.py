@@ -28,8 +28,13 @@ from firmwright.passes.tir.externalize_constants import (
     without_linked_constants,
 )
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
-from firmwright.usmp.memory_traffic import NO_TRAFFIC, MemoryTraffic, count_traffic
-from firmwright.usmp.pool_assignment import has_known_speed, transfer_cycles
+from firmwright.usmp.memory_traffic import (
+    NO_TRAFFIC,
+    MemoryTraffic,
+    count_traffic,
+    has_known_speed,
+    transfer_cycles,
+)
 
 WORKSPACE_SHARE_PERCENT_MAX = 60
 """Limit without a user's budget, in percent of the bytes that buffers take."""

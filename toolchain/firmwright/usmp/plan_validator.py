@@ -95,33 +95,24 @@ def _check_conflicts(
 def _check_live_overlaps(
     plan: Plan, buffers: Sequence[BufferInfo], related: set[tuple[str, str]]
 ) -> None:
-    for i in range(len(buffers)):
-        a = buffers[i]
+    for i, a in enumerate(buffers):
         a_place = plan.placements[a.name]
-        for j in range(i):
-            b = buffers[j]
+        for b in buffers[:i]:
             b_place = plan.placements[b.name]
-            if a_place.pool != b_place.pool:
+            if a_place.pool != b_place.pool or (a.name, b.name) in related:
                 continue
-            if a_place.offset + a.size_bytes <= b_place.offset:
-                continue
-            if b_place.offset + b.size_bytes <= a_place.offset:
-                continue
-            if (a.name, b.name) in related or not _alive_together(a, b):
-                continue
-            raise _invalid_plan(
-                plan,
-                f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
-                f"{a_place.pool} overlap and are alive at once",
-            )
+            a_end, b_end = a_place.offset + a.size_bytes, b_place.offset + b.size_bytes
+            overlap = a_end > b_place.offset and b_end > a_place.offset
+            if overlap and _alive_together(a, b):
+                raise _invalid_plan(
+                    plan,
+                    f"{a.name} at {a_place.offset} and {b.name} at {b_place.offset} of pool "
+                    f"{a_place.pool} overlap and are alive at once",
+                )
 
 
 def _alive_together(a: BufferInfo, b: BufferInfo) -> bool:
-    for mine in a.live:
-        for other in b.live:
-            if mine.first < other.end and other.first < mine.end:
-                return True
-    return False
+    return any(x.first < y.end and y.first < x.end for x in a.live for y in b.live)
 
 
 def _invalid_plan(plan: Plan, defect: str) -> InternalError:

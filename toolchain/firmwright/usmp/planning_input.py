@@ -20,7 +20,7 @@ from firmwright.ir.graph.devices import COPY_OP
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
-from firmwright.usmp.inplace_analysis import InplaceCache, InplacePair
+from firmwright.usmp.interference import InplaceCache, InplacePair
 from firmwright.usmp.liveness import (
     DEFINED_AT_ENTRY,
     CfgLoop,

@@ -6,7 +6,7 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -73,13 +73,10 @@ def resolve_buffer_pools(
         for pool in board.pools()
         if pool.name not in reserved and (not pool.targets or set(pool.targets) & set(targets))
     }
-    if not asked:
-        return _limit_to_budget(tuple(own.values()), ram_bytes)
-    if board.is_host:
-        return _limit_to_budget(tuple(asked), ram_bytes)
-    return _limit_to_budget(
-        tuple(_restrict_board_pool(board, own, pool) for pool in asked), ram_bytes
-    )
+    pools: Iterable[PoolInfo] = asked or own.values()
+    if asked and not board.is_host:
+        pools = (_restrict_board_pool(board, own, pool) for pool in asked)
+    return _limit_to_budget(tuple(pools), ram_bytes)
 
 
 def resolve_constant_pools(

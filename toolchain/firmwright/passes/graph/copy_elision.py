@@ -37,13 +37,8 @@ class _CopyElision:
         self.ops = ops
         self.sinks = {value.name for value in entry.sinks}
         self.makers = {value.name: call for call in entry.body for value in call.outputs}
-        self.external = {
-            value.name
-            for call in entry.body
-            if called_functions(call)
-            for value in (*call.inputs, *call.outputs)
-            if value is not None
-        }
+        outer = [call for call in entry.body if called_functions(call)]
+        self.external = {v.name for call in outer for v in (*call.inputs, *call.outputs) if v}
         self.placed: set[str] = set()
 
     def body(self) -> tuple[Call, ...]:
@@ -64,9 +59,8 @@ class _CopyElision:
         self.placed |= {part.name for part in parts}
         if any(part.name in self.external for part in parts):
             self.external |= {value.name for value in call.outputs}
-        return replace(
-            call, attrs={**call.attrs, SUBVIEWS_OF: subviews.of, SUBVIEW_OFFSETS: subviews.offsets}
-        )
+        marks = {SUBVIEWS_OF: subviews.of, SUBVIEW_OFFSETS: subviews.offsets}
+        return replace(call, attrs={**call.attrs, **marks})
 
     def _may_part(self, call: Call) -> bool:
         source = call.inputs[0]

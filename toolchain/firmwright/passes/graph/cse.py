@@ -29,15 +29,12 @@ def eliminate_common_calls(function: Function, constants: Mapping[str, Constant]
         inputs = tuple(map(known, call.inputs))
         current = call if inputs == call.inputs else replace(call, inputs=inputs)
         same = first.setdefault(_key(current, constants), current)
-        if same is current or called_functions(current) or _makes(current, sinks):
+        is_sink = any(value.name in sinks for value in current.outputs)
+        if same is current or called_functions(current) or is_sink:
             body.append(current)
         else:
             instead |= {v.name: w for v, w in zip(call.outputs, same.outputs, strict=True)}
     return function if len(body) == len(function.body) else replace(function, body=tuple(body))
-
-
-def _makes(call: Call, kept: set[str]) -> bool:
-    return any(value.name in kept for value in call.outputs)
 
 
 def _key(call: Call, constants: Mapping[str, Constant]) -> Hashable:

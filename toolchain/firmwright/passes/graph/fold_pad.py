@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import Call, Function, TensorType
+from firmwright.ir.graph.nodes import Call, Function
 from firmwright.passes.map_functions import graph_pass
 
 CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
@@ -45,19 +45,12 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
         return None
     if any(paddings[:2]) or any(paddings[6:]) or min(paddings) < 0:
         return None
-    if pad.attrs.get("value", _zero(x.type)) != _zero(x.type) or pad.outputs[0].type.dtype != (
-        x.type.dtype
-    ):
+    kind, quantization = pad.outputs[0].type, x.type.quantization
+    if (kind.dtype, kind.quantization) != (x.type.dtype, quantization):
         return None
-    if pad.outputs[0].type.quantization != x.type.quantization:
-        return None
-    return paddings[2:6]
-
-
-def _zero(kind: TensorType) -> int:
-    if kind.quantization is None or kind.quantization.per_channel:
-        return 0
-    return kind.quantization.zero_points[0]
+    is_per_tensor = quantization is not None and not quantization.per_channel
+    zero = quantization.zero_points[0] if quantization and is_per_tensor else 0
+    return paddings[2:6] if pad.attrs.get("value", zero) == zero else None
 
 
 def _flat(value: Attr) -> tuple[int, ...]:

@@ -20,9 +20,6 @@ from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects, find_conflict
 from firmwright.ir.tir.traversal import prim_calls
 
-FALLBACK_ATTR = "fallback"
-"""Module attribute: calls may fall back to the main core."""
-
 
 def run(module: IRModule) -> IRModule:
     main = module.functions.get(str(module.attrs.get("entry", "main")))
@@ -31,9 +28,8 @@ def run(module: IRModule) -> IRModule:
     calls = tuple(prim_calls(main.body))
     if not any(call.device for call in calls) or any(call.phase != "call" for call in calls):
         return module
-    scheduler = _CallScheduler(
-        MemoryEffectAnalysis(main, module.functions), bool(module.attrs.get(FALLBACK_ATTR))
-    )
+    analysis = MemoryEffectAnalysis(main, module.functions)
+    scheduler = _CallScheduler(analysis, bool(module.attrs.get("fallback")))
     return module.with_function(replace(main, body=_in_scopes(main.body, scheduler)))
 
 
@@ -63,13 +59,14 @@ class _CallScheduler:
             regions = self.analysis.effects_of(stmt)
             self._await(regions, device)
             if isinstance(stmt, tir.PrimFuncCall) and device:
-                self.done.insert(self._earliest(device, regions), replace(stmt, phase="start"))
+                position = len(self.done)
+                while position and self._may_pass(self.done[position - 1], device, regions):
+                    position -= 1
+                self.done.insert(position, replace(stmt, phase="start"))
                 self.in_flight.append(stmt)
             else:
                 self.done.append(stmt)
-        for call in self.in_flight:
-            self.done.append(replace(call, phase="wait"))
-        self.in_flight = []
+        self.done += [replace(call, phase="wait") for call in self.in_flight]
         return tuple(_waits_first(self.done))
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
@@ -86,13 +83,6 @@ class _CallScheduler:
             if position <= due.get(call.device, -1):
                 self.done.append(replace(call, phase="wait"))
                 self.in_flight.remove(call)
-
-    def _earliest(self, device: str, regions: MemoryEffects) -> int:
-        """Return the earliest position at which a call of `device` with these effects may start."""
-        position = len(self.done)
-        while position and self._may_pass(self.done[position - 1], device, regions):
-            position -= 1
-        return position
 
     def _may_pass(self, before: tir.Stmt, device: str, regions: MemoryEffects) -> bool:
         same_device = isinstance(before, tir.PrimFuncCall) and before.device == device

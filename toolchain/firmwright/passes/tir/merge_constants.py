@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from firmwright.ir import tir
-from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node
@@ -28,14 +27,11 @@ def find_duplicates(module: IRModule) -> dict[str, str]:
     for name, constant in module.constants.items():
         if name in apart:
             continue
-        original = first.setdefault(_key(constant, by_shape), name)
+        key = constant.dtype.name, constant.digest, constant.shape if by_shape else ()
+        original = first.setdefault(key, name)
         if original != name:
             duplicates[name] = original
     return duplicates
-
-
-def _key(constant: Constant, by_shape: bool) -> tuple[str, str, tuple[int, ...]]:
-    return (constant.dtype.name, constant.digest, constant.shape if by_shape else ())
 
 
 def run(module: IRModule) -> IRModule:
@@ -55,18 +51,12 @@ def run(module: IRModule) -> IRModule:
 
 
 def _graph_function(func: Function, moved: dict[str, str]) -> Function:
-    calls = tuple(
-        replace(
-            call,
-            inputs=tuple(
-                replace(value, constant=moved[value.constant])
-                if value is not None and value.constant in moved
-                else value
-                for value in call.inputs
-            ),
-        )
-        for call in func.body
-    )
+    def merged(value: Value | None) -> Value | None:
+        if value is None or value.constant not in moved:
+            return value
+        return replace(value, constant=moved[value.constant])
+
+    calls = tuple(replace(call, inputs=tuple(map(merged, call.inputs))) for call in func.body)
     return func if calls == func.body else replace(func, body=calls)
 
 

@@ -101,10 +101,9 @@ class _Narrower:
             case tir.BufferStore(_, indices, value):
                 return with_children(node, (*map(self.index, indices), self.expr(value)))
             case _:
-                return map_children(node, self._child)
-
-    def _child(self, node: Node) -> Node:
-        return self.stmt(node) if isinstance(node, tir.Stmt) else self.expr(node)
+                return map_children(
+                    node, lambda c: self.stmt(c) if isinstance(c, tir.Stmt) else self.expr(c)
+                )
 
     def _if(self, node: tir.If) -> tir.Stmt:
         new: list[Node] = [self.expr(node.cond)]

@@ -48,12 +48,7 @@ def _binary(node: tir.Binary, bounds: Bounds) -> tir.Expr:
         return node
     if node.op in tir.COMPARISONS:
         return _comparison(node, bounds)
-    folded = _folded(node)
-    if folded is None:
-        folded = _identity(node)
-    if folded is None:
-        folded = _decided(node, bounds)
-    return node if folded is None else folded
+    return _folded(node) or _identity(node) or _decided(node, bounds) or node
 
 
 def _constant_last(node: tir.Binary) -> tir.Binary:
@@ -145,10 +140,8 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
     if node.op in ("add", "sub") and a.op in ("add", "sub") and dtype.signed:
         total = (inner if a.op == "add" else -inner) + (outer if node.op == "add" else -outer)
         if _holds(dtype, abs(total)):
-            step: tir.Expr = tir.Binary(
-                "add" if total >= 0 else "sub", a.a, tir.IntImm(abs(total), dtype)
-            )
-            return a.a if total == 0 else step
+            step = tir.IntImm(abs(total), dtype)
+            return tir.Binary("add" if total > 0 else "sub", a.a, step) if total else a.a
     if node.op == a.op and node.op in ("mul", "min", "max") and dtype.signed:
         value = _computed(node.op, inner, outer)
         if value is not None and _holds(dtype, value):
@@ -159,11 +152,9 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
 def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
     if node.op in ("min", "max"):
         difference = bounds.interval_of(tir.Binary("sub", node.a, node.b))
-        if difference is None:
-            return None
-        if difference[1] <= 0:
+        if difference is not None and difference[1] <= 0:
             return node.a if node.op == "min" else node.b
-        if difference[0] >= 0:
+        if difference is not None and difference[0] >= 0:
             return node.b if node.op == "min" else node.a
         return None
     if node.op in ("div", "mod") and isinstance(node.b, tir.IntImm) and node.b.value > 0:
@@ -212,11 +203,8 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
-    if (
-        isinstance(cond, tir.Binary)
-        and cond.op == ("and" if holds else "or")
-        and cond.a.dtype == BOOL
-    ):
+    joint = "and" if holds else "or"
+    if isinstance(cond, tir.Binary) and cond.op == joint and cond.a.dtype == BOOL:
         return assuming(assuming(bounds, cond.a, holds), cond.b, holds)
     return bounds if has_load(cond) else bounds.assume(cond, holds)
 

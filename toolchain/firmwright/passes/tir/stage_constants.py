@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import HANDLE, UINT8
@@ -25,12 +26,12 @@ from firmwright.ir.constant_pools import (
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.rewrite import make_sequence, rewrite_stmt, substitute
-from firmwright.ir.tir.traversal import Node, callees, local_names, statements, used_buffers
+from firmwright.ir.tir.rewrite import make_sequence, substitute
+from firmwright.ir.tir.traversal import callees, local_names, statements, used_buffers
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants
-from firmwright.passes.tir.externalize_constants import externalize
+from firmwright.passes.tir.externalize_constants import externalize, without_linked_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +52,19 @@ class _StagedLoad:
     @property
     def start(self) -> tir.Stmt:
         item = CONST_LOAD_START if self.block.is_async else CONST_LOAD
-        return tir.Evaluate(
-            tir.IntrinsicCall(
-                item.name, (_whole_buffer(self.staging, "w"), _whole_buffer(self.source)), HANDLE
-            )
-        )
+        args = _whole_buffer(self.staging, "w"), _whole_buffer(self.source, "r")
+        return tir.Evaluate(tir.IntrinsicCall(item.name, args, HANDLE))
 
     @property
     def wait(self) -> tuple[tir.Stmt, ...]:
         if not self.block.is_async:
             return ()
-        return (
-            tir.Evaluate(
-                tir.IntrinsicCall(
-                    CONST_LOAD_WAIT.name, (_whole_buffer(self.staging, "rw"),), HANDLE
-                )
-            ),
-        )
+        args = (_whole_buffer(self.staging, "rw"),)
+        return (tir.Evaluate(tir.IntrinsicCall(CONST_LOAD_WAIT.name, args, HANDLE)),)
 
 
-def _whole_buffer(buffer: tir.Buffer, access: str = "r") -> tir.AccessPtr:
-    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)  # type: ignore[arg-type]  # r, w, rw
+def _whole_buffer(buffer: tir.Buffer, access: Literal["r", "w", "rw"]) -> tir.AccessPtr:
+    return tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.elements, access)
 
 
 def run(module: IRModule) -> IRModule:
@@ -80,7 +73,12 @@ def run(module: IRModule) -> IRModule:
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
         return module
-    _check_names(pools, entry)
+    clash = next((name for name in pools if name in local_names(entry)), None)
+    if clash is not None:
+        raise UsageError(
+            f"pool {clash} has the name of one of the model's buffers.",
+            hint="another name for the pool, by --const-pool.",
+        )
     away = {name for name, constant in module.constants.items() if constant.pool in pools}
     module = externalize(module, lambda constant: constant in away)
     main = module.functions[entry.name]
@@ -89,25 +87,12 @@ def run(module: IRModule) -> IRModule:
     module = replace(module, constants={**module.constants, **loader.constants()})
     module = module.with_function(replace(main, body=loader.body()))
     module = drop_unreferenced_constants(module)
-    _check_sizes(module, list(pools.values()))
-    return module
-
-
-def _check_names(pools: Mapping[str, PoolInfo], main: tir.PrimFunc) -> None:
-    clash = next((name for name in pools if name in local_names(main)), None)
-    if clash is not None:
-        raise UsageError(
-            f"pool {clash} has the name of one of the model's buffers.",
-            hint="another name for the pool, by --const-pool.",
-        )
-
-
-def _check_sizes(module: IRModule, pools: Sequence[PoolInfo]) -> None:
-    """Check pool sizes, which are known only after blocks have duplicated shared constants."""
-    for pool in pools:
+    # Sizes are known only after blocks have duplicated shared constants.
+    for pool in pools.values():
         need = len(build_pool_image(module, pool).data)
         if pool.size_bytes is not None and need > pool.size_bytes:
             raise constants_do_not_fit(pool, need, [pool])
+    return module
 
 
 class _ConstantStager:
@@ -127,24 +112,18 @@ class _ConstantStager:
         self.sources: dict[str, tir.Buffer] = {}
         self.steps = [self._loads(step) for step in _main_steps(main.body)]
         self.position = 0
-        self.renamed: set[str] = set()
+        self.viewed: set[str] = set()
 
     def constants(self) -> dict[str, Constant]:
         return {block.constant.name: block.constant for block in self.blocks.values()}
 
     def body(self) -> tir.Stmt:
-        body = self._rewritten(rewrite_stmt(self.main.body, self._without_linked))
+        body = self._rewritten(without_linked_constants(self.main.body, self.linked))
         for load in reversed([load for loads in self.steps for load in loads]):
             body = tir.Allocate(load.staging, body, "scratch")
         for name, source in reversed(self.sources.items()):
             body = tir.AllocateConst(source, name, body)
         return body
-
-    def _without_linked(self, node: Node) -> Node | None:
-        gone = isinstance(node, tir.AllocateConst) and node.buffer.name in self.linked
-        return node.body if gone and isinstance(node, tir.AllocateConst) else None
-
-    # ---- constants of each step ----------------------------------------------------------------
 
     def _loads(self, step: tir.Stmt) -> tuple[_StagedLoad, ...]:
         buffers_by_pool: dict[str, dict[str, tir.Buffer]] = {}
@@ -160,16 +139,13 @@ class _ConstantStager:
         if key not in self.blocks:
             self.blocks[key] = self._block(kernel, pool, buffers)
         block = self.blocks[key]
-        size = (block.constant.size_bytes,)
-        if block.constant.name not in self.sources:
+        constant = block.constant
+        like = tir.Buffer("", UINT8, (constant.size_bytes,), alignment=IMAGE_ALIGNMENT)
+        if constant.name not in self.sources:
             name = self.names.unique(f"{kernel}_block")
-            self.sources[block.constant.name] = tir.Buffer(
-                name, UINT8, size, scope="const", alignment=IMAGE_ALIGNMENT
-            )
-        staging = tir.Buffer(
-            self.names.unique(f"{kernel}_constants"), UINT8, size, alignment=IMAGE_ALIGNMENT
-        )
-        return _StagedLoad(block, self.sources[block.constant.name], staging)
+            self.sources[constant.name] = replace(like, name=name, scope="const")
+        staging = replace(like, name=self.names.unique(f"{kernel}_constants"))
+        return _StagedLoad(block, self.sources[constant.name], staging)
 
     def _block(self, kernel: str, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedBlock:
         offsets: dict[str, int] = {}
@@ -181,8 +157,6 @@ class _ConstantStager:
         name = self.block_names.unique(f"{kernel}.constants")
         constant = Constant(name, UINT8, (len(data),), bytes(data), pool)
         return _StagedBlock(constant, offsets, pool in self.asynchronous)
-
-    # ---- the loads put in ----------------------------------------------------------------------
 
     def _rewritten(self, stmt: tir.Stmt) -> tir.Stmt:
         match stmt:
@@ -213,30 +187,23 @@ class _ConstantStager:
         return make_sequence(stmts)
 
     def _with_views(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
-        mine = {load.block.constant.pool: load for load in loads}
-        buffers = used_buffers(step)
-        windows: dict[str, tir.Buffer] = {}
+        by_pool = {load.block.constant.pool: load for load in loads}
+        views: dict[str, tir.Buffer] = {}
         sources: dict[str, tir.AccessPtr] = {}
-        for name in buffers:
-            if name not in self.linked:
-                continue
-            constant = self.module.constants[self.linked[name]]
-            load = mine[constant.pool]
-            window = replace(buffers[name], name=self._free_name(name), scope="global")
-            offset = tir.IntImm(load.block.offsets[constant.name], INDEX)
-            windows[name] = window
-            sources[name] = tir.AccessPtr(load.staging, offset, constant.size_bytes, "r")
-        body = substitute(step, {}, windows)
-        for name, window in reversed(windows.items()):
-            body = tir.DeclBuffer(window, sources[name], body)
+        for name, buffer in used_buffers(step).items():
+            if name in self.linked:
+                constant = self.module.constants[self.linked[name]]
+                load = by_pool[constant.pool]
+                offset = tir.IntImm(load.block.offsets[constant.name], INDEX)
+                sources[name] = tir.AccessPtr(load.staging, offset, constant.size_bytes, "r")
+                # The first view has the name of the linked buffer.
+                own_name = self.names.unique(name) if name in self.viewed else name
+                views[name] = replace(buffer, name=own_name, scope="global")
+                self.viewed.add(name)
+        body = substitute(step, {}, views)
+        for name, view in reversed(views.items()):
+            body = tir.DeclBuffer(view, sources[name], body)
         return body
-
-    def _free_name(self, name: str) -> str:
-        """Return a unique name: the linked buffer's own name at its first use."""
-        if name in self.renamed:
-            return self.names.unique(name)
-        self.renamed.add(name)
-        return name
 
 
 def _main_steps(stmt: tir.Stmt) -> Iterator[tir.Stmt]:

@@ -19,8 +19,8 @@ from firmwright.passes.tir.simplify import simplify_expr
 
 def unroll(func: tir.PrimFunc, extent_max: int = 0) -> tir.PrimFunc:
     """Unroll `func`'s loops of kind `unrolled` and all loops of at most `extent_max` iterations."""
-    marked = [node for node in statements(func.body) if isinstance(node, tir.For)]
-    if not any(_count(loop, extent_max) is not None for loop in marked):
+    loops = [node for node in statements(func.body) if isinstance(node, tir.For)]
+    if all(_count(loop, extent_max) is None for loop in loops):
         return func
     names = UniqueNamer(local_names(func))
 
@@ -44,11 +44,9 @@ def _count(loop: tir.For, extent_max: int) -> int | None:
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
     start = simplify_expr(loop.start, Bounds())
-    offset = tir.IntImm(step, loop.var.dtype)
+    value: tir.Expr = tir.Binary("add", start, tir.IntImm(step, loop.var.dtype))
     if isinstance(start, tir.IntImm):
-        value: tir.Expr = tir.IntImm(start.value + step, loop.var.dtype)
-    else:
-        value = tir.Binary("add", start, offset)
+        value = tir.IntImm(start.value + step, loop.var.dtype)
     body = loop.body if step == 0 else rename_declarations(loop.body, names)
     return substitute(body, {loop.var.name: value})
 
