@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
 from firmwright.base.errors import InternalError
 from firmwright.base.html_fragments import (
@@ -20,23 +20,10 @@ from firmwright.base.html_fragments import (
 )
 
 Variant = Literal["release", "profile", "debug"]
-"""As shipped; with a probe around each operator; and with guard bytes around the pools as well."""
+"""`profile` adds a probe around each operator, `debug` also guard bytes around the pools."""
 Compiler = Literal["gcc", "clang", "zig"]
-"""The compiler of the models. With clang, runtime, C library and linker remain the toolchain's; zig
-
-replaces all of them.
-"""
+"""The compiler of the models. zig also replaces the toolchain's runtime, C library and linker."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
-
-SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
-    "text",
-    "rodata",
-    "data",
-    "bss",
-    "noinit",
-    "stack",
-    "external",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +165,15 @@ class Image:
             ("RAM", sizes.ram_bytes, self.model_ram_bytes),
             ("stack, worst path", self.firmware_stack.size_bytes, self.stack.size_bytes),
         )
+        regions = [
+            (r.name, r.used_bytes, r.size_bytes, render_bar(r.used_bytes / max(r.size_bytes, 1)))
+            for r in sizes.regions
+        ]
         return render_section(
             f"{self.variant} image for {self.board}",
             render_properties([("file", str(self.elf))]),
             render_table(("bytes", "firmware", "model's share"), rows),
-            render_table(
-                ("region", "used", "size", "full"),
-                [
-                    (
-                        r.name,
-                        r.used_bytes,
-                        r.size_bytes,
-                        render_bar(r.used_bytes / max(r.size_bytes, 1)),
-                    )
-                    for r in sizes.regions
-                ],
-            ),
+            render_table(("region", "used", "size", "full"), regions),
         )
 
     @property

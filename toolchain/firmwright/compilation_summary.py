@@ -140,13 +140,10 @@ class CompilationSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values with the keys of `compile --json`."""
-        data = asdict(self)
+        data = _to_plain_dict(self)
         if not self.io.state:
             del data["io"]["state"]
-        for pool in data["pools"].values():
-            if pool["scope"] is None:
-                del pool["scope"]
-        return _plain(data)  # type: ignore[no-any-return]
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +177,16 @@ class BundleSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values with the keys of `compile --json`."""
-        data = asdict(replace(self, models=()))
-        for pool in data["pools"].values():
-            if pool["scope"] is None:
-                del pool["scope"]
-        plain = _plain(data)
-        plain["models"] = [model.to_json() for model in self.models]
-        return plain  # type: ignore[no-any-return]
+        models = [model.to_json() for model in self.models]
+        return _to_plain_dict(replace(self, models=())) | {"models": models}
+
+
+def _to_plain_dict(summary: CompilationSummary | BundleSummary) -> dict[str, Any]:
+    data = asdict(summary)
+    for pool in data["pools"].values():
+        if pool["scope"] is None:
+            del pool["scope"]
+    return _plain(data)  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

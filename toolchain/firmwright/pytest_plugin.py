@@ -20,15 +20,11 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("firmwright")
-    group.addoption(
-        "--fw-board",
-        metavar="B",
-        default="host",
-        help="the board that runs the firmware (default: host)",
-    )
+    board_help = "the board that runs the firmware (default: host)"
+    dir_help = "more boards, found before firmwright's own"
+    group.addoption("--fw-board", metavar="B", default="host", help=board_help)
     group.addoption("--fw-port", metavar="URL", default="", help="the port of a flashed board")
-    group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[],
-                    help="more boards, found before firmwright's own")  # fmt: skip
+    group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[], help=dir_help)
     parser.addini("fw_model", "the model file that fw_session runs")
     parser.addini("fw_known_answers", "the .npz of samples and outputs")
     parser.addini("fw_options", "options of the compilation, NAME=VALUE", type="linelist")
@@ -50,12 +46,8 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
     from firmwright.flows.model_session import open_session
 
     options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
-    compiled = compile_for(
-        load_model(_path(pytestconfig, "fw_model")),
-        fw_board.name,
-        board_dirs=_folders(pytestconfig),
-        **options,
-    )
+    model, board_dirs = load_model(_path(pytestconfig, "fw_model")), _folders(pytestconfig)
+    compiled = compile_for(model, fw_board.name, board_dirs=board_dirs, **options)
     with open_session(compiled, port=pytestconfig.getoption("--fw-port")) as session:
         yield session
 

@@ -101,23 +101,18 @@ def _count_batch(
 def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
     read = _buffers("x", [kind for item in batch for kind in item.call.inputs])
     written = _buffers("y", [item.call.output for item in batch])
-    calls = tuple(
-        tir.PrimFuncCall(
-            item.alternative.function.name,
-            tuple(_argument(param, read, written) for param in item.alternative.function.params),
-            op=index,
-        )
-        for index, item in enumerate(batch)
-    )
-    body: tir.Stmt = tir.Seq(calls)
+    kernels = [item.alternative.function for item in batch]
+    calls = []
+    for index, kernel in enumerate(kernels):
+        args = tuple(_argument(param, read, written) for param in kernel.params)
+        calls.append(tir.PrimFuncCall(kernel.name, args, op=index))
+    body: tir.Stmt = tir.Seq(tuple(calls))
     for role, buffers in (("output", written), ("input", read)):
         for buffer in reversed(list(buffers.values())):
             body = tir.Allocate(buffer, body, role)
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
-    functions = {item.alternative.function.name: item.alternative.function for item in batch}
-    constants = {
-        name: constant for item in batch for name, constant in item.alternative.constants.items()
-    }
+    functions = {kernel.name: kernel for kernel in kernels}
+    constants = {k: c for item in batch for k, c in item.alternative.constants.items()}
     plain = IRModule("layers", {**functions, "run": main}, constants, attrs={"entry": "run"})
     options = Options(board=board, optimize=_APART, preserve_input=True)
     module = configure_module(plain, load_board(board), options)

@@ -32,28 +32,27 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
     file = path or benchmarks_dir() / "peers.csv"
     try:
         with file.open(encoding="utf-8", newline="") as text:
-            return tuple(_figure(row) for row in csv.DictReader(text))
+            rows = list(csv.DictReader(text))
+        return tuple(
+            PeerFigure(
+                r["peer"],
+                r["core"],
+                r["model"],
+                r["metric"],
+                float(r["value"]),
+                r["unit"],
+                r["obtained"],
+            )
+            for r in rows
+        )
     except (OSError, KeyError, ValueError) as error:
         raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error
-
-
-def _figure(row: dict[str, str]) -> PeerFigure:
-    return PeerFigure(
-        row["peer"],
-        row["core"],
-        row["model"],
-        row["metric"],
-        float(row["value"]),
-        row["unit"],
-        row["obtained"],
-    )
 
 
 def find_figure(
     figures: Sequence[PeerFigure], *, model: str, core: str, metric: str, peer: str = REFERENCE_PEER
 ) -> int | None:
+    """Return the rounded value of the first figure that matches, or None."""
     key = (peer, core, model, metric)
-    for figure in figures:
-        if (figure.peer, figure.core, figure.model, figure.metric) == key:
-            return round(figure.value)
-    return None
+    found = (f.value for f in figures if (f.peer, f.core, f.model, f.metric) == key)
+    return next(map(round, found), None)

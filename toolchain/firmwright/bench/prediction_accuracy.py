@@ -51,15 +51,11 @@ def compare_predictions(
                 log.warning("%s on %s: %s", path.name, board, error)
                 continue
             predictions = predict_instructions(compiled)
-            for operator in compiled.summary.operators:
+            for op in compiled.summary.operators:
+                counted = exact.operators[op.index].instructions
+                predicted = predictions[op.index]
                 yield Prediction(
-                    path.name,
-                    board,
-                    operator.index,
-                    operator.kind,
-                    operator.schedule,
-                    predictions[operator.index],
-                    exact.operators[operator.index].instructions,
+                    path.name, board, op.index, op.kind, op.schedule, predicted, counted
                 )
 
 

@@ -256,7 +256,7 @@ class AotMainPrinter(StmtPrinter):
         place = MemoryBinding(self.scope.unique(node.buffer.name), node.buffer)
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
-        address = f"{pool} + {self.context.interface.offset_macro_name(node.buffer.name)}"
+        address = f"{pool} + {self.context.interface.offset_macro(node.buffer.name)}"
         text = address if pointee == "uint8_t" else f"({pointee} *)({address})"
         self.out.line(f"{pointee} *{place.name} = {text};")
 

@@ -205,7 +205,7 @@ class ModelInterface:
     def copies(self) -> bool:
         return any(device.is_copier for device in self.devices)
 
-    def offset_macro_name(self, buffer: str) -> str:
+    def offset_macro(self, buffer: str) -> str:
         return self.names.macro("offset", self.offset_stems[buffer])
 
     @property

@@ -92,7 +92,7 @@ def _pool_address(context: EmitContext, argument: tir.Expr) -> str:
     place = next(p for p in context.interface.placed if p.buffer.name == name)
     first = argument.offset.value * place.buffer.dtype.size_bytes
     if place.direct and not first:
-        return f"pools->{place.pool} + {context.interface.offset_macro_name(name)}"
+        return f"pools->{place.pool} + {context.interface.offset_macro(name)}"
     return f"pools->{place.pool} + {place.offset + first}"
 
 
@@ -192,7 +192,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
             return super().result(param, arg)
         offset = str(place.offset)
         if place.direct:
-            offset = self.context.interface.offset_macro_name(arg.buffer.name)
+            offset = self.context.interface.offset_macro(arg.buffer.name)
         return f"pools->{place.pool} + {offset}"
 
     def _callback(self, device: str, function: str) -> str:

@@ -18,14 +18,8 @@ _MOVES = {"transpose": "transposes", "quantize": "quantize", "dequantize": "dequ
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
-    return (
-        *_slow_paths(report),
-        *_moves(report),
-        *_full_memories(report),
-        *_stack(report),
-        *_plan(report),
-        *_predictions(report),
-    )
+    rules = (_slow_paths, _moves, _full_memories, _stack, _plan, _predictions)
+    return tuple(finding for rule in rules for finding in rule(report))
 
 
 def _share(report: BuildReport, operator: OperatorReport) -> float:
@@ -33,11 +27,8 @@ def _share(report: BuildReport, operator: OperatorReport) -> float:
 
 
 def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
-    slow = [
-        operator
-        for operator in report.operators
-        if operator.schedule == "default" and _share(report, operator) >= MIN_SHARE
-    ]
+    default = [operator for operator in report.operators if operator.schedule == "default"]
+    slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
     for label, operators in _by_kind(slow):
         share = 100 * sum(_share(report, operator) for operator in operators)
         yield ReportFinding(

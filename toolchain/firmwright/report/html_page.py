@@ -31,11 +31,7 @@ EMBEDDED_JSON: Final = re.compile(
 )
 """The element of a page that contains the report's JSON."""
 _LARGEST = 12
-_SECTION_WORDS: Final[Mapping[str, str]] = {
-    "text": "code",
-    "rodata": "constants",
-    "data": "initial values",
-}
+_SECTION_WORDS: Final = {"text": "code", "rodata": "constants", "data": "initial values"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,
         alive=_alive(report, peak),
-        next_peaks=list(_next_peaks(report, occupied, peak)),
+        next_peaks=_highest_times(occupied),
         rows=list(_rows(report, earlier)),
         widest=max((operator.count for operator in report.operators), default=0),
         flash=_flash(report),
@@ -112,34 +108,26 @@ def _embedded(report: BuildReport) -> str:
 
 
 def _cards(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[SummaryCard]:
-    def card(label: str, key: str, value: int, unit: str, note: str) -> SummaryCard:
-        before = earlier.get(key) if earlier is not None else None
-        return SummaryCard(
-            label, value, unit, note, value - before if isinstance(before, int) else None
-        )
+    old: Mapping[str, Any] = earlier or {}
+    old_stack = old.get("stack")
 
-    bound, gap = report.lower_bound_bytes, report.workspace_bytes - report.lower_bound_bytes
-    met = "the lower bound" if not gap else f"lower bound {bound:,}"
-    yield card("workspace", "workspace_bytes", report.workspace_bytes, "bytes", met)
-    stack = report.stack
+    def card(label: str, value: int, unit: str, note: str, before: object) -> SummaryCard:
+        change = value - before if isinstance(before, int) else None
+        return SummaryCard(label, value, unit, note, change)
+
+    workspace, bound, stack = report.workspace_bytes, report.lower_bound_bytes, report.stack
+    note = "the lower bound" if workspace == bound else f"lower bound {bound:,}"
+    yield card("workspace", workspace, "bytes", note, old.get("workspace_bytes"))
     seen = "" if stack.seen_bytes is None else f", {stack.seen_bytes:,} seen"
-    old_stack = earlier.get("stack", {}) if earlier is not None else {}
+    note = f"firmware {stack.firmware_bytes:,}{seen}"
     before = old_stack.get("model_bytes") if isinstance(old_stack, dict) else None
-    yield SummaryCard(
-        "stack of the model",
-        stack.model_bytes,
-        "bytes",
-        f"firmware {stack.firmware_bytes:,}{seen}",
-        stack.model_bytes - before if isinstance(before, int) else None,
-    )
-    image_note = f"of {report.flash_bytes:,} in the image"
-    yield card(
-        "flash of the model", "model_flash_bytes", report.model_flash_bytes, "bytes", image_note
-    )
-    each = (
-        f"{report.total / report.macs:.2f} per multiply-add" if report.macs else "no multiply-adds"
-    )
-    yield card("one run", "total", report.total, report.unit, each)
+    yield card("stack of the model", stack.model_bytes, "bytes", note, before)
+    flash, note = report.model_flash_bytes, f"of {report.flash_bytes:,} in the image"
+    yield card("flash of the model", flash, "bytes", note, old.get("model_flash_bytes"))
+    note = "no multiply-adds"
+    if report.macs:
+        note = f"{report.total / report.macs:.2f} per multiply-add"
+    yield card("one run", report.total, report.unit, note, old.get("total"))
 
 
 def _map(report: BuildReport, pool: str) -> str:
@@ -161,10 +149,10 @@ def _alive(report: BuildReport, time: int) -> list[PlannedBuffer]:
     return sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name))
 
 
-def _next_peaks(report: BuildReport, used: tuple[int, ...], peak: int) -> Iterator[tuple[int, int]]:
-    """Yield the times of the highest occupancy, which limit the savings at the peak."""
-    order = sorted(range(len(used)), key=lambda time: (-used[time], time))
-    yield from ((time, used[time]) for time in order[:5])
+def _highest_times(occupied: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the times with the most live bytes, which limit the savings at the peak."""
+    order = sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))
+    return order[:5]
 
 
 def _rows(report: BuildReport, earlier: Mapping[str, Any] | None) -> Iterator[OperatorRow]:
@@ -195,36 +183,21 @@ def _same_unit(report: BuildReport) -> bool:
 
 def _flash(report: BuildReport) -> list[BarSegment]:
     whole = max(report.flash_bytes, 1)
-    sizes = [
-        (words, sum(s.size_bytes for s in report.sections if s.kind == kind))
-        for kind, words in _SECTION_WORDS.items()
-    ]
-    return [
-        BarSegment(words, size, 100 * size / whole, style)
-        for style, (words, size) in enumerate(sizes)
-        if size
-    ]
+    bars = []
+    for style, (kind, words) in enumerate(_SECTION_WORDS.items()):
+        size = sum(section.size_bytes for section in report.sections if section.kind == kind)
+        bars.append(BarSegment(words, size, 100 * size / whole, style))
+    return [bar for bar in bars if bar.size_bytes]
 
 
 def _largest(report: BuildReport) -> list[BarSegment]:
     whole = max(report.flash_bytes, 1)
     owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
-    parts = [
-        BarSegment(f"{o.kind} {o.index}", o.flash_bytes, 100 * o.flash_bytes / whole, 0)
-        for o in owned[:_LARGEST]
-        if o.flash_bytes
-    ]
-    others = sum(o.flash_bytes for o in owned[_LARGEST:])
     shared = report.model_flash_bytes - sum(o.flash_bytes for o in owned)
-    around = report.flash_bytes - report.model_flash_bytes
-    rest = (
-        ("other operators", others, 0),
-        ("calls and glue", shared, 1),
-        ("firmware around the model", around, 2),
-    )
+    parts = [(f"{o.kind} {o.index}", o.flash_bytes, 0) for o in owned[:_LARGEST]]
     parts += [
-        BarSegment(label, size, 100 * size / whole, style)
-        for label, size, style in rest
-        if size > 0
+        ("other operators", sum(o.flash_bytes for o in owned[_LARGEST:]), 0),
+        ("calls and glue", shared, 1),
+        ("firmware around the model", report.flash_bytes - report.model_flash_bytes, 2),
     ]
-    return parts
+    return [BarSegment(label, n, 100 * n / whole, style) for label, n, style in parts if n > 0]

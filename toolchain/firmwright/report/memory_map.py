@@ -52,44 +52,38 @@ class MemoryMap:
     bound_label: str
 
 
+def _kind_color(buffer: PlannedBuffer) -> str:
+    return KIND_COLORS[buffer.kind]
+
+
+def _no_marks(buffer: PlannedBuffer) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class MapTheme:
-    """The style of a map; `fill` and `marks` return a rectangle's color and extra attributes.
+    """The style of a map, by default for separate files.
 
-    `unit` follows a size. With `columns`, the script can map pointer positions to times, and sizes
+    `fill` and `marks` return a rectangle's color and extra attributes. `unit` follows a size. With `columns`, the script can map pointer positions to times, and sizes
     are drawn on top of all rectangles.
     """
 
-    ink: str
-    muted: str
-    grid: str
-    edge: str
-    line: str
-    paper: str
-    fill: Callable[[PlannedBuffer], str]
-    marks: Callable[[PlannedBuffer], str]
-    tooltips: bool
-    unit: str
-    step_min: float
-    width_min: float
-    columns: bool
+    ink: str = "#24292f"
+    muted: str = "#57606a"
+    grid: str = "#d8dee4"
+    edge: str = "#ffffff"
+    line: str = "#cf222e"
+    paper: str = "#ffffff"
+    fill: Callable[[PlannedBuffer], str] = _kind_color
+    marks: Callable[[PlannedBuffer], str] = _no_marks
+    tooltips: bool = True
+    unit: str = " bytes"
+    step_min: float = 54.0
+    width_min: float = 800.0
+    columns: bool = False
 
 
-PRINT_THEME: Final = MapTheme(
-    ink="#24292f",
-    muted="#57606a",
-    grid="#d8dee4",
-    edge="#ffffff",
-    line="#cf222e",
-    paper="#ffffff",
-    fill=lambda buffer: KIND_COLORS[buffer.kind],
-    marks=lambda buffer: "",
-    tooltips=True,
-    unit=" bytes",
-    step_min=54.0,
-    width_min=800.0,
-    columns=False,
-)
+PRINT_THEME: Final = MapTheme()
 """The theme for separate files: fixed colors by kind of buffer."""
 
 
@@ -188,19 +182,13 @@ def _axes(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
         yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{offset:,}</text>'
     for time, kind in enumerate(drawn.kinds):
         x = scale.x(time) + scale.step / 2 + 4
-        yield (
-            f'<text transform="translate({x:.1f} {base + 14:.1f}) rotate(-38)" '
-            f'text-anchor="end">{escape(kind)}</text>'
-        )
-    middle = LEFT + scale.width / 2
-    yield (
-        f'<text x="{middle:.1f}" y="{base + BOTTOM - 12:.1f}" text-anchor="middle" '
-        f'fill="{theme.muted}">operators in the order they run</text>'
-    )
-    yield (
-        f'<text transform="translate(20 {scale.top + HEIGHT / 2:.1f}) rotate(-90)" '
-        f'text-anchor="middle" fill="{theme.muted}">byte of the pool</text>'
-    )
+        turned = f"translate({x:.1f} {base + 14:.1f}) rotate(-38)"
+        yield f'<text transform="{turned}" text-anchor="end">{escape(kind)}</text>'
+    style = f'text-anchor="middle" fill="{theme.muted}"'
+    at = f'x="{LEFT + scale.width / 2:.1f}" y="{base + BOTTOM - 12:.1f}"'
+    yield f"<text {at} {style}>operators in the order they run</text>"
+    turned = f"translate(20 {scale.top + HEIGHT / 2:.1f}) rotate(-90)"
+    yield f'<text transform="{turned}" {style}>byte of the pool</text>'
 
 
 def _ticks(used: int) -> range:
@@ -259,10 +247,8 @@ def _label(buffer: PlannedBuffer, live: tuple[int, int], scale: MapScale, theme:
 
 def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
     y, right = scale.y(drawn.used_bytes), LEFT + scale.width
-    yield (
-        f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.line}" stroke-width="1.5" '
-        'stroke-dasharray="6 4"/>'
-    )
+    path = f'<path d="M{LEFT} {y:.1f}H{right:.1f}" stroke="{theme.line}"'
+    yield f'{path} stroke-width="1.5" stroke-dasharray="6 4"/>'
     at = f'x="{right:.1f}" y="{y - 7:.1f}" text-anchor="end"'
     yield f'<text {at} fill="{theme.line}">{drawn.bound_label}</text>'
 

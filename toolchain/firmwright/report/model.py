@@ -171,9 +171,8 @@ def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
 
 
 def occupied_bytes_by_time(report: BuildReport) -> tuple[int, ...]:
-    return tuple(
-        occupied_bytes(report.buffers, time) for time in range(len(report.operator_by_time))
-    )
+    times = range(len(report.operator_by_time))
+    return tuple(occupied_bytes(report.buffers, time) for time in times)
 
 
 def peak_time(report: BuildReport) -> int:
