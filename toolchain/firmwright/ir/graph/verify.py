@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import FirmwrightError, ModelError, NotSupportedError
@@ -38,13 +39,13 @@ def diagnose_graph(function: Function, module: IRModule, ops: OpTable) -> list[s
     return [f"@{function.name}: {message}" for message in checker.diagnostics]
 
 
+@dataclass(frozen=True, slots=True)
 class _GraphVerifier:
-    def __init__(self, function: Function, module: IRModule, ops: OpTable) -> None:
-        self.function = function
-        self.module = module
-        self.ops = ops
-        self.diagnostics: list[str] = []
-        self.made: dict[str, Value] = {}
+    function: Function
+    module: IRModule
+    ops: OpTable
+    diagnostics: list[str] = field(default_factory=list)
+    made: dict[str, Value] = field(default_factory=dict)
 
     def report(self, message: str) -> None:
         self.diagnostics.append(message)

@@ -11,7 +11,7 @@ returns the new contents of `out` and `inout` registers and of writable pointers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -21,31 +21,16 @@ from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
+from firmwright.ir.tir import interpreter_runtime as runtime
 from firmwright.ir.tir.affine import Affine
-from firmwright.ir.tir.interpreter_exprs import (
-    ActivationFrame,
-    Eval,
-    ExprCompiler,
-    is_any_active,
-    is_lane_array,
-)
-from firmwright.ir.tir.interpreter_loops import CompiledLoop, Run, combine_masks, run_masked
-from firmwright.ir.tir.interpreter_memory import (
-    Array,
-    Pointer,
-    Value,
-    View,
-    allocate_undefined,
-    elements_at,
-    make_pointer,
-    make_view,
-)
+from firmwright.ir.tir.interpreter_exprs import ExprCompiler
+from firmwright.ir.tir.interpreter_runtime import Array, CallFrame, Eval, Pointer, Run, Value, View
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel, private_bytes
 from firmwright.ir.tir.traversal import used_buffers
 
 Argument: TypeAlias = "Array | int"
-Store: TypeAlias = Callable[[ActivationFrame, Value], None]
+Store: TypeAlias = Callable[[CallFrame, Value], None]
 _RootOffsets: TypeAlias = tuple[tuple[str, str, int], ...]
 
 LANES_MAX = 1 << 16
@@ -67,11 +52,11 @@ def interpret(
     integers wrap in two's complement.
     """
     table = {**(functions or {}), func.name: func}
-    Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow).run(
-        func.name, args
-    )
+    machine = Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow)
+    machine.run(func.name, args)
 
 
+@dataclass
 class Interpreter:
     """Interpreter of the functions of one module, compiled once for many runs.
 
@@ -80,23 +65,14 @@ class Interpreter:
     result.
     """
 
-    def __init__(
-        self,
-        functions: Mapping[str, tir.PrimFunc],
-        intrinsics: IntrinsicTable,
-        constants: Mapping[str, Constant],
-        *,
-        check_overflow: bool = True,
-        lanes_max: int = LANES_MAX,
-        deferred: bool = False,
-    ) -> None:
-        self.functions = functions
-        self.intrinsics = intrinsics
-        self.constants = constants
-        self.check_overflow = check_overflow
-        self.lanes_max = lanes_max
-        self.deferred = deferred
-        self._compiled: dict[tuple[str, _RootOffsets], Run] = {}
+    functions: Mapping[str, tir.PrimFunc]
+    intrinsics: IntrinsicTable
+    constants: Mapping[str, Constant]
+    _: KW_ONLY
+    check_overflow: bool = True
+    lanes_max: int = LANES_MAX
+    deferred: bool = False
+    _compiled: dict[tuple[str, _RootOffsets], Run] = field(default_factory=dict, init=False)
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
         func = self.functions[name]
@@ -116,7 +92,7 @@ class Interpreter:
             raise InternalError(f"the function {name} is not in the module")
         if len(args) != len(func.params):
             raise InternalError(f"{len(func.params)} arguments expected", where=f"@{name}")
-        frame = ActivationFrame()
+        frame = CallFrame()
         pointers: list[tuple[tir.Param, Pointer]] = []
         for param, value in zip(func.params, args, strict=True):
             if isinstance(param.value, tir.Buffer):
@@ -136,7 +112,7 @@ def _make_argument(func: tir.PrimFunc, param: tir.Param, value: Argument) -> Val
         if not isinstance(value, np.ndarray):
             raise InternalError("an array is expected", where=where)
         writable = param.role not in ("in", "const")
-        return make_pointer(value, param.value.dtype, where, writable=writable)
+        return runtime.make_pointer(value, param.value.dtype, where, writable=writable)
     if isinstance(value, np.ndarray):
         raise InternalError("a number is expected", where=where)
     return value
@@ -221,7 +197,7 @@ class _StatementCompiler:
         start = self.exprs.compile(node.start, scope.bounds)
         extent = self.exprs.compile(node.extent, scope.bounds)
         body = self.compile(node.body, scope.inside_loop(node))
-        loop = CompiledLoop(node.var.name, node.var.dtype, start, extent, body)
+        loop = runtime.CompiledLoop(node.var.name, node.var.dtype, start, extent, body)
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
             return loop.run_in_lanes(self.program.lanes_max, own_bytes)
@@ -236,17 +212,17 @@ class _StatementCompiler:
         then = self.compile(node.then, scope)
         orelse = None if node.orelse is None else self.compile(node.orelse, scope)
 
-        def run(frame: ActivationFrame) -> None:
+        def run(frame: CallFrame) -> None:
             holds = cond(frame)
-            if not is_lane_array(holds):
+            if not isinstance(holds, np.ndarray):
                 if holds:
                     then(frame)
                 elif orelse is not None:
                     orelse(frame)
                 return
-            run_masked(frame, holds, then)
+            runtime.run_masked(frame, holds, then)
             if orelse is not None:
-                run_masked(frame, ~holds, orelse)
+                runtime.run_masked(frame, ~holds, orelse)
 
         return run
 
@@ -254,15 +230,15 @@ class _StatementCompiler:
         cond = self.exprs.compile(node.cond, scope.bounds)
         body = self.compile(node.body, scope)
 
-        def run(frame: ActivationFrame) -> None:
+        def run(frame: CallFrame) -> None:
             mask = frame.mask
             for _ in range(WHILE_STEPS_MAX):
                 holds = cond(frame)
-                if not is_any_active(holds, frame.mask):
+                if not runtime.is_any_active(holds, frame.mask):
                     frame.mask = mask
                     return
-                if is_lane_array(holds):
-                    frame.mask = combine_masks(frame.mask, holds)
+                if isinstance(holds, np.ndarray):
+                    frame.mask = runtime.combine_masks(frame.mask, holds)
                 body(frame)
             raise self.exprs.error(f"a while loop has not ended after {WHILE_STEPS_MAX} steps")
 
@@ -274,7 +250,7 @@ class _StatementCompiler:
             number = self.exprs.register(buffer, indices, scope.bounds)
             kind = buffer.dtype.np
 
-            def keep(frame: ActivationFrame, value: Value) -> None:
+            def keep(frame: CallFrame, value: Value) -> None:
                 registers, where = frame.registers[name], number(frame)
                 old = registers[where]
                 if frame.mask is not None and old is not None:
@@ -284,7 +260,7 @@ class _StatementCompiler:
             return keep
         position = self.exprs.position(buffer, indices, scope.bounds)
 
-        def store(frame: ActivationFrame, value: Value) -> None:
+        def store(frame: CallFrame, value: Value) -> None:
             view = frame.views[name]
             if not view.writable:
                 raise self.exprs.error(f"{name} is written, but is read-only")
@@ -296,8 +272,8 @@ class _StatementCompiler:
         if buffer.scope == "reg":
             return _bind("registers", buffer.name, lambda frame: [None] * buffer.elements, body)
 
-        def allocate(frame: ActivationFrame) -> View:
-            return View(buffer, allocate_undefined(buffer, frame.lanes, frame.shape))
+        def allocate(frame: CallFrame) -> View:
+            return View(buffer, runtime.allocate_undefined(buffer, frame.lanes, frame.shape))
 
         return _bind("views", buffer.name, allocate, body)
 
@@ -321,7 +297,9 @@ class _StatementCompiler:
             raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
         source = self.exprs.pointer(node.source, scope.bounds)
         body = self.compile(node.body, scope.with_view(buffer, node.source))
-        return _bind("views", buffer.name, lambda frame: make_view(buffer, source(frame)), body)
+        return _bind(
+            "views", buffer.name, lambda frame: runtime.make_view(buffer, source(frame)), body
+        )
 
     def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
         intrinsic = self.exprs.intrinsic(call.name, call.args)
@@ -341,7 +319,7 @@ class _StatementCompiler:
                     )
                 outputs.append(self._result_store(arg, call.name, scope))
 
-        def run(frame: ActivationFrame) -> None:
+        def run(frame: CallFrame) -> None:
             answer = intrinsic.meaning(*[value(frame) for value in inputs])
             results = answer if isinstance(answer, tuple) else (answer,)
             if outputs and len(results) != len(outputs):
@@ -354,7 +332,7 @@ class _StatementCompiler:
     def _result_store(self, arg: tir.BufferLoad, name: str, scope: LoopScope) -> Store:
         store = self._store(arg.buffer, arg.indices, scope)
 
-        def convert_and_store(frame: ActivationFrame, value: Value) -> None:
+        def convert_and_store(frame: CallFrame, value: Value) -> None:
             store(frame, self.exprs.result(np.asarray(value), arg.dtype, frame, name))
 
         return convert_and_store
@@ -364,7 +342,7 @@ class _StatementCompiler:
         if node.phase == ("start" if self.program.deferred else "wait"):
             return _run_in_order([])
 
-        def run(frame: ActivationFrame) -> None:
+        def run(frame: CallFrame) -> None:
             if frame.shape:
                 raise self.exprs.error(f"{node.callee} is called from lanes")
             self.program.call(node.callee, [arg(frame) for arg in args])
@@ -372,8 +350,8 @@ class _StatementCompiler:
         return run
 
 
-def _store_elements(pointer: Eval, dtype: DType, frame: ActivationFrame, value: Value) -> None:
-    view, indices = elements_at(pointer(frame), dtype, len(frame.shape))
+def _store_elements(pointer: Eval, dtype: DType, frame: CallFrame, value: Value) -> None:
+    view, indices = runtime.elements_at(pointer(frame), dtype, len(frame.shape))
     view.scatter(indices, np.asarray(value, dtype.np), frame.mask)
 
 
@@ -382,7 +360,7 @@ def _bind(
 ) -> Run:
     """Set an entry of one of the frame's tables, then run `body`."""
 
-    def run(frame: ActivationFrame) -> None:
+    def run(frame: CallFrame) -> None:
         getattr(frame, table)[name] = value(frame)
         body(frame)
 
@@ -390,7 +368,7 @@ def _bind(
 
 
 def _run_in_order(stmts: list[Run]) -> Run:
-    def run(frame: ActivationFrame) -> None:
+    def run(frame: CallFrame) -> None:
         for stmt in stmts:
             stmt(frame)
 

@@ -1,13 +1,12 @@
 """Expression compiler of the interpreter; `nodes.py` defines the semantics.
 
-Each expression becomes a function from frame to value (see `interpreter_memory.py`). Masked-off
+Each expression becomes a function from frame to value (see `interpreter_runtime.py`). Masked-off
 lanes may compute arbitrary values but never fail; an error in an active lane is an InternalError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,55 +14,21 @@ from firmwright.base.dtypes import BOOL, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
+from firmwright.ir.tir import interpreter_runtime as runtime
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.expr_evaluation import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
-from firmwright.ir.tir.interpreter_memory import Array, Mask, Pointer, Value, View, elements_at
+from firmwright.ir.tir.interpreter_runtime import Array, CallFrame, Eval, Mask, Pointer, Value
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 
 
-class ActivationFrame:
-    """One activation of a function.
-
-    `shape` lists the extents of the lanes, innermost loop first. A parallel loop adds an axis at
-    the front, so existing values broadcast unchanged.
-    """
-
-    __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")
-
-    def __init__(self) -> None:
-        self.variables: dict[str, Value] = {}
-        self.views: dict[str, View] = {}
-        self.registers: dict[str, list[Value]] = {}
-        self.mask: Mask = None
-        self.shape: tuple[int, ...] = ()
-        self.lanes = 1
-
-
-Eval: TypeAlias = Callable[[ActivationFrame], Value]
-
-
-def is_lane_array(value: Value) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def is_any_active(bad: Value, mask: Mask) -> bool:
-    if not is_lane_array(bad):
-        return bool(bad) and (mask is None or bool(mask.any()))
-    if not bad.any():
-        return False
-    return mask is None or bool((bad & mask).any())
-
-
+@dataclass(frozen=True, slots=True)
 class ExprCompiler:
     """Compiler of the expressions of one function."""
 
-    def __init__(
-        self, func: str, span: Span, intrinsics: IntrinsicTable, check_overflow: bool
-    ) -> None:
-        self.func = func
-        self.span = span
-        self.intrinsics = intrinsics
-        self.check_overflow = check_overflow
+    func: str
+    span: Span
+    intrinsics: IntrinsicTable
+    check_overflow: bool
 
     def error(self, what: str) -> InternalError:
         place = f"@{self.func}"
@@ -118,9 +83,9 @@ class ExprCompiler:
         low, high, kind = dtype.min, dtype.max, dtype.np
         checked = self.check_overflow and dtype.signed
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             x, y = a(frame), b(frame)
-            if not (is_lane_array(x) or is_lane_array(y)):
+            if not (isinstance(x, np.ndarray) or isinstance(y, np.ndarray)):
                 result = op(x, y)
                 if low <= result <= high:
                     return result
@@ -132,7 +97,7 @@ class ExprCompiler:
             exact = op(np.asarray(x, np.int64), y)
             if checked and (exact.min() < low or exact.max() > high):
                 bad = (exact < low) | (exact > high)
-                if is_any_active(bad, frame.mask):
+                if runtime.is_any_active(bad, frame.mask):
                     raise self._overflow(node, exact[bad].flat[0])
             return exact.astype(kind)
 
@@ -144,7 +109,7 @@ class ExprCompiler:
         result = op(x, y)
         estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
         bad = np.abs(result - estimate) > 2.0**62
-        if is_any_active(bad, mask):
+        if runtime.is_any_active(bad, mask):
             raise self._overflow(node, "a value")
         return result
 
@@ -155,12 +120,12 @@ class ExprCompiler:
         divide = node.op == "div"
         dtype = node.dtype
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             x, y = a(frame), b(frame)
             zero = y == 0
-            if is_any_active(zero, frame.mask):
+            if runtime.is_any_active(zero, frame.mask):
                 raise self.error(f"{node.op} by zero")
-            if not (is_lane_array(x) or is_lane_array(y)):
+            if not (isinstance(x, np.ndarray) or isinstance(y, np.ndarray)):
                 quotient = abs(x) // abs(y) if y else 0
                 quotient = quotient if (x < 0) == (y < 0) else -quotient
                 return wrap_to_dtype(quotient if divide else x - quotient * y, dtype)
@@ -175,11 +140,11 @@ class ExprCompiler:
         left, dtype = node.op == "shl", node.dtype
         check = left and self.check_overflow and dtype.signed
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             x, y = a(frame), b(frame)
-            if is_any_active((y < 0) | (y >= dtype.bits), frame.mask):
+            if runtime.is_any_active((y < 0) | (y >= dtype.bits), frame.mask):
                 raise self.error(f"{node.op} by {y} of {dtype.name}")
-            if not (is_lane_array(x) or is_lane_array(y)):
+            if not (isinstance(x, np.ndarray) or isinstance(y, np.ndarray)):
                 result = wrap_to_dtype(x << y if left else x >> y, dtype)
                 if check and result >> y != x:
                     raise self._overflow(node, x << y)
@@ -189,7 +154,7 @@ class ExprCompiler:
             if not left:
                 return values >> amount
             shifted = values << amount
-            if check and is_any_active(shifted >> amount != values, frame.mask):
+            if check and runtime.is_any_active(shifted >> amount != values, frame.mask):
                 raise self._overflow(node, "a value")
             return shifted
 
@@ -200,9 +165,9 @@ class ExprCompiler:
         left, right = self.compile(a, bounds), self.compile(b, bounds)
         kind = a.dtype.np
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             chosen, x, y = test(frame), left(frame), right(frame)
-            if not is_lane_array(chosen):
+            if not isinstance(chosen, np.ndarray):
                 return x if chosen else y
             return np.asarray(np.where(chosen, x, y), kind)
 
@@ -214,9 +179,9 @@ class ExprCompiler:
         if dtype.is_int and source.is_float:
             return self._truncation(dtype, inner)
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             x = inner(frame)
-            if is_lane_array(x):
+            if isinstance(x, np.ndarray):
                 return x.astype(kind)
             if dtype.is_float:
                 return kind.type(x)
@@ -227,11 +192,11 @@ class ExprCompiler:
     def _truncation(self, dtype: DType, inner: Eval) -> Eval:
         low, high = float(dtype.min) - 1.0, float(dtype.max) + 1.0
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             x = np.trunc(np.asarray(inner(frame), np.float64))
             # Written so that a NaN is out of range; the next float beyond INT32 is exact in f64.
             bad = ~((x > low) & (x < high))
-            if is_any_active(bad if bad.ndim else bool(bad), frame.mask):
+            if runtime.is_any_active(bad if bad.ndim else bool(bad), frame.mask):
                 raise self.error(f"a float does not fit {dtype.name}")
             fitting = np.where(bad, 0.0, x)
             return fitting.astype(dtype.np) if fitting.ndim else int(fitting)
@@ -256,16 +221,16 @@ class ExprCompiler:
         return _weighted_sum(terms, constant)
 
     def _checked(self, index: Eval, buffer: tir.Buffer, axis: int, size: int) -> Eval:
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             value = index(frame)
             bad = (value < 0) | (value >= size)
-            if not is_lane_array(bad):
-                if bad and is_any_active(bad, frame.mask):
+            if not isinstance(bad, np.ndarray):
+                if bad and runtime.is_any_active(bad, frame.mask):
                     raise self._outside(buffer, axis, value)
                 return 0 if bad else value
             if not bad.any():
                 return value
-            if is_any_active(bad, frame.mask):
+            if runtime.is_any_active(bad, frame.mask):
                 reached = bad if frame.mask is None else bad & frame.mask
                 raise self._outside(buffer, axis, np.broadcast_to(value, reached.shape)[reached][0])
             return np.where(bad, 0, value)
@@ -282,9 +247,9 @@ class ExprCompiler:
         """Compile the register number, which must be equal in all lanes."""
         where = self.position(buffer, indices, bounds)
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             number = where(frame)
-            if is_lane_array(number):
+            if isinstance(number, np.ndarray):
                 raise self.error(f"the index of register {buffer.name} differs between lanes")
             return number
 
@@ -297,7 +262,7 @@ class ExprCompiler:
             return lambda frame: frame.views[name].gather(where(frame))
         number = self.register(buffer, indices, bounds)
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             value = frame.registers[name][number(frame)]
             if value is None:
                 raise self.error(f"the register {name} is read before it is written.")
@@ -311,15 +276,15 @@ class ExprCompiler:
         room = buffer.span_elements - extent
         offset = self.compile(node.offset, bounds)
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             start = offset(frame)
             bad = (start < 0) | (start > room)
-            if is_any_active(bad, frame.mask):
+            if runtime.is_any_active(bad, frame.mask):
                 raise self.error(
                     f"{extent} elements from {start} are not inside {name}, "
                     f"which has {buffer.span_elements}."
                 )
-            if is_lane_array(bad):
+            if isinstance(bad, np.ndarray):
                 start = np.where(bad, 0, start)
             view = frame.views[name]
             writable = view.writable and "w" in node.access
@@ -345,7 +310,7 @@ class ExprCompiler:
             for operand, arg in zip(intrinsic.operands, args, strict=True)
         ]
 
-        def run(frame: ActivationFrame) -> Value:
+        def run(frame: CallFrame) -> Value:
             result = intrinsic.meaning(*[operand(frame) for operand in operands])
             return self.result(np.asarray(result), dtype, frame, name)
 
@@ -359,21 +324,21 @@ class ExprCompiler:
         if kind == "imm":
             return value
 
-        def load(frame: ActivationFrame) -> Value:
-            view, indices = elements_at(value(frame), dtype, len(frame.shape))
+        def load(frame: CallFrame) -> Value:
+            view, indices = runtime.elements_at(value(frame), dtype, len(frame.shape))
             return np.asarray(view.gather(indices))
 
-        def broadcast(frame: ActivationFrame) -> Value:
+        def broadcast(frame: CallFrame) -> Value:
             x = value(frame)
-            return x if is_lane_array(x) else np.asarray([x], dtype.np)
+            return x if isinstance(x, np.ndarray) else np.asarray([x], dtype.np)
 
         return load if kind == "ptr" else broadcast
 
-    def result(self, value: Array, dtype: DType, frame: ActivationFrame, name: str) -> Value:
+    def result(self, value: Array, dtype: DType, frame: CallFrame, name: str) -> Value:
         """Convert a result to `dtype`; a value equal in all lanes becomes a scalar."""
         if value.dtype != dtype.np:
             narrow = value.astype(dtype.np)
-            if dtype.is_int and is_any_active(np.atleast_1d(narrow != value), frame.mask):
+            if dtype.is_int and runtime.is_any_active(np.atleast_1d(narrow != value), frame.mask):
                 raise self.error(f"the result of {name} does not fit {dtype.name}")
             value = narrow
         if value.size == 1:
@@ -388,7 +353,7 @@ def wrap_to_dtype(value: int, dtype: DType) -> int:
 
 
 def _not(value: Value) -> Value:
-    return ~value if is_lane_array(value) else not value
+    return ~value if isinstance(value, np.ndarray) else not value
 
 
 def _evaluate_binary(op: str, a: Eval, b: Eval) -> Eval:
@@ -399,9 +364,11 @@ def _evaluate_binary(op: str, a: Eval, b: Eval) -> Eval:
 def _extreme(op: str, a: Eval, b: Eval) -> Eval:
     scalar, lanes = SCALAR_FUNCTIONS[op], ARRAY_FUNCTIONS[op]
 
-    def run(frame: ActivationFrame) -> Value:
+    def run(frame: CallFrame) -> Value:
         x, y = a(frame), b(frame)
-        return lanes(x, y) if is_lane_array(x) or is_lane_array(y) else scalar(x, y)
+        return (
+            lanes(x, y) if isinstance(x, np.ndarray) or isinstance(y, np.ndarray) else scalar(x, y)
+        )
 
     return run
 
@@ -412,7 +379,7 @@ def _weighted_sum(terms: list[tuple[Eval, int]], constant: int) -> Eval:
     if len(terms) == 1 and terms[0][1] == 1 and constant == 0:
         return terms[0][0]
 
-    def run(frame: ActivationFrame) -> Value:
+    def run(frame: CallFrame) -> Value:
         total: Value = constant
         for term, stride in terms:
             total = term(frame) * stride + total

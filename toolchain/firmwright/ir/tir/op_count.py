@@ -78,28 +78,23 @@ class _OpenLoop:
     seen: set[object] = field(default_factory=set)
 
 
+@dataclass
 class _OperationCounter:
     """One traversal of a body. `self.weight` is the execution count of each sample point."""
 
-    def __init__(
-        self,
-        intrinsics: IntrinsicTable,
-        priced: Mapping[str, float],
-        registers: int,
-        arguments: Mapping[str, int],
-    ) -> None:
-        self.intrinsics = intrinsics
-        self.registers = registers
-        self.priced = priced
+    intrinsics: IntrinsicTable
+    priced: Mapping[str, float]
+    registers: int
+    arguments: Mapping[str, int]
+    runs = copies = 1.0
+
+    def __post_init__(self) -> None:
         self.done: defaultdict[str, float] = defaultdict(float)
         self.written: defaultdict[str, float] = defaultdict(float)
         self.weight: Samples = np.ones(_SAMPLE_COUNT)
-        self.runs = 1.0
-        self.copies = 1.0
         self.levels = [_OpenLoop(1.0, 1.0)]
         self.visited: set[int] = set()
-        self.arguments = arguments
-        self.values: dict[str, LaneValue] = dict(arguments)
+        self.values: dict[str, LaneValue] = dict(self.arguments)
         self.depth: dict[str, int] = {}
         self.data: set[str] = set()  # variables computed from memory
 
