@@ -310,15 +310,11 @@ def _select_cases() -> Iterator[ConformanceCase]:
     ):
         for dtype in dtypes:
             inputs = (CaseTensor(condition, "bool"), data_tensor(a, dtype), data_tensor(b, dtype))
-            outputs, oracles = (
-                (data_tensor(y, dtype),),
-                LITERT if dtype == "int32" else BOTH_PROFILES,
-            )
+            outputs = (data_tensor(y, dtype),)
+            oracles = LITERT if dtype == "int32" else BOTH_PROFILES
             yield ConformanceCase(f"{name}_{dtype}", "SELECT_V2", inputs, outputs, {}, oracles)
-    x = data_tensor((2, 7), "int8")
-    yield ConformanceCase(
-        "first_int8", "SELECT", (CaseTensor((2, 7), "bool"), x, x), (x,), {}, LITERT
-    )
+    x, mask = data_tensor((2, 7), "int8"), CaseTensor((2, 7), "bool")
+    yield ConformanceCase("first_int8", "SELECT", (mask, x, x), (x,), {}, LITERT)
 
 
 def _constant_cases() -> Iterator[ConformanceCase]:

@@ -145,10 +145,8 @@ def _transpose_conv_case(index: int, dtype: str) -> ConformanceCase:
         scales, wide = random_scales(rng, outputs), dtype == "int16"
         x_scale, y_scale = (0.0003, 0.0007) if wide else (0.05, 0.1)
         x_zero, y_zero = (0, 0) if wide else (int(z) for z in rng.integers(-128, 127, 2))
-        x, y = (
-            quantized(x.shape, dtype, x_scale, x_zero),
-            quantized(y.shape, dtype, y_scale, y_zero),
-        )
+        x = quantized(x.shape, dtype, x_scale, x_zero)
+        y = quantized(y.shape, dtype, y_scale, y_zero)
         w = constant(rng.integers(-127, 128, w_shape).astype(np.int8), scales, 0)
         bias = None
         if with_bias:

@@ -42,10 +42,8 @@ def _lstm_case(
     scales = (0.01, 0.012, 0.008, 0.011)
     wide = "int64" if dtype == "int16" else "int32"
     x = tensor((time, batch, inputs) if time_major else (batch, time, inputs), dtype, *x_quant)
-    hidden, cell = (
-        tensor((batch, units), dtype, *h_quant),
-        tensor((batch, units), "int16", cell_scale),
-    )
+    hidden = tensor((batch, units), dtype, *h_quant)
+    cell = tensor((batch, units), "int16", cell_scale)
     operands = (
         x,
         *(tensor((units, inputs), "int8", scale, 0, 127) for scale in scales),

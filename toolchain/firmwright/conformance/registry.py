@@ -1,6 +1,6 @@
 """Lookup of conformance cases by operator.
 
-Every module of this package that defines `CASES` contributes; there is no list to extend.
+The cases come from the tables `CASES` of all modules of this package.
 """
 
 import importlib

@@ -1,1 +1,1 @@
-"""Frontends that decode model files to IR; the operator files define the meaning of operators."""
+"""Frontends: conversion of model files to IR modules."""

@@ -178,9 +178,9 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
     """Return the names of inputs and outputs, and with `layers` of all results by index."""
     names = [(tensor.name or b"").decode("utf-8", "replace") for tensor in graph.tensors]
     results = (int(index) for operator in graph.operators or () for index in operator.outputs)
-    kept = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
+    layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
     inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))
-    return inputs, outputs, {index: names[index] for index in kept}
+    return inputs, outputs, {index: names[index] for index in layer_indices}
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:

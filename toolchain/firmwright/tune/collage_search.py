@@ -80,7 +80,7 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search for a partition; raise UsageError if there are no backends or it is partitioned."""
+    """Search for a partition; raise UsageError without backends or if already partitioned."""
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -95,10 +95,8 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        modules = {
-            "eager": self._run_partition(greedy_cover),
-            "none": self._run_partition(_core_only),
-        }
+        strategies = {"eager": greedy_cover, "none": _core_only}
+        modules = {how: self._run_partition(choose) for how, choose in strategies.items()}
         totals = {how: self._program_cost(module) for how, module in modules.items()}
         searched = [self._search_function(function) for function in self._functions()]
         parts: tuple[PartitionedRegion, ...] = ()
@@ -118,19 +116,13 @@ class _CollageSearch:
             key=lambda how: self._ranking_key(totals[how]),
         )
         if best != "collage":
-            choose = greedy_cover if best == "eager" else _core_only
-            parts = self._parts(searched, self._programs(searched, choose))
+            parts = self._parts(searched, self._programs(searched, strategies[best]))
+        targets = ", ".join(map(str, self.module.targets.values()))
         result = PartitionResult(
-            model=self.model.name,
-            board=self.options.board,
-            targets=", ".join(map(str, self.module.targets.values())),
-            goal=self.options.optimize,
-            method=self.at.method,
-            unit=self._unit(),
-            chosen=best,
-            parts=parts,
-            totals=totals,
-        )
+            model=self.model.name, board=self.options.board, targets=targets,
+            goal=self.options.optimize, method=self.at.method, unit=self._unit(), chosen=best,
+            parts=parts, totals=totals,
+        )  # fmt: skip
         return CollageResult(result, make_portable(self.model, modules[best], self.options))
 
     def _functions(self) -> list[Function]:
@@ -156,9 +148,8 @@ class _CollageSearch:
         costs = prices.estimate(function, groups)
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
         first = with_unmatched(function, greedy_cover(function, self.module, active))
-        programs = search_partitions(
-            function, restrict_to_known_costs(candidates, first), self._transfer
-        )
+        priced = restrict_to_known_costs(candidates, first)
+        programs = search_partitions(function, priced, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
         return function, candidates, programs
@@ -254,19 +245,18 @@ def apply_partition(
 ) -> Model:
     module = _prepare_module(model, options)
     check_tensors(parts, module, where)
-    divided_module = run_partition(module, PassTimer(), make_strategy(parts, where))
-    return make_portable(model, divided_module, options)
+    divided = run_partition(module, PassTimer(), make_strategy(parts, where))
+    return make_portable(model, divided, options)
 
 
-def make_portable(model: Model, divided_module: IRModule, options: Options) -> Model:
+def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
     targets = parse_targets(options.target)
     core, table = find_core(targets), name_targets(filter(is_backend, targets))
     if core:
         table = {CORE_TARGET_NAME: core, **table}
     attrs = {**model.module.attrs, "numerics": options.numerics, "partitioned": True}
-    module = replace(
-        divided_module, targets=table, pools=model.module.pools, io=model.module.io, attrs=attrs
-    )
+    pools, io = model.module.pools, model.module.io
+    module = replace(divided, targets=table, pools=pools, io=io, attrs=attrs)
     return replace(model, module=module)
 
 
@@ -298,9 +288,5 @@ def _core_only(
 
 
 def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:
-    def choose(
-        function: Function, module: IRModule, active: Sequence[ActiveBackend]
-    ) -> list[CallGroup]:
-        return programs[function.name].groups if function.name in programs else []
-
-    return choose
+    groups = {name: program.groups for name, program in programs.items()}
+    return lambda function, module, active: groups.get(function.name, [])

@@ -1,4 +1,4 @@
-"""Measure kernels: several kernels in one firmware image, run once, checked and counted.
+"""Measurement of kernels: several in one firmware image, which runs once and is checked.
 
 Method `exact` counts every instruction in QEMU; method `timer` uses the board's counter around each
 kernel. Results must equal those of the operator's reference loops.
@@ -121,17 +121,15 @@ def measurement_context(options: Options, method: str) -> MeasurementContext:
 def _compiler(board: Board) -> str:
     name = compiler_flags.gnu_tool(board, "gcc")
     if shutil.which(name) is None:
+        what = f"the compiler {name} is not installed."
         hint = f"apt install {compiler_flags.debian_packages(board.toolchain)}."
-        raise ToolMissingError(
-            f"the compiler {name} is not installed.", where=board.name, hint=hint
-        )
+        raise ToolMissingError(what, where=board.name, hint=hint)
     return _run_tool([name, "--version"]).stdout.partition("\n")[0].strip()
 
 
 def _run_tool(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        words, capture_output=True, text=True, timeout=_TOOL_TIMEOUT_S, check=False
-    )
+    timeout = _TOOL_TIMEOUT_S
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 # ---- a task --------------------------------------------------------------------------------------
@@ -194,9 +192,8 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
         outputs.append(session.device.read_outputs())
 
     if setup.method == EXACT:
-        exact = measure_instructions(
-            compiled, open_with=session_opener(setup), sample=sample, after_run=read
-        )
+        opener = session_opener(setup)
+        exact = measure_instructions(compiled, open_with=opener, sample=sample, after_run=read)
         counts, unit = [exact.operators[i].instructions for i in exact.operators], "instructions"
     else:
         image = build_image(compiled, "profile")

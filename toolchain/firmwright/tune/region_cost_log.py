@@ -36,7 +36,7 @@ class RegionCostRecord:
 
 
 class RegionCostLog(Closeable):
-    """An open log, in memory only if there is no path; use it as a context manager."""
+    """An open log, without a file if the path is empty; use it as a context manager."""
 
     def __init__(self, path: str | Path = "") -> None:
         self._file: TextIO | None = None

@@ -152,10 +152,8 @@ class RegionCostEstimator:
             counts[part_of.get(op, -1)] += count
         scratch, constants = _scratch(compiled, part_of), _constants(lowered, part_of)
         how = "measured" if self.setup else "modelled"
-        return [
-            RegionCost("ok", counts[k], how, scratch.get(k, {}), constants[k])
-            for k in range(len(groups))
-        ]
+        rows = ((counts[k], how, scratch.get(k, {}), constants[k]) for k in range(len(groups)))
+        return [RegionCost("ok", *row) for row in rows]
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
         if self.setup is None:

@@ -191,9 +191,8 @@ def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
     for module, call, description in list_layers(model, options):
         (target,) = module.targets.values()
         layer_only = configure_module(layer_module(call), board, options)
-        layer = _LayerSearch(
-            call, description, layer_digest(call, target), make_lowering(layer_only, options)
-        )
+        lowering = make_lowering(layer_only, options)
+        layer = _LayerSearch(call, description, layer_digest(call, target), lowering)
         if op_table()[call.op].is_view or len(layer.choices) < 2 or not _is_exact(call):
             untuned += 1
             continue

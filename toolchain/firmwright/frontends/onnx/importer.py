@@ -36,11 +36,11 @@ from firmwright.frontends.onnx.qdq import (
     QdqParameters,
     QdqValue,
     QuantizedValue,
+    as_quantized,
     attach_quantization,
     emit_quantize,
     materialize_value,
     qdq_parameters,
-    reinterpret_quantized,
 )
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
@@ -317,7 +317,7 @@ class _OnnxImporter:
         if isinstance(x, Value) and x.type.dtype in (INT8, UINT8):
             if scaling.is_unsigned != (x.type.dtype == UINT8):
                 return None
-            return [DequantizedValue(reinterpret_quantized(self.emitter, x, scaling))]
+            return [DequantizedValue(as_quantized(self.emitter, x, scaling))]
         if isinstance(x, QuantizedValue) and x.quantization == scaling.quantization:
             return [DequantizedValue(x)]
         return None

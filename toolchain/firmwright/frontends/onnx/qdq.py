@@ -133,9 +133,7 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
     return value.value
 
 
-def reinterpret_quantized(
-    emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
-) -> QuantizedValue:
+def as_quantized(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
         result = emit.call("expression", x, formula=formula, result=scaling.type)

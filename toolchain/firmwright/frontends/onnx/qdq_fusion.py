@@ -15,11 +15,7 @@ from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
-from firmwright.frontends.onnx.operators.convolutions import (
-    ConstantFilters,
-    emit_conv2d,
-    window_geometry,
-)
+from firmwright.frontends.onnx.operators.conv import ConstantFilters, emit_conv2d, window_geometry
 from firmwright.frontends.onnx.operators.pooling import emit_int8_average_pool
 from firmwright.frontends.onnx.operators.reductions import emit_softmax, reduction_axes
 from firmwright.frontends.onnx.qdq import (

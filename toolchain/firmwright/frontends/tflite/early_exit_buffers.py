@@ -1,7 +1,7 @@
 """Conversion of early exits of streaming models into conditional execution.
 
-TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends all runs but every n-th
-with a status. The calls after it become a function that an `if` runs when a counter, kept as state,
+TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends every run early, except
+each n-th, with a status. The calls after it become a function that an `if` runs when a counter, kept as state,
 is due. In other runs all results keep their values from the last complete run, or zero before the
 first; TFLM leaves them undefined.
 """
@@ -136,10 +136,10 @@ class _TailOutliner:
         ]
         number = len(self.session.functions)
         whole, ended = f"whole_run_{number}", f"ended_run_{number}"
-        kept = tuple(copy.outputs[0] for copy in copies)
+        copied = tuple(copy.outputs[0] for copy in copies)
         self.session.functions |= {
             whole: Function(whole, operands, tuple(rest), tuple(results)),
-            ended: Function(ended, operands, tuple(copies), kept),
+            ended: Function(ended, operands, tuple(copies), copied),
         }
         attrs: dict[str, Attr] = {"then": whole, "else": ended}
         return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)

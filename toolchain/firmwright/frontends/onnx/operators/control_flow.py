@@ -8,13 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    Results,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 
 _ROUNDS_MAX = 256
 
@@ -37,12 +31,12 @@ def _constant_of_shape(c: NodeContext) -> OnnxValue:
     return c.emit.const(np.full(c.ints(0, "shapes"), filler[0], filler.dtype), "filled")
 
 
-def _if(c: NodeContext) -> Results:
+def _if(c: NodeContext) -> Sequence[OnnxValue]:
     chosen = bool(c.scalar(0, "conditions"))
     return c.body(c.attr("then_branch" if chosen else "else_branch"), {})
 
 
-def _loop(c: NodeContext) -> Results:
+def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
     rounds = int(c.scalar(0, "trip counts")) if c.has(0) else _ROUNDS_MAX + 1
     going = not c.has(1) or bool(c.scalar(1, "conditions"))
@@ -73,7 +67,7 @@ def _stack(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxVal
     return c.emit.concat([c.emit.reshape(item, shape) for item in items], axis)
 
 
-def _scan(c: NodeContext) -> Results:
+def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     body, scanned = c.attr("body"), int(c.attr("num_scan_inputs"))
     if c.opset < 9:
         raise NotSupportedError("a scan of an opset before 9")

@@ -1,20 +1,14 @@
 """Gather, scatter and ordering operators: static index lists if constant, else indexed reads."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    Results,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.ir.graph.nodes import TensorType
 
 
@@ -76,7 +70,7 @@ def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
-def _top_k(c: NodeContext) -> Results:
+def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
     axis, shape, k = c.axis(-1), c.shape(0), int(c.scalar(1, "counts"))
     result_shape = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))

@@ -17,7 +17,7 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
 )
-from firmwright.frontends.onnx.operators.convolutions import subtract_zero_point
+from firmwright.frontends.onnx.operators.conv import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
 
 
@@ -112,10 +112,8 @@ def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     counts = [len(c.shape(index)) - len(term) + 3 for index, term in enumerate(terms)]
     hidden = max((n for term, n in zip(terms, counts, strict=True) if "..." in term), default=0)
     dots = "".join(spare[:hidden])
-    full = [
-        term.replace("...", dots[hidden - n :] if n else "")
-        for term, n in zip(terms, counts, strict=True)
-    ]
+    pairs = zip(terms, counts, strict=True)
+    full = [term.replace("...", dots[hidden - n :] if n else "") for term, n in pairs]
     if not arrow:
         letters = "".join(terms)
         single = (letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)

@@ -10,12 +10,7 @@ from functools import partial
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
-from firmwright.frontends.onnx.operators.convolutions import (
-    Window,
-    to_nchw,
-    to_nhwc,
-    window_geometry,
-)
+from firmwright.frontends.onnx.operators.conv import Window, to_nchw, to_nhwc, window_geometry
 from firmwright.ir.core import Attr
 
 

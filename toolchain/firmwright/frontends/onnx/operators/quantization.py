@@ -17,7 +17,7 @@ from firmwright.frontends.onnx.node_context import (
     supported_dtype,
     vector_shape,
 )
-from firmwright.frontends.onnx.operators.convolutions import (
+from firmwright.frontends.onnx.operators.conv import (
     emit_conv_nd,
     subtract_zero_point,
     window_geometry,

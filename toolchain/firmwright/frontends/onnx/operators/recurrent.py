@@ -13,13 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import (
-    ConstantValue,
-    Importer,
-    NodeContext,
-    OnnxValue,
-    Results,
-)
+from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
@@ -86,9 +80,7 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> Iterator
         raise NotSupportedError(f"weights {list(c.shape(2))} for direction {direction}")
     for index, formulas in enumerate(_formulas(c, defaults, count)):
         bias = c.emit.index_axis(c.input(3), 0, index) if c.has(3) else None
-        w_bias, r_bias = (
-            None if bias is None else c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
-        )
+        w_bias, r_bias = (bias and c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1))
         w, r = (c.emit.index_axis(c.input(k), 0, index) for k in (1, 2))
         peepholes = []
         if c.has(7):
@@ -201,7 +193,7 @@ def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
 
 def _rnn(c: NodeContext) -> list[OnnxValue]:
     def make_step(direction: _Direction) -> _Step:
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             z = emit_dense(c, state[0], direction.r, direction.r_bias)
             return [c.emit.expression(f"v = a + b; {direction.formulas[0]}", x, z)]
 
@@ -221,7 +213,7 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
             for text, name in ((f, "a"), (f, "b"), (f, "a"), (g, "c"), (h_formula, "b"))
         )
 
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             h, cell = state
             z = emit_dense(c, h, direction.r, direction.r_bias)
             zi, zo, zf, zc = _gates(c, c.emit.expression("a + b", x, z), 4)
@@ -249,11 +241,9 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
         f, g = direction.formulas
         bias = direction.r_bias
         r_gates, r_hidden = (c.emit.slice_axis(direction.r, 0, *part) for part in parts)
-        b_gates, b_hidden = (
-            None if bias is None else c.emit.slice_axis(bias, 0, *part) for part in parts
-        )
+        b_gates, b_hidden = (bias and c.emit.slice_axis(bias, 0, *part) for part in parts)
 
-        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Results:
+        def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             (h,) = state
             xz, xr, xh = _gates(c, x, 3)
             hz, hr = _gates(c, emit_dense(c, h, r_gates, b_gates), 2)

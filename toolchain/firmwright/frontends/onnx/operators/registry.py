@@ -42,5 +42,5 @@ _REASONS: Mapping[str, str] = {
 
 
 def unsupported_reason(op: str) -> str:
-    found = (why for why, names in _REASONS.items() if op in names.split())
-    return next(found, "this operator is not supported")
+    reasons = (why for why, names in _REASONS.items() if op in names.split())
+    return next(reasons, "this operator is not supported")
