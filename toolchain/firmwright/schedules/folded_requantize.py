@@ -69,8 +69,11 @@ def fold_requantize(
             sign = np.where(rounded, -(np.int64(1) << (left - 1)), 0)
     if np.abs(addend).max() >= _ADDEND_LIMIT or np.abs(sign).max() >= _ADDEND_LIMIT:
         return None
-    columns = (tuple(map(int, values)) for values in (left, multiplier, addend, sign))
-    return FoldedRequantize(shift, *columns, params.clamp_min, params.clamp_max)
+    lefts, multipliers, addends, signs = (
+        tuple(map(int, values)) for values in (left, multiplier, addend, sign)
+    )
+    bounds = params.clamp_min, params.clamp_max
+    return FoldedRequantize(shift, lefts, multipliers, addends, signs, *bounds)
 
 
 def apply_folded_requantize(

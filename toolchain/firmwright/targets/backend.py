@@ -18,16 +18,8 @@ from firmwright.ir.graph.patterns import pattern_ops as of_pattern
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_TIR_PASSES
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.targets import target_kind
 from firmwright.targets.kernel_builder import BackendKernel
-from firmwright.targets.target_kind import (
-    FunctionHook,
-    Hooks,
-    LoweredFunction,
-    PassSelection,
-    Phase,
-    TargetAttribute,
-    TargetKind,
-)
 
 
 def match_always(match: Match) -> bool:
@@ -55,7 +47,7 @@ class Backend:
     name: str = ""
     doc: str = ""
     version: str = "1"
-    attrs: Mapping[str, TargetAttribute] = {}
+    attrs: Mapping[str, target_kind.TargetAttribute] = {}
     merge_regions: bool = False
     pools: tuple[str, ...] = ()
     """Pools that the board must provide."""
@@ -72,14 +64,14 @@ class Backend:
     """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
     data_version: int = 1
     """Version of constants in the backend's format; the device supports it if `check` returns 0."""
-    passes: PassSelection = PassSelection(only=SELECTABLE_TIR_PASSES)
+    passes: target_kind.PassSelection = target_kind.PassSelection(only=SELECTABLE_TIR_PASSES)
     """By default, regions stay as matched by the patterns."""
 
     def patterns(self) -> Sequence[PatternEntry]:
         """Return the pattern table; entries are tried in order."""
         return ()
 
-    def phases(self) -> Mapping[Phase, Sequence[Pass]]:
+    def phases(self) -> Mapping[target_kind.Phase, Sequence[Pass]]:
         """Return passes for named points of the pipeline (see targets/target_kind.py)."""
         return {}
 
@@ -126,15 +118,15 @@ class Backend:
     # ---- derived values ------------------------------------------------------------------------
 
     @cached_property
-    def kind(self) -> TargetKind:
+    def kind(self) -> target_kind.TargetKind:
         """The backend as a target kind."""
-        return TargetKind(
+        return target_kind.TargetKind(
             self.name,
             self.doc or (type(self).__doc__ or "").strip().partition("\n")[0],
             self.attrs,
             self.features,
             is_core=False,
-            hooks=Hooks(
+            hooks=target_kind.Hooks(
                 self._hook("generate"), self._hook("lower"), tuple(self.tir_to_runtime()) or None
             ),
             passes=self.passes,
@@ -149,11 +141,13 @@ class Backend:
             for entry in self.patterns()
         )
 
-    def _hook(self, method: str) -> FunctionHook | None:
+    def _hook(self, method: str) -> target_kind.FunctionHook | None:
         if getattr(type(self), method) is getattr(Backend, method):
             return None
 
-        def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+        def hook(
+            function: Function, module: IRModule, target: Target
+        ) -> target_kind.LoweredFunction:
             kernel = BackendKernel(function, module, target)
             getattr(self, method)(kernel)
             return kernel.lowered()

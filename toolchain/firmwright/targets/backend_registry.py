@@ -8,7 +8,6 @@ compilation.
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 
 from firmwright.base.errors import UsageError
 from firmwright.ops.registry import op_table
@@ -17,9 +16,9 @@ from firmwright.targets.cmsis_nn import CmsisNn
 from firmwright.targets.vanilla import VanillaAccelerator
 
 ENTRY_POINT_GROUP = "firmwright.backends"
-BUILTIN_BACKENDS: Mapping[str, type[Backend]] = MappingProxyType(
-    {CmsisNn.name: CmsisNn, VanillaAccelerator.name: VanillaAccelerator}
-)
+BUILTIN_BACKENDS: Mapping[str, type[Backend]] = {
+    backend.name: backend for backend in (CmsisNn, VanillaAccelerator)
+}
 """Backends of this package."""
 
 

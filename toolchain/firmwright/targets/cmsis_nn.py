@@ -14,7 +14,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.errors import UsageError
@@ -31,22 +30,20 @@ from firmwright.targets.library_sources import collect_needed_files
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
 HEADER = "Include/arm_nnfunctions.h"
-_WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = MappingProxyType(
-    {
-        "conv2d": layers.write_convolution,
-        "depthwise_conv2d": layers.write_convolution,
-        "fully_connected": layers.write_fully_connected,
-        "transpose_conv": layers.write_transpose_conv,
-        "svdf": layers.write_svdf,
-        "lstm": layers.write_lstm,
-        "average_pool2d": values.write_pool,
-        "max_pool2d": values.write_pool,
-        "softmax": values.write_softmax,
-        "add": values.write_add,
-        "mul": values.write_mul,
-        "batch_matmul": values.write_batch_matmul,
-    }
-)
+_WRITERS: Mapping[str, Callable[[BackendKernel, OpCall], None]] = {
+    "conv2d": layers.write_convolution,
+    "depthwise_conv2d": layers.write_convolution,
+    "fully_connected": layers.write_fully_connected,
+    "transpose_conv": layers.write_transpose_conv,
+    "svdf": layers.write_svdf,
+    "lstm": layers.write_lstm,
+    "average_pool2d": values.write_pool,
+    "max_pool2d": values.write_pool,
+    "softmax": values.write_softmax,
+    "add": values.write_add,
+    "mul": values.write_mul,
+    "batch_matmul": values.write_batch_matmul,
+}
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 
 

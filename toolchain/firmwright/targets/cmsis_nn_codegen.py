@@ -56,13 +56,8 @@ def write_wrapper_function(
     """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
     body = "\n".join(_filled(line, "    ") for line in lines)
-    headers = "".join(
-        f"#include {name}\n"
-        for name, function in (("<string.h>", "mem"),)
-        if any(function in line for line in lines)
-    )
-    between = f"{headers}\n" if headers else ""
-    text = f'{between}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
+    headers = "#include <string.h>\n\n" if any("mem" in line for line in lines) else ""
+    text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
     kernel.extern(kernel.symbol, list(arguments))
 

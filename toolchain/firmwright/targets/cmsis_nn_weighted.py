@@ -43,11 +43,8 @@ def requantize_step(call: OpCall) -> Requantization | None:
     if is_int16x8(call):
         step = fully_connected.int16_requantization(call)
         return step if isinstance(step, Requantization) else None
-    return (
-        fully_connected.requantization_of(call)
-        if fully_connected.has_int32_multiplier(call)
-        else None
-    )
+    is_plain = fully_connected.has_int32_multiplier(call)
+    return fully_connected.requantization_of(call) if is_plain else None
 
 
 def weight_scales(call: OpCall) -> tuple[float, ...]:
@@ -81,14 +78,9 @@ def _heads(call: OpCall) -> list[str]:
     """Return the C parameters for the input, the constants of `_weights` and the output."""
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if is_int16x8(call) and has_int64_sum(call) else "int32_t"
-    return [
-        f"const {kind}x",
-        "const int8_t *w",
-        f"const {bias} *bias",
-        "const int32_t *multipliers",
-        "const int32_t *shifts",
-        f"{kind}y",
-    ]
+    tables = ["const int8_t *w", f"const {bias} *bias"]
+    tables += ["const int32_t *multipliers", "const int32_t *shifts"]
+    return [f"const {kind}x", *tables, f"{kind}y"]
 
 
 _QUANT = (
@@ -203,10 +195,9 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     first, second = svdf.state_and_output_requant(call)
     params, one, more = workspace_context(kernel, 4 * batch * filters, "products")
     others, two, rest = workspace_context(kernel, 4 * batch * units, "totals")
-    constants = [call.constant(index) for index in (1, 2)]
-    assert all(
-        constant_value is not None for constant_value in constants
-    )  # checked by the predicate
+    features, times = call.constant(1), call.constant(2)
+    assert features is not None  # both checked by the predicate
+    assert times is not None
     bias = call.constant(3)
     totals = np.zeros(units, np.int32) if bias is None else bias.array()
     x_buffer, before = kernel.inputs
@@ -230,17 +221,12 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     ]
     heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
     heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
-    arguments = [
-        x_buffer,
-        before,
-        kernel.constant("feature", constants[0].array(), INT8),  # type: ignore[union-attr]  # above
-        kernel.constant("time", constants[1].array(), INT16),  # type: ignore[union-attr]  # above
+    constants = [
+        kernel.constant("feature", features.array(), INT8),
+        kernel.constant("time", times.array(), INT16),
         kernel.constant("bias", totals, INT32),
-        y,
-        after,
-        *more,
-        *rest,
     ]
+    arguments = [x_buffer, before, *constants, y, after, *more, *rest]
     write_wrapper_function(kernel, [*heads, *params, *others], lines, arguments)
 
 
@@ -260,10 +246,8 @@ def supports_lstm(call: OpCall) -> bool:
 def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
     units = call.input(lstm.HIDDEN_STATE).shape[1]
-    hidden, cells = (
-        tensor_quant(call.input(lstm.HIDDEN_STATE)),
-        tensor_quant(call.input(lstm.CELL_STATE)),
-    )
+    hidden = tensor_quant(call.input(lstm.HIDDEN_STATE))
+    cells = tensor_quant(call.input(lstm.CELL_STATE))
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from firmwright.targets.instruction_decoders import Instruction, InstructionKind
 
@@ -54,41 +53,27 @@ _ARMV7E_M: Mapping[InstructionKind, float] = {
     "float_divide": 14.0,
 }
 
-CORE_TIMINGS: Mapping[str, CoreTiming] = MappingProxyType(
-    {
-        "cortex-m0": CoreTiming(
-            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken_cycles=2.0
-        ),
-        "cortex-m0plus": CoreTiming(
-            _TRM, cycles={"load": 2.0, "store": 2.0}, load_after_load=2.0, taken_cycles=1.0
-        ),
-        "cortex-m3": CoreTiming(_TRM, cycles={**_ARMV7E_M, "multiply_long": 4.0}),
-        "cortex-m4": CoreTiming(_TRM, cycles=_ARMV7E_M),
-        "cortex-m7": CoreTiming(
-            _ROUGH,
-            other=0.6,
-            cycles={"multiply": 1.0, "multiply_long": 1.0, "divide": 7.0, "float_divide": 14.0},
-            load_after_load=0.6,
-            multiple=0.5,
-            per_register=0.5,
-            taken_cycles=0.5,
-        ),
-        "cortex-m33": CoreTiming(
-            _ROUGH,
-            cycles={"load": 1.5, "divide": 7.0, "float_multiply_add": 2.0, "float_divide": 12.0},
-        ),
-        "cortex-m55": CoreTiming(
-            _ROUGH,
-            cycles={
-                "divide": 7.0,
-                "float_divide": 12.0,
-                "loop": 0.2,
-                "vector": 1.7,
-                "vector_load": 1.7,
-                "vector_store": 2.0,
-            },
-            taken_cycles=1.5,
-        ),
-    }
-)
+_M0: Mapping[InstructionKind, float] = {"load": 2.0, "store": 2.0}
+
+CORE_TIMINGS: Mapping[str, CoreTiming] = {
+    "cortex-m0": CoreTiming(_TRM, cycles=_M0, load_after_load=2.0, taken_cycles=2.0),
+    "cortex-m0plus": CoreTiming(_TRM, cycles=_M0, load_after_load=2.0, taken_cycles=1.0),
+    "cortex-m3": CoreTiming(_TRM, cycles={**_ARMV7E_M, "multiply_long": 4.0}),
+    "cortex-m4": CoreTiming(_TRM, cycles=_ARMV7E_M),
+    "cortex-m7": CoreTiming(
+        _ROUGH, other=0.6, load_after_load=0.6, multiple=0.5, per_register=0.5, taken_cycles=0.5,
+        cycles={"multiply": 1.0, "multiply_long": 1.0, "divide": 7.0, "float_divide": 14.0},
+    ),
+    "cortex-m33": CoreTiming(
+        _ROUGH,
+        cycles={"load": 1.5, "divide": 7.0, "float_multiply_add": 2.0, "float_divide": 12.0},
+    ),
+    "cortex-m55": CoreTiming(
+        _ROUGH, taken_cycles=1.5,
+        cycles={
+            "divide": 7.0, "float_divide": 12.0, "loop": 0.2, "vector": 1.7, "vector_load": 1.7,
+            "vector_store": 2.0,
+        },
+    ),
+}  # fmt: skip
 """Tables by core; a core without an entry has no published timing that a table can express."""

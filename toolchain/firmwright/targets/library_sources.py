@@ -29,7 +29,11 @@ def collect_needed_files(
     definitions = {name: path for path, text in texts.items() for name in _defined(text)}
     tables = {name: path for path, text in texts.items() for name in _TABLE.findall(text)}
     definitions |= tables
-    headers = _headers(root, include_folders)
+    headers = {
+        path.relative_to(root / folder).as_posix(): path
+        for folder in include_folders
+        for path in sorted((root / folder).rglob("*.h"))
+    }
     files: dict[str, bytes] = {}
     queue = sorted(symbols)
     seen = set(queue)
@@ -51,14 +55,6 @@ def _defined(text: str) -> list[str]:
     """Return the names of the functions with external linkage."""
     definitions = _DEFINITION.finditer(text)
     return [match[1] for match in definitions if "static" not in match[0].partition("(")[0].lower()]
-
-
-def _headers(root: Path, folders: Sequence[str]) -> dict[str, Path]:
-    return {
-        path.relative_to(root / folder).as_posix(): path
-        for folder in folders
-        for path in sorted((root / folder).rglob("*.h"))
-    }
 
 
 def _asked_for(text: str, headers: Mapping[str, Path]) -> tuple[set[str], dict[str, bytes]]:

@@ -37,13 +37,9 @@ class VanillaAccelerator(Backend):
 
     @cached_property
     def kind(self) -> TargetKind:
-        return TargetKind(
-            self.name,
-            str(type(self).__doc__),
-            is_core=False,
-            hooks=Hooks(relay_to_tir=_lower_default_loops),
-            passes=self.passes,
-        )
+        hooks = Hooks(relay_to_tir=_lower_default_loops)
+        doc = str(type(self).__doc__)
+        return TargetKind(self.name, doc, is_core=False, hooks=hooks, passes=self.passes)
 
 
 def _is_int8(match: Match) -> bool:

@@ -11,12 +11,11 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import requantization_of
+from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import tensor_quant
 from firmwright.schedules.constant_channels import (
-    ConstantChannels,
     find_constant_channels,
     order_computed_channels,
     select_channels,
@@ -193,9 +192,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     vertical, horizontal = _axes(op)
     is_vertical = config["along"] == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
-    weights = op.constants[1]
-    assert weights is not None
-    taps = np.asarray(weights.array())[0].astype(np.int64)  # [y, x, channel]
+    taps = weights_of(op)[0].astype(np.int64)  # [y, x, channel]
     flat = taps.reshape(-1, taps.shape[2]).T
     zero_point = tensor_quant(op.input(0)).zero_point
     bias = fold_zero_point_into_bias(op, flat)
@@ -216,7 +213,10 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     multiplier = channels // op.input(0).shape[3]
     layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
     with Nest() as enter:
-        _write_constant_channels(b, constant_channels, op)
+        if constant_channels.values:
+            batch, height, width, _ = op.output.shape
+            with b.for_("n", batch) as n:
+                constant_channels.emit_stores(b, n * (height * width), height * width)
         index = enter(b.for_("c", len(order.rows)))
         target = enter(b.let("channel", order.channel(b, index)))
         finish = enter(epilogue.bind_channel(b, index))
@@ -226,13 +226,6 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         channel = _ChannelRegisters(start, words, across.taps, finish)
         for run in group_outputs(across.outputs, across.valid):
             _group(b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps)
-
-
-def _write_constant_channels(b: Kernel, constant_channels: ConstantChannels, op: OpCall) -> None:
-    batch, height, width, _ = op.output.shape
-    if constant_channels.values:
-        with b.for_("n", batch) as n:
-            constant_channels.emit_stores(b, n * (height * width), height * width)
 
 
 def _pack(taps: Array) -> Array:
@@ -330,12 +323,10 @@ class _SlideEmitter:
             window = enter(x)
             y = None
             if ended:
-                y = enter(
-                    b.view(
-                        f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
-                        (len(ended),), strides=(along.output_step,), access="w",
-                    )
-                )  # fmt: skip
+                y = enter(b.view(
+                    f"{label}_out", self.layer.y, y_start + ended[0] * along.output_step,
+                    (len(ended),), strides=(along.output_step,), access="w",
+                ))  # fmt: skip
             for line in lines:
                 self._line(window, line, line.index - first, label)
                 for output in line.ends:

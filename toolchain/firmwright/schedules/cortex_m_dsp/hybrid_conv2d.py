@@ -53,15 +53,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     block = block_pixels(int(config["pixels"]), pixels)
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
         activations = quantize_batch(op, b, n, quantized)
-        gemm = plan_gemm_without_bias(
-            b,
-            layout,
-            kernel,
-            lambda order, is_paired: _make_epilogue(
-                op, b, kernel, order, activations, is_paired=is_paired
-            ),
-            CHANNELS_BY_PIXELS[block],
-        )
+
+        def end(order: ChannelOrder, is_paired: bool) -> _DequantizeEpilogue:
+            return _make_epilogue(op, b, kernel, order, activations, is_paired=is_paired)
+
+        gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         shape = (1, height, width, channels)
         convolve_in_blocks(b, Im2colSource(quantized, layout, zero_point), gemm, shape, n * pixels)
@@ -125,9 +121,8 @@ def _make_epilogue(
         totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
         sums = b.constant("sums", totals[rows], INT32)
         scales = b.constant("scales", np.array(quantization_of(op.input(1)).scales)[rows], FLOAT32)
-    return _DequantizeEpilogue(
-        activations, bias, sums, scales, op.str_attr("activation"), is_paired
-    )
+    activation = op.str_attr("activation")
+    return _DequantizeEpilogue(activations, bias, sums, scales, activation, is_paired)
 
 
 SCHEDULES = (

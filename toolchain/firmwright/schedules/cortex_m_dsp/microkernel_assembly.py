@@ -114,3 +114,6 @@ ldr u, {w4}; smlad c1, u, p; sxtb16 u, u; smlad c0, u, p
 ldr u, {w5}; smlad c3, u, p; sxtb16 u, u; smlad c2, u, p
 ldr u, {w6}; smlad c5, u, p; sxtb16 u, u; smlad c4, u, p
 ldr u, {w7}; smlad c7, u, p; sxtb16 u, u; smlad c6, u, p""", 31)  # fmt: skip
+
+COLUMN_MICROKERNELS = (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+"""Micro-kernels over columns of int16 pairs."""

@@ -19,10 +19,7 @@ from firmwright.schedules.asm_macros import (
 )
 from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
     BYTES_8X1,
-    FRESH_2X4,
-    MAC_2X4,
-    PAIRED_2X4,
-    PAIRED_4X2,
+    COLUMN_MICROKERNELS,
     PAIRED_8X1,
     WIDE_2X4,
     DspMicrokernel,
@@ -343,7 +340,7 @@ INTRINSICS = (
     EXTRACT_ODD_SUM,
     *(
         _intrinsic(shape, steps)
-        for shape in (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+        for shape in COLUMN_MICROKERNELS
         for steps in range(1, MAX_UNROLL + 1)
     ),
     *(_bytes_intrinsic(groups) for groups in range(1, MAX_UNROLL // 2 + 1)),

@@ -66,14 +66,11 @@ def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
     with _outputs(op, b) as (start, target):
         maximum = b.reg("maximum", UINT32)
         b.store(maximum, [0], 0x80808080)
-        _each_word(
-            op,
-            b,
-            start,
-            lambda word: b.store(
-                maximum, [0], call_intrinsic("smax8", [b.load(maximum, [0]), word], UINT32)
-            ),
-        )
+
+        def take(word: ArithExpr) -> None:
+            b.store(maximum, [0], call_intrinsic("smax8", [b.load(maximum, [0]), word], UINT32))
+
+        _each_word(op, b, start, take)
         with b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4) as y:
             b.store(y, [0], b.load(maximum, [0]))
 

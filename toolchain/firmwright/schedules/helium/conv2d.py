@@ -35,11 +35,7 @@ _CHANNELS = vector_requantize.CHANNELS
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or not vector_requantize.supports_requantize(
-        requantization_of(op)
-    ):
-        return ()
-    return ({},)
+    return ({},) if vector_requantize.supports_int8_layer(op) else ()
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:

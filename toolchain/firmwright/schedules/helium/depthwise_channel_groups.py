@@ -62,6 +62,10 @@ class _ChannelGroupLayer:
     def lanes(self) -> int:
         return min(self.channels, self.block)
 
+    def first_channel(self, block: ArithExpr) -> ArithExpr:
+        start = block * self.block
+        return minimum(start, self.channels - self.lanes) if self.channels % self.block else start
+
     def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
         """Return the row of the bias table; groups share one bias if the zero point is 0."""
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
@@ -72,18 +76,13 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if is_wide:
         applies = int16_dot.supports_requantize(requantization_of(op))
     else:
-        applies = op.input(0).dtype == INT8 and vector_requantize.supports_requantize(
-            requantization_of(op)
-        )
+        applies = vector_requantize.supports_int8_layer(op)
     if not applies:
         return ()
     groups = split_by_valid_rows_and_columns(op)
     _, height, width, _ = op.input(1).shape
-    max_groups = (
-        _MAX_LOOPS
-        if is_wide or height * width > depthwise_plane_microkernels.LANES
-        else _MAX_GROUPS
-    )
+    is_unbounded = is_wide or height * width > depthwise_plane_microkernels.LANES
+    max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
     if not 0 < len(groups) <= max_groups or channel_multiplier_of(op) != 1:
         return ()
     configs: list[Config] = []
@@ -208,7 +207,7 @@ def _pixels(
         b.let("source", ((n * height + iy) * width + ix) * count) as source,
         b.let("target", ((n * out_height + oy) * out_width + ox) * count) as target,
         b.for_("block", layer.blocks) as block,
-        b.let("channel", _first(layer, block)) as channel,
+        b.let("channel", layer.first_channel(block)) as channel,
     ):
         steps = (window.dilation[0] * width * count, window.dilation[1] * count)
         pixel_step = window.stride[1] * count
@@ -251,13 +250,6 @@ def _form(
     start = block * layer.weights.shape[1] * layer.block + first * layer.block
     weights = b.pointer(layer.weights, start, reach * layer.block)
     return VisibleTaps(len(down), len(across), width).name, weights, []
-
-
-def _first(layer: _ChannelGroupLayer, block: ArithExpr) -> ArithExpr:
-    start = block * layer.block
-    if layer.channels % layer.block == 0:
-        return start
-    return minimum(start, layer.channels - layer.lanes)
 
 
 SCHEDULES = (

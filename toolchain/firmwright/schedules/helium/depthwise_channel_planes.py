@@ -109,11 +109,8 @@ class _GatherLayout:
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
-    if op.input(0).dtype != INT8 or not vector_requantize.supports_requantize(
-        requantization_of(op)
-    ):
-        return ()
-    return ({},) if _layout(op) is not None else ()
+    applies = vector_requantize.supports_int8_layer(op) and _layout(op) is not None
+    return ({},) if applies else ()
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:

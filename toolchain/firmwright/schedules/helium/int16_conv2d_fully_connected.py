@@ -166,13 +166,8 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     packed = b.constant(
         "weights", pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH), INT8
     )
-    return _Int16RowGemm(
-        packed,
-        plan_int16_accumulation(b, op, kernel),
-        outputs,
-        2 * depth,
-        longest_chunk(flat, int16_dot.WIDTH),
-    )
+    sums, chunk = plan_int16_accumulation(b, op, kernel), longest_chunk(flat, int16_dot.WIDTH)
+    return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
 
 
 def _matrix_configs(op: OpCall) -> Sequence[Config]:
@@ -207,9 +202,7 @@ SCHEDULES = (
     INT16_ROW_RULE,
     helium_schedule("helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv),
     helium_schedule(
-        "helium.fully_connected.int16",
-        "fully_connected",
-        configs=_matrix_configs,
+        "helium.fully_connected.int16", "fully_connected", configs=_matrix_configs,
         build=_build_matrix,
     ),
-)
+)  # fmt: skip

@@ -6,7 +6,9 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.intrinsic import immediates
+from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.requantize import Requantization
 
 # `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
@@ -70,6 +72,10 @@ def store_assembly(vector: str, target: str, lanes: str) -> str:
 
 def supports_requantize(params: Requantization) -> bool:
     return params.rounding is Rounding.TWICE and max(params.shifts) <= 0
+
+
+def supports_int8_layer(op: OpCall) -> bool:
+    return op.input(0).dtype == INT8 and supports_requantize(requantization_of(op))
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:

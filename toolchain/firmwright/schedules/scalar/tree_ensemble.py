@@ -10,20 +10,8 @@ from firmwright.base.dtypes import INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import Config, Schedule
+from firmwright.ops import tree_ensemble as trees
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.tree_ensemble import (
-    Forest,
-    build_leaf_table,
-    forest_from_call,
-    grid_key,
-    grid_key_params,
-    grid_thresholds,
-    missing_value_key,
-    ordered_bit_key,
-    ordered_bit_thresholds,
-    store_sums,
-    threshold_grids,
-)
 
 _BRANCHES_MAX = 40_000
 _DEPTH_MAX = 40
@@ -31,13 +19,13 @@ _DEPTH_MAX = 40
 
 
 def _configs(call: OpCall) -> Sequence[Config]:
-    forest = forest_from_call(call)
+    forest = trees.forest_from_call(call)
     if forest.branches > _BRANCHES_MAX or len(forest.features) > 64:
         return ()
     return () if _depth(forest) > _DEPTH_MAX else ({},)
 
 
-def _depth(forest: Forest) -> int:
+def _depth(forest: trees.Forest) -> int:
     deepest, first = 0, 0
     for size in forest.sizes.tolist():
         waiting = [(first, size, 0)]
@@ -53,12 +41,12 @@ def _depth(forest: Forest) -> int:
 
 
 def _build(call: OpCall, config: Config, b: Kernel) -> None:
-    forest = forest_from_call(call)
-    leaves, feature_grids = build_leaf_table(forest), threshold_grids(forest)
+    forest = trees.forest_from_call(call)
+    leaves, feature_grids = trees.build_leaf_table(forest), trees.threshold_grids(forest)
     thresholds = (
-        ordered_bit_thresholds(forest)
+        trees.ordered_bit_thresholds(forest)
         if feature_grids is None
-        else grid_thresholds(forest, feature_grids)
+        else trees.grid_thresholds(forest, feature_grids)
     )
     x = b.input(0)
     with Nest() as enter:
@@ -68,11 +56,13 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         for place, (feature, left) in enumerate(forest.features):
             value = b.load(x, [row, feature])
             if feature_grids is None:
-                key = ordered_bit_key(value, b.load(bits, [row, feature]), missing_value_key(left))
+                key = trees.ordered_bit_key(
+                    value, b.load(bits, [row, feature]), trees.missing_value_key(left)
+                )
                 b.store(keys, [place], key)
                 continue
-            numbers = grid_key_params((feature, left), feature_grids[place])
-            with b.let("value", value) as read, grid_key(b, read, *numbers) as key:
+            numbers = trees.grid_key_params((feature, left), feature_grids[place])
+            with b.let("value", value) as read, trees.grid_key(b, read, *numbers) as key:
                 b.store(keys, [place], key - feature_grids[place].low)
         classes = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, classes)
@@ -83,12 +73,12 @@ def _build(call: OpCall, config: Config, b: Kernel) -> None:
         for tree, size in enumerate(forest.sizes.tolist()):
             writer.subtree(first, first + tree, size)
             first += size
-        store_sums(call, b, leaves, sums, row)
+        trees.store_sums(call, b, leaves, sums, row)
 
 
 class _TreeEmitter:
     def __init__(
-        self, b: Kernel, forest: Forest, thresholds: Array, leaves: Array, keys: tir.Buffer,
+        self, b: Kernel, forest: trees.Forest, thresholds: Array, leaves: Array, keys: tir.Buffer,
         sums: tir.Buffer,
     ) -> None:  # fmt: skip
         self.b, self.keys, self.sums = b, keys, sums
