@@ -19,7 +19,7 @@ from firmwright.conformance.case import ConformanceCase
 from firmwright.conformance.registry import conformance_cases
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
-from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.pipeline import Options, compile_model
 

@@ -11,7 +11,7 @@ from damage import mutants, structure_places
 
 from firmwright.base.errors import ModelError
 from firmwright.frontends.tflite import read_tflite
-from firmwright.ir.raw_model import RawModel
+from firmwright.ir.decoded_model import RawModel
 
 MUTANTS_PER_MODEL = 60
 PEAK_PER_BYTE = 16

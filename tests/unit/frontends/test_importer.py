@@ -10,9 +10,9 @@ from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Span
+from firmwright.ir.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw_model import RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 
 

@@ -20,7 +20,7 @@ from firmwright.frontends.tflite.schema import (
     TABLES,
 )
 from firmwright.ir.core import Span
-from firmwright.ir.raw_model import RawNode, RawSignature, RawTensor
+from firmwright.ir.decoded_model import RawNode, RawSignature, RawTensor
 
 TableDict = dict[str, Any]
 Writer = Callable[[TableDict], bytes]

@@ -19,8 +19,8 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
-from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.ir.tir.verify_async_calls import without_phase
 
 _POOLS = "const struct NAME_workspace_pools *pools"
 _IO = "const struct NAME_inputs *in, const struct NAME_outputs *out"

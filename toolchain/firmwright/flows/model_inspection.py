@@ -15,10 +15,10 @@ from firmwright.flows.model import load_model
 from firmwright.frontends.onnx import ModelOverrides, is_onnx
 from firmwright.frontends.onnx.reader import OnnxValueInfo, read_onnx
 from firmwright.frontends.tflite import read_tflite
+from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import complete_model
 

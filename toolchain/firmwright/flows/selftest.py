@@ -28,9 +28,9 @@ from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
 from firmwright.ir.core import Attrs, Span
+from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ops.registry import import_table, op_table
 from firmwright.oracle.compare import Difference, compare_tensor
 from firmwright.oracle.random_samples import SampleInput, make_sample

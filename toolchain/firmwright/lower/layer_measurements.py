@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from firmwright.ir import tuning_records
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, Config, LoweringCandidate, Schedule
-from firmwright.ir.tuning_records import (
-    ConfiguredSchedule,
-    Measurement,
-    configured_schedule,
-    kernel_digest,
-)
+from firmwright.ir.tuning_records import ConfiguredSchedule, Measurement, configured_schedule
 
 _EQUAL_RATIO = 1.002
 """Counts within this ratio are equal, since other code in the firmware affects them."""
@@ -86,7 +82,7 @@ class LayerMeasurements:
         items = self.measured.get(configured_schedule(item.rule, item.config), ())
         if not items:
             return None
-        kernel = kernel_digest(item.function)
+        kernel = tuning_records.kernel_digest(item.function)
         mine = [measurement for measurement in items if measurement.kernel == kernel]
         return min(mine, key=lambda m: (m.status == "ok", m.count), default=None)
 

@@ -20,9 +20,7 @@ def has_discontinuity(function: Function) -> bool:
 def _is_discontinuous(call: Call) -> bool:
     if not any(value.type.dtype == FLOAT32 for value in call.variables):
         return False
-    kinds = [value.type.dtype for value in call.outputs]
     constants = [value for value in call.inputs if value is not None and value.constant is not None]
     is_hybrid = any(value.type.quantization is not None for value in constants)
-    is_opaque = call.op.startswith("@")
-    leaves_floats = any(kind != FLOAT32 for kind in kinds)
-    return is_hybrid or is_opaque or leaves_floats or call.op in _ROUNDING_OPS
+    leaves_floats = any(value.type.dtype != FLOAT32 for value in call.outputs)
+    return is_hybrid or leaves_floats or call.op.startswith("@") or call.op in _ROUNDING_OPS

@@ -21,12 +21,8 @@ from firmwright.passes.graph.multi_core_split import split_over_cores
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
+from firmwright.pipeline import selection_oracle
 from firmwright.pipeline.options import Options
-from firmwright.pipeline.selection_oracle import (
-    estimate_kernel_cost,
-    make_lowering,
-    make_selection_oracle,
-)
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.select.call_order import reorder_calls
 from firmwright.select.kernel_selection import select_module
@@ -64,7 +60,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "usmp": lambda module: plan_memory(module, options.planner),
         "after-planning": lambda module: run_phase(module, "after_planning", timer),
         "outline-common-kernels": lambda module: outline_common_kernels(
-            module, collect_intrinsics(module, INTRINSICS), estimate_kernel_cost
+            module, collect_intrinsics(module, INTRINSICS), selection_oracle.estimate_kernel_cost
         ),
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,
@@ -84,6 +80,7 @@ def remaining_passes(
 def _lower_and_select(module: IRModule, options: Options) -> IRModule:
     if not isinstance(module.entry, Function):
         return module
-    module = lower_subgraphs(module, lambda part: make_lowering(part, options))
-    lowering = make_lowering(module, options)
-    return select_module(module, lowering.calls(), lowering.rows, make_selection_oracle(options))
+    module = lower_subgraphs(module, lambda part: selection_oracle.make_lowering(part, options))
+    lowering = selection_oracle.make_lowering(module, options)
+    oracle = selection_oracle.make_selection_oracle(options)
+    return select_module(module, lowering.calls(), lowering.rows, oracle)

@@ -14,10 +14,10 @@ from typing import TypeGuard
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.rewrite import rewrite_func
 from firmwright.ir.tir.traversal import Node, local_names, statements
+from firmwright.ir.tir.verify_async_calls import without_phase
 
 
 def hoist_scratch(module: IRModule, main: tir.PrimFunc) -> tuple[IRModule, dict[str, str]]:

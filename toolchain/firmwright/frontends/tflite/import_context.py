@@ -7,10 +7,10 @@ from typing import TypeAlias
 from firmwright.base.errors import NotSupportedError, UnsupportedItem
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
+from firmwright.ir.decoded_model import RawModel, RawTensor
 from firmwright.ir.graph import op_import
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpDef, OpTable
-from firmwright.ir.raw_model import RawModel, RawTensor
 from firmwright.ops.custom import import_custom
 
 OpImporter: TypeAlias = Callable[[op_import.ImportContext], op_import.ImportedCall]

@@ -19,12 +19,12 @@ from firmwright.frontends.tflite.import_context import ImportSession, OpImporter
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.op_import import CustomOpPredicate, ImportContext, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
-from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
 
 _FOLDED_BYTES = 1 << 10
 """Largest folded constant, however small its inputs are."""

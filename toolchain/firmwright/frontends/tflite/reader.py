@@ -15,7 +15,7 @@ from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
-from firmwright.ir.raw_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
+from firmwright.ir.decoded_model import RawModel, RawNode, RawSignature, RawSubgraph, RawTensor
 
 _T = TypeVar("_T")
 

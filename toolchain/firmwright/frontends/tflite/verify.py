@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from firmwright.base.errors import ModelError
-from firmwright.ir.raw_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
+from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
 
 
 def verify_raw_model(model: RawModel) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.ir.raw_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 
 def widen_constants(graph: RawSubgraph) -> RawSubgraph:

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Attrs
+from firmwright.ir.decoded_model import RawNode
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.raw_model import RawNode
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
 """Returns whether a backend or plug-in implements the foreign operator (domain, name)."""

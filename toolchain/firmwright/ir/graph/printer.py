@@ -19,21 +19,14 @@ import re
 from collections.abc import Iterable
 
 from firmwright.base.tokenizer import format_global, format_local, quote
+from firmwright.ir import syntax
 from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.syntax import (
-    IRWriter,
-    format_attrs,
-    format_device,
-    format_span,
-    format_type,
-    format_word,
-)
 
 _OP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 
 
-def print_graph(func: Function, page: IRWriter) -> None:
+def print_graph(func: Function, page: syntax.IRWriter) -> None:
     defined: dict[str, Value] = {}
     params = ",\n".join(_format_definition(value, defined) for value in func.params)
     states = [_format_definition(state.value, defined) for state in func.state]
@@ -49,7 +42,7 @@ def print_graph(func: Function, page: IRWriter) -> None:
         for state, full, use in zip(func.state, states, next_values, strict=True)
     ]
     state = "\nstate(" + ",\n".join(states_text) + ")" if states_text else ""
-    attrs = f"\nattrs {format_attrs(func.attrs)}" if func.attrs else ""
+    attrs = f"\nattrs {syntax.format_attrs(func.attrs)}" if func.attrs else ""
     page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{")
     with page.indent():
         for line in lines:
@@ -65,11 +58,11 @@ def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
     text = f"{outputs} =\n" if outputs else ""
     text += f"{_format_op(call.op)}({inputs})"
     if call.attrs:
-        text += f"\n{format_attrs(call.attrs)}"
+        text += f"\n{syntax.format_attrs(call.attrs)}"
     if call.target:
-        text += f"\ntarget({format_word(call.target)})"
+        text += f"\ntarget({syntax.format_word(call.target)})"
     if call.span != Span(""):
-        text += f"\n{format_span(call.span)}"
+        text += f"\n{syntax.format_span(call.span)}"
     return [*constants, text]
 
 
@@ -91,8 +84,8 @@ def _new_constants(values: Iterable[Value | None], made: dict[str, Value]) -> li
 
 def _format_placed_type(value: Value) -> str:
     device = value.virtual_device
-    placement = "" if device == UNCONSTRAINED else f"\n{format_device(device)}"
-    return format_type(value.type) + placement
+    placement = "" if device == UNCONSTRAINED else f"\n{syntax.format_device(device)}"
+    return syntax.format_type(value.type) + placement
 
 
 def _format_definition(value: Value, made: dict[str, Value]) -> str:

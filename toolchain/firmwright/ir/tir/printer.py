@@ -117,8 +117,6 @@ class TIRPrinter:
     def __init__(self, index: DType) -> None:
         self.index = index
 
-    # ---- expressions -------------------------------------------------------------------------
-
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
         """Format `expr`; literals default to `want`; `above` is the parent's precedence."""
         match expr:
@@ -176,8 +174,6 @@ class TIRPrinter:
         if buffer.scope != "global":
             text += f" scope({format_word(buffer.scope)})"
         return text + (f" align({buffer.alignment})" if buffer.alignment != 1 else "")
-
-    # ---- statements --------------------------------------------------------------------------
 
     def body(self, stmt: tir.Stmt, page: IRWriter) -> None:
         with page.indent():

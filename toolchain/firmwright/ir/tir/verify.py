@@ -15,7 +15,7 @@
 * Scalar parameters with the same value at every call are checked with that value.
 * Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
   number, dtype, size and access. Recursion is not possible.
-* Asynchronous calls satisfy the invariants in `async_calls.py`.
+* Asynchronous calls satisfy the invariants in `verify_async_calls.py`.
 * Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
   conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
   limits and are not larger than their contents; views of the AOT main match the plan.
@@ -35,11 +35,11 @@ from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.async_calls import diagnose_async_calls
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.printer import format_expr
 from firmwright.ir.tir.rewrite import substitute
 from firmwright.ir.tir.traversal import local_names, prim_calls, walk
+from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
 from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
 from firmwright.ir.tir.verify_plan import diagnose_plan
 
@@ -139,9 +139,9 @@ class _PrimFuncVerifier(ExprVerifier):
         self._unique(buffer.name)
         if any(n < 1 for n in buffer.shape):
             self.report(f"buffer {buffer.name} has an empty or negative axis")
-        for strides in () if buffer.strides is None else (buffer.strides,):
-            if len(strides) != len(buffer.shape) or min(strides, default=1) < 0:
-                self.report(f"buffer {buffer.name} has strides that do not match its shape")
+        strides = (0,) * len(buffer.shape) if buffer.strides is None else buffer.strides
+        if len(strides) != len(buffer.shape) or min(strides, default=1) < 0:
+            self.report(f"buffer {buffer.name} has strides that do not match its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
             self.report(
                 f"buffer {buffer.name} has alignment {buffer.alignment}, "

@@ -16,9 +16,9 @@ from dataclasses import replace
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.async_calls import without_phase
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects, find_conflict
 from firmwright.ir.tir.traversal import prim_calls
+from firmwright.ir.tir.verify_async_calls import without_phase
 
 
 def run(module: IRModule) -> IRModule:
