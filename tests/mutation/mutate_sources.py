@@ -165,9 +165,10 @@ EDITS = (
          "        elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):",
          "        elif False:", VERIFY),
     Edit("verifier without plans", PY + "ir/tir/verify_plan.py",
-         "                buffer.overlaps_in_time(other)\n", "                False\n", VERIFY),
-    Edit("verifier without plans", PY + "ir/tir/verify_plan.py", "        if not right:",
-         "        if False:", VERIFY),
+         "if buffer.overlaps_in_time(other) and names not in related:", "if False:", VERIFY),
+    Edit("verifier without plans", PY + "ir/tir/verify_plan.py",
+         "if Placement(pool, offset.value) not in (scratch if planned is None else {planned}):",
+         "if False:", VERIFY),
     Edit("verifier without plans", PY + "ir/tir/verify_plan.py",
          "if pool in tops and size > tops[pool]:", "if False:", VERIFY),
     # ---- stack, tuning, passes ------------------------------------------------------------
