@@ -9,12 +9,13 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT8
 from firmwright.base.quant import Quantization
 from firmwright.base.resources import runtime_dir
+from firmwright.base.version import ABI
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Span
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Placement, Plan
-from firmwright.package.metadata import FWR_ABI, summarize_compilation
+from firmwright.package.metadata import summarize_compilation
 
 X, Y = tir.Buffer("x", INT8, (4,)), tir.Buffer("y", INT8, (4,))
 
@@ -128,4 +129,4 @@ def test_the_text_is_deterministic_json() -> None:
 
 
 def test_the_abi_matches_the_runtime() -> None:
-    assert f"#define FWR_ABI {FWR_ABI}" in (runtime_dir() / "fwr.h").read_text()
+    assert f"#define FWR_ABI {ABI}" in (runtime_dir() / "fwr.h").read_text()

@@ -116,8 +116,7 @@ class Tokenizer:
 
     def at(self, text: str) -> bool:
         """Whether the next token is this punctuation or identifier."""
-        token = self.peek
-        return token.text == text and token.kind in (TokenKind.PUNCT, TokenKind.IDENT)
+        return self.peek.text == text and self.peek.kind in (TokenKind.PUNCT, TokenKind.IDENT)
 
     def accept(self, text: str) -> bool:
         """Consume the next token if it matches; return whether it did."""

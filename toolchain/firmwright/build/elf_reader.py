@@ -50,9 +50,8 @@ def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tupl
     """Return the allocated sections in file order and their sized symbols in order of address."""
     data, layout = _open(path)
     sections = _read_sections(data, layout)
-    sized = tuple(
-        SectionSize(s.name, s.address, s.size, _kind(s)) for s in sections if _is_counted(s)
-    )
+    counted = filter(_is_counted, sections)
+    sized = tuple(SectionSize(s.name, s.address, s.size, _kind(s)) for s in counted)
     return sized, _read_symbols(data, layout, sections)
 
 
@@ -82,7 +81,7 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
     table, count, names_index = header[6], header[12], header[13]
     raw = [layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)]
     names = raw[names_index][4]
-    return [_ElfSection(_text(data, names + r[0]), r[1], r[2], r[3], r[4], r[5], r[6]) for r in raw]
+    return [_ElfSection(_text(data, names + row[0]), *row[1:7]) for row in raw]
 
 
 def _is_counted(section: _ElfSection) -> bool:

@@ -58,12 +58,8 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
 
 def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:
     sizes = {r.name: r.size_bytes for r in regions}
-    over = {name: int(extra) for name, extra in _OVERFLOW.findall(output)}
-    return tuple(
-        RegionOverflow(name, sizes[name] + extra, sizes[name])
-        for name, extra in over.items()
-        if name in sizes
-    )
+    over = {name: int(extra) for name, extra in _OVERFLOW.findall(output) if name in sizes}
+    return tuple(RegionOverflow(n, sizes[n] + extra, sizes[n]) for n, extra in over.items())
 
 
 def make_does_not_fit_error(

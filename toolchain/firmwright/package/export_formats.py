@@ -57,8 +57,8 @@ class ExportInput:
 
     @property
     def model_files(self) -> dict[str, str | bytes]:
-        files = {p: c for p, c in self.tree.files.items() if p.startswith("model/")}
-        return {PurePosixPath(path).name: content for path, content in files.items()}
+        files = self.tree.files.items()
+        return {PurePosixPath(p).name: text for p, text in files if p.startswith("model/")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,11 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
 
 def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
     environment = template_environment("firmwright.package")
-    return {
-        path.removesuffix(".j2").replace("NAME", values["name"]): environment.get_template(
-            f"{folder}/{path}"
-        ).render(values)
-        for path in _paths(files("firmwright.package") / "templates" / folder, "")
-    }
+    content: dict[str, str | bytes] = {}
+    for path in _paths(files("firmwright.package") / "templates" / folder, ""):
+        text = environment.get_template(f"{folder}/{path}").render(values)
+        content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
+    return content
 
 
 def _gcc_flags(source: str | bytes) -> str:

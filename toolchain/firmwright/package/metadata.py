@@ -17,10 +17,6 @@ from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.plan import BufferInfo, Plan
 from firmwright.ir.tir.traversal import callees, prim_calls, used_constants, walk
 
-SCHEMA = METADATA_VERSION
-FWR_ABI = ABI
-"""The version of the runtime's interface that the emitted glue uses."""
-
 
 def summarize_compilation(
     module: IRModule,
@@ -42,8 +38,8 @@ def summarize_compilation(
     constants = _constants(module, main)
     operators = tuple(_operators(module, main))
     return CompilationSummary(
-        schema=SCHEMA,
-        abi=FWR_ABI,
+        schema=METADATA_VERSION,
+        abi=ABI,
         tool_version=tool_version,
         model=module.name,
         model_id=model_id,
@@ -94,7 +90,7 @@ def summarize_bundle(
         for constant in model.constants
     }
     return BundleSummary(
-        schema=SCHEMA,
+        schema=METADATA_VERSION,
         model="+".join(model.model for model in models),
         model_id=model_id,
         board=first.board,
@@ -147,16 +143,13 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
     constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
     for function in (*(_kernel(module, callee) for callee in callees(main.body)), main):
         for name in used_constants(function.body):
-            constant = module.constants[name]
-            summary = summaries.ConstantSummary(
-                name,
-                constant.dtype.name,
-                tuple(constant.shape),
-                constant.size_bytes,
-                constant.digest,
-                constant.pool,
+            c = module.constants[name]
+            constants.setdefault(
+                (c.dtype.name, c.digest),
+                summaries.ConstantSummary(
+                    name, c.dtype.name, tuple(c.shape), c.size_bytes, c.digest, c.pool
+                ),
             )
-            constants.setdefault((summary.dtype, summary.sha256), summary)
     return tuple(constants.values())
 
 

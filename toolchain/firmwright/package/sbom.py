@@ -78,15 +78,12 @@ def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
     for facts in project.models:
         name = str(facts["model"])
         files = [path for path in project.files if path.startswith(f"model/{name}")]
-        component = _component(
-            "machine-learning-model", name, f"model:{name}", str(facts["model_id"])
-        )
-        source = facts.get("source_sha256")
-        yield component | {
-            **({"hashes": _hashes(str(source))} if source else {}),
-            "properties": _properties(numerics=facts["numerics"]),
-            "components": _files(project, files),
-        }
+        version = str(facts["model_id"])
+        component = _component("machine-learning-model", name, f"model:{name}", version)
+        if facts.get("source_sha256"):
+            component["hashes"] = _hashes(str(facts["source_sha256"]))
+        component["properties"] = _properties(numerics=facts["numerics"])
+        yield {**component, "components": _files(project, files)}
 
 
 def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
