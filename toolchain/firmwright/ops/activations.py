@@ -1,19 +1,18 @@
-"""elu, gelu, hard_swish, leaky_relu, and relu with its bounded variants.
+"""elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), and relu with its bounded variants.
 
-elu is e^x - 1 for x < 0, else x. gelu is x times the normal CDF of x, or with `approximate` its
-tanh approximation. hard_swish is x * clamp((x + 3) / 6, 0, 1). leaky_relu is `alpha` * x for x < 0.
-relu, relu6, relu_n1_to_1 and relu_0_to_1 clamp to [0, inf), [0, 6], [-1, 1] and [0, 1].
+gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8 elu, gelu,
+hard_swish and leaky_relu are lookup tables, computed in float32 for elu and gelu, in 16-bit fixed
+point for hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
 
-int8: elu, gelu, hard_swish and leaky_relu are lookup tables. Entries are computed in float32 for
-elu and gelu, in 16-bit fixed point for hard_swish, and by requantizing twice (factors in float32)
-for leaky_relu. relu subtracts the zero point, requantizes by x scale / y scale, rounding twice, and
-clamps. LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values to
-the input's range, which is equivalent if both tensors have the same quantization. TFLM has no
+Quantized relus subtract the zero point, requantize by x scale / y scale, rounding twice, and clamp.
+LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values to the
+input's range, which is equivalent if both tensors have the same quantization. TFLM lacks
 relu_n1_to_1 and relu_0_to_1.
 Semantics: the reference kernels of TFLite and TFLM.
 """
 
 import math
+import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,27 +28,22 @@ from firmwright.base.quant import (
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.elementwise_unary import (
-    UnaryImplementation,
-    check_symmetric_int16,
-    compute_elements,
-    compute_float32,
+from firmwright.ops import elementwise
+from firmwright.ops.import_checks import bool_options
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import libm_function
+from firmwright.ops.lookup_tables import (
     evaluate_int8_lut,
     interpolate_int16,
     lookup_int8,
     round_to_float32,
-    unary_op,
 )
-from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import (
-    Requantization,
     apply_activation,
     clamp,
     float_activation_range,
-    make_requantization,
     quantized_activation_range,
+    requantize_by_scales,
     store_requantized,
     tensor_quant,
 )
@@ -68,7 +62,7 @@ def _gelu(call: OpCall, x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + _erf(x * _ROOT_HALF)))
 
 
-def _lower_gelu(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
     if call.attrs["approximate"]:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
         return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
@@ -144,10 +138,10 @@ def _check_leaky(call: OpCall) -> None:
 
 def _check_leaky_int16(call: OpCall) -> None:
     _check_leaky(call)
-    check_symmetric_int16(call)
+    elementwise.check_symmetric_int16(call)
 
 
-def _lower_leaky_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_leaky_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     above, below = _requantize_factors(call)
     value, positive = x.cast(INT32), x.cast(INT32) >= 0
     multiplier, shift = (
@@ -168,47 +162,36 @@ def _clamps_raw_values(call: OpCall) -> bool:
     return call.numerics == "tflm" and call.op == "relu6"
 
 
-def _relu_requantization(call: OpCall) -> Requantization:
-    x_scale, y_scale = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
-    factor = x_scale / y_scale
-    if call.numerics == "litert":
-        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
-            factor = float(np.float32(x_scale) / np.float32(y_scale))
-    return make_requantization([factor], Rounding.TWICE, call.output, call.op)
-
-
 def _reference_relu(call: OpCall, x: Array) -> Array:
     if _clamps_raw_values(call):
         return np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype)
-    offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
-    return _relu_requantization(call).apply(offset, call.output.dtype)
+    (offset,) = elementwise.centered(call, x)
+    return requantize_by_scales(call, operator.truediv, call.op).apply(offset, call.output.dtype)
 
 
 def _lower_relu(call: OpCall, b: Kernel) -> None:
     kind = call.input(0)
-    with loop_over_elements(call, b) as (values, store):
+    with elementwise.loop_over_elements(call, b) as (values, store):
         if _clamps_raw_values(call):
             low, high = quantized_activation_range(call.op, kind)
             store(clamp(values[0].cast(INT32), low, high, kind.dtype))
         else:
-            offset = values[0].cast(INT32) - tensor_quant(kind).zero_point
-            store_requantized(b, offset, _relu_requantization(call), kind.dtype, store)
+            (offset,) = elementwise.centered(call, values[0])
+            params = requantize_by_scales(call, operator.truediv, call.op)
+            store_requantized(b, offset, params, kind.dtype, store)
 
 
-def _check_per_tensor(call: OpCall) -> None:
-    tensor_quant(call.input(0))
-    tensor_quant(call.output)
-
-
-_INT8 = UnaryImplementation(_reference_relu, _lower_relu, _check_per_tensor)
-_FLOAT32 = compute_elements(
+_INT8 = elementwise.ElementwiseKernel(_reference_relu, _lower_relu, elementwise.check_per_tensor)
+_FLOAT32 = elementwise.compute_elements(
     lambda call, x: np.clip(x, *float_activation_range(call.op)).astype(np.float32),
-    lambda call, b, x: apply_activation(x, call.op),
+    lambda call, x: apply_activation(x, call.op),
 )
-_INT8_AND_FLOAT32: Mapping[DType, UnaryImplementation] = {INT8: _INT8, FLOAT32: _FLOAT32}
-_ALL: Mapping[DType, UnaryImplementation] = {
+_INT8_AND_FLOAT32: Mapping[DType, elementwise.ElementwiseKernel] = {INT8: _INT8, FLOAT32: _FLOAT32}
+_ALL: Mapping[DType, elementwise.ElementwiseKernel] = {
     INT8: _INT8,
-    INT16: UnaryImplementation(_reference_relu, _lower_relu, check_symmetric_int16),
+    INT16: elementwise.ElementwiseKernel(
+        _reference_relu, _lower_relu, elementwise.check_symmetric_int16
+    ),
     FLOAT32: _FLOAT32,
 }
 _RELU = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
@@ -216,17 +199,17 @@ _LITERT_ONLY = {"litert": _RELU["litert"]}
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    unary_op(
+    elementwise.elementwise_op(
         "elu",
         {
             INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
-            FLOAT32: compute_float32(
+            FLOAT32: elementwise.compute_float32(
                 _elu, lambda x: select(x < 0.0, libm_function("expm1")(minimum(x, 0.0)), x)
             ),
         },
         _ELU,
     ),
-    unary_op(
+    elementwise.elementwise_op(
         "gelu",
         {
             INT8: lookup_int8(
@@ -235,39 +218,41 @@ OPDEFS: tuple[OpDef, ...] = (
                 )
             ),
             INT16: interpolate_int16(_gelu, np.float32),
-            FLOAT32: compute_elements(
+            FLOAT32: elementwise.compute_elements(
                 lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
             ),
         },
         _GELU,
-        lambda options: {"approximate": bool(options["approximate"])},
+        lambda context: bool_options(context, "approximate"),
     ),
-    unary_op(
+    elementwise.elementwise_op(
         "hard_swish",
         {
             INT8: lookup_int8(_hard_swish_int8, _check_hard_swish),
-            FLOAT32: compute_float32(
+            FLOAT32: elementwise.compute_float32(
                 lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
                 lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
             ),
         },
         _SWISH,
     ),
-    unary_op(
+    elementwise.elementwise_op(
         "leaky_relu",
         {
             INT8: lookup_int8(_leaky_quantized, _check_leaky),
-            INT16: compute_elements(_leaky_quantized, _lower_leaky_int16, _check_leaky_int16),
-            FLOAT32: compute_elements(
+            INT16: elementwise.compute_elements(
+                _leaky_quantized, _lower_leaky_int16, _check_leaky_int16
+            ),
+            FLOAT32: elementwise.compute_elements(
                 lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
-                lambda call, b, x: select(x > 0.0, x, x * _alpha(call)),
+                lambda call, x: select(x > 0.0, x, x * _alpha(call)),
             ),
         },
         _LEAKY,
-        lambda options: {"alpha": float(options["alpha"])},  # type: ignore[arg-type]  # a number
+        lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
     ),
-    unary_op("relu", _ALL, _RELU),
-    unary_op("relu6", _ALL, _RELU),
-    unary_op("relu_n1_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
-    unary_op("relu_0_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
+    elementwise.elementwise_op("relu", _ALL, _RELU),
+    elementwise.elementwise_op("relu6", _ALL, _RELU),
+    elementwise.elementwise_op("relu_n1_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
+    elementwise.elementwise_op("relu_0_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
 )

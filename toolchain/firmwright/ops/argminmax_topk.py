@@ -1,9 +1,8 @@
-"""arg_min_max and top_k along one axis.
+"""arg_min_max and top_k along `axis`.
 
-arg_min_max returns the index of the greatest value (`least`: the smallest); of equal values the
-first counts, or with `last` the last. top_k returns the `k` greatest (`least`: smallest) values in
-order and their indices, lower index first among equals. Indices are int32 or int64. Stored values
-are compared directly; results for NaN are unspecified.
+arg_min_max returns the index of the greatest value (`least`: the smallest), and of equal values the
+first (`last`: the last). top_k returns the `k` greatest (`least`: smallest) values in order and
+their indices, lower index first among equals. Results for NaN are unspecified.
 Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and TopKV2 are special cases.
 """
 
@@ -14,19 +13,14 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import (
-    DTYPES,
-    constant_ints,
-    input_rank,
-    normalize_axis,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import DTYPES
 
 _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 
@@ -148,26 +142,14 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
         b.store(indices, _replace_axis(outer, axis, rank), b.load(where, [0]))
 
 
-# ---- import and cases --------------------------------------------------------------------------
+def _arg_attrs(context: ImportContext) -> Attrs:
+    axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
+    return {"axis": axis, "least": context.node.op == "ARG_MIN", "last": False}
 
 
-def _arg_import(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    axes = constant_ints(context, 1, "axes")
-    if len(axes) != 1:
-        raise NotSupportedError(f"{len(axes)} axes, expected 1")
-    least = context.node.op == "ARG_MIN"
-    attrs = {"axis": normalize_axis(axes[0], input_rank(context)), "least": least, "last": False}
-    return ImportedCall("arg_min_max", attrs, (0,))
-
-
-def _top_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
-    counts = constant_ints(context, 1, "values of k")
-    if len(counts) != 1 or not input_rank(context):
-        raise NotSupportedError(f"{len(counts)} values of k, expected 1")
-    attrs = {"axis": input_rank(context) - 1, "k": counts[0], "least": False}
-    return ImportedCall("top_k", attrs, (0,))
+def _top_attrs(context: ImportContext) -> Attrs:
+    axis = normalize_axis(-1, input_rank(context))
+    return {"axis": axis, "k": constant_int(context, 1, "values of k"), "least": False}
 
 
 _NAMES = tuple(kind.name for kind in _NUMBERS)
@@ -177,7 +159,9 @@ OPDEFS = (
         infer=infer_arg_min_max,
         reference=reference_arg_min_max,
         lower=lower_arg_min_max,
-        imports={"tflite:ARG_MAX": _arg_import, "tflite:ARG_MIN": _arg_import},
+        imports=dict.fromkeys(
+            ("tflite:ARG_MAX", "tflite:ARG_MIN"), importer("arg_min_max", 2, _arg_attrs, (0,))
+        ),
         dtypes=_NAMES,
         numerics=both_profiles(None, "exact", "reference_ops ArgMinMax"),
     ),
@@ -186,7 +170,7 @@ OPDEFS = (
         infer=infer_top_k,
         reference=reference_top_k,
         lower=lower_top_k,
-        imports={"tflite:TOPK_V2": _top_import},
+        imports={"tflite:TOPK_V2": importer("top_k", 2, _top_attrs, (0,), outputs=2)},
         dtypes=_NAMES,
         numerics={"litert": NumericsSpec(None, "exact", "TopContainer")},
         restrictions="constant k",

@@ -1,9 +1,8 @@
 """batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
 
-Attributes: `adj_x` and `adj_y` transpose the respective matrix. Either input may be constant. int8:
-zero points are subtracted, and the int32 sum of products is requantized by
-scale_x * scale_y / y scale. int16: the sum has 64 bits and the multiplier is reduced to 16 bits
-(int16x8.py).
+`adj_x` and `adj_y` transpose the respective matrix; either input may be constant. int8: the int32
+sum is requantized by scale_x * scale_y / y scale. int16: the sum has 64 bits and the multiplier is
+reduced to 16 bits (int16x8.py).
 Semantics: TFLite's reference BatchMatMul.
 """
 
@@ -17,16 +16,11 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops import int16x8
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
-from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.int16x8 import (
-    apply_int64_requant,
-    requant_with_16_bit_multiplier,
-    requantize_epilogue,
-)
+from firmwright.ops.import_checks import bool_options, importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
 
@@ -68,7 +62,7 @@ def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
 def requantization_of(call: OpCall) -> Requantization:
     x, y, z = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     if call.input(0).dtype == INT16:
-        return requant_with_16_bit_multiplier([x * y / z], call.output, "none")
+        return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
     return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
 
 
@@ -91,7 +85,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
     if kind == FLOAT32:
         return (total.astype(np.float32),)
-    return (apply_int64_requant(requantization_of(call), total, kind),)
+    return (int16x8.apply_int64_requant(requantization_of(call), total, kind),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -103,7 +97,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         finish = (
             None
             if wide == FLOAT32
-            else requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
+            else int16x8.requantize_epilogue(b, requantization_of(call), wide, call.output.dtype)
         )
         x, y, z = (_index_by_batch(call, b, stack, loops, index) for index in (0, 1, 2))
         at = [stack.enter_context(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
@@ -138,18 +132,16 @@ def _index_by_batch(
     return stack.enter_context(window)
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    flags = {name: bool(context.node.options[name]) for name in _FLAGS}
-    return ImportedCall("batch_matmul", flags, (0, 1))
-
-
 OPDEF = OpDef(
     name="batch_matmul",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={"tflite:BATCH_MATMUL": import_tflite},
+    imports={
+        "tflite:BATCH_MATMUL": importer(
+            "batch_matmul", 2, lambda context: bool_options(context, *_FLAGS)
+        )
+    },
     dtypes=tuple(kind.name for kind in _DTYPES),
     numerics=both_profiles(
         Rounding.TWICE, "int32; int16: int64, rounded once by 16 bits", "reference_ops BatchMatMul"

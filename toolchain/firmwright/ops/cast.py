@@ -1,9 +1,8 @@
-"""cast: conversion to another element type; logical_not.
+"""cast, to another element type, and logical_not.
 
-Integers keep their low bits in narrower types. Floats are truncated toward zero to int32; other
-integer results are rejected because TFLite does not define out-of-range values. Nonzero values
-become true. Quantization is ignored.
-Semantics: TFLite's Cast and LogicalNot.
+Integers keep their low bits in narrower types; nonzero values become true. Floats are truncated
+toward zero to int32 only, because TFLite does not define out-of-range values. Quantization is
+ignored. Semantics: TFLite's Cast and LogicalNot.
 """
 
 from collections.abc import Sequence
@@ -13,12 +12,10 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import logical_not
-from firmwright.ops.elementwise import lower_elementwise
-from firmwright.ops.elementwise_unary import compute_elements, unary_op
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.elementwise import compute_elements, elementwise_op, lower_elementwise
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 
@@ -42,11 +39,6 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_elementwise(call, b, lambda x: x[0].cast(call.output.dtype))
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("cast", {}, (0,))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="cast",
@@ -54,17 +46,13 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference,
         lower=lower,
         row_access=elementwise_row_window,
-        imports={"tflite:CAST": import_tflite},
+        imports={"tflite:CAST": importer("cast")},
         dtypes=tuple(kind.name for kind in _DTYPES),
         numerics=_NUMERICS,
     ),
-    unary_op(
+    elementwise_op(
         "logical_not",
-        {
-            BOOL: compute_elements(
-                lambda call, x: np.logical_not(x), lambda call, b, x: logical_not(x)
-            )
-        },
+        {BOOL: compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x))},
         _NUMERICS,
     ),
 )

@@ -1,6 +1,4 @@
-"""circular_buffer: a buffer of the last slots along axis 1; the newest slot is at the end.
-
-    y = previous y without its first slot, followed by x
+"""circular_buffer: the last slots along axis 1; each run drops the first and appends x at the end.
 
 Semantics: TFLM's custom operator, which can end a run early until enough slots have arrived. The
 TFLite importer turns that into a branch, requested by attribute `cycles`. If the file has no
@@ -41,8 +39,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     slot, total = call.input(0).elements, call.output.elements
     with (
         b.view("slot", b.input(0), 0, (slot,)) as x,
-        b.view("before", b.input(1), 0, (total,)) as before,
-        b.view("out", b.y, 0, (total,), access="w") as y,
+        b.views("before out", (total,), b.input(1), b.y) as (before, y),
     ):
         if total > slot:
             with b.for_("i", total - slot) as i:

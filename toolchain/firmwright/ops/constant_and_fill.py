@@ -1,8 +1,7 @@
-"""constant: values known at import time; fill: one value in every element.
+"""constant: `values` in C order; fill: input 0, or 0 without inputs, in every element.
 
-`constant` has the attribute `values`, in C order. `fill` takes its value from input 0, or 0 if it
-has no input. The importer folds most of these calls. The remaining ones are model outputs, or so
-large that a loop is smaller than a table.
+The importer folds most of these calls; the others are model outputs, or so large that a loop is
+smaller than a table.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
 """
 
@@ -13,18 +12,13 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attr, Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ops.import_checks import constant_ints, importer, input_rank, input_type
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import (
-    DTYPES,
-    constant_ints,
-    input_rank,
-    lower_fill,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import DTYPES, lower_fill
 
 _NUMERICS = both_profiles(None, "exact", "reference_ops")
 _MOST_NUMBERS = 1 << 16
@@ -54,24 +48,11 @@ def _constant_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], b.load(table, [i]))
 
 
-def _vector(values: Sequence[float]) -> ImportedCall:
-    return ImportedCall("constant", {"values": tuple(values), "shape": (len(values),)}, ())
+def _vector(values: Sequence[float]) -> Attrs:
+    return {"values": tuple(values), "shape": (len(values),)}
 
 
-def _shape_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 1)
-    x = context.inputs[0]
-    assert x is not None  # ensured by require_inputs
-    return _vector(x.shape)
-
-
-def _rank_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 1)
-    return ImportedCall("constant", {"values": (input_rank(context),), "shape": ()}, ())
-
-
-def _broadcast_args_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
+def _broadcast_args(context: ImportContext) -> Attrs:
     first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
     try:
         return _vector(np.broadcast_shapes(first, second))
@@ -79,19 +60,17 @@ def _broadcast_args_import(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"shapes {list(first)} and {list(second)}") from error
 
 
-def _range_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 3)
+def _range(context: ImportContext) -> Attrs:
     numbers: list[float] = []
     for array in context.constants[:3]:
         if array is None or array.size != 1:
             raise NotSupportedError("a range with variable limits or step")
         numbers.append(array.reshape(-1)[0].item())
     start, limit, step = numbers
-    if not all(map(math.isfinite, numbers)):
+    count = math.ceil((limit - start) / step) if step and all(map(math.isfinite, numbers)) else 0
+    if not 0 < count <= _MOST_NUMBERS:
         raise NotSupportedError(f"a range from {start} to {limit} by {step}")
-    if step == 0 or not 0 < math.ceil((limit - start) / step) <= _MOST_NUMBERS:
-        raise NotSupportedError(f"a range from {start} to {limit} by {step}")
-    return _vector([start + k * step for k in range(math.ceil((limit - start) / step))])
+    return _vector([start + k * step for k in range(count)])
 
 
 def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -116,18 +95,6 @@ def _fill_lower(call: OpCall, b: Kernel) -> None:
         lower_fill(b, b.y, value)
 
 
-def _fill_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
-    return ImportedCall("fill", {"shape": constant_ints(context, 0, "dimensions")}, (1,))
-
-
-def _zeros_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 1)
-    x = context.inputs[0]
-    assert x is not None  # ensured by require_inputs
-    return ImportedCall("fill", {"shape": x.shape}, ())
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="constant",
@@ -135,10 +102,14 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_constant_reference,
         lower=_constant_lower,
         imports={
-            "tflite:SHAPE": _shape_import,
-            "tflite:RANK": _rank_import,
-            "tflite:BROADCAST_ARGS": _broadcast_args_import,
-            "tflite:RANGE": _range_import,
+            "tflite:SHAPE": importer(
+                "constant", 1, lambda context: _vector(input_type(context).shape), ()
+            ),
+            "tflite:RANK": importer(
+                "constant", 1, lambda context: {"values": (input_rank(context),), "shape": ()}, ()
+            ),
+            "tflite:BROADCAST_ARGS": importer("constant", 2, _broadcast_args, ()),
+            "tflite:RANGE": importer("constant", 3, _range, ()),
         },
         dtypes=("int32", "int64", "float32"),
         numerics=_NUMERICS,
@@ -148,7 +119,14 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_fill_infer,
         reference=_fill_reference,
         lower=_fill_lower,
-        imports={"tflite:FILL": _fill_import, "tflite:ZEROS_LIKE": _zeros_import},
+        imports={
+            "tflite:FILL": importer(
+                "fill", 2, lambda context: {"shape": constant_ints(context, 0, "dimensions")}, (1,)
+            ),
+            "tflite:ZEROS_LIKE": importer(
+                "fill", 1, lambda context: {"shape": input_type(context).shape}, ()
+            ),
+        },
         dtypes=tuple(kind.name for kind in DTYPES),
         numerics=_NUMERICS,
     ),

@@ -1,11 +1,10 @@
 """conv2d and depthwise_conv2d: sums of x * w over the taps of a window, plus bias, activated.
 
-conv2d also sums over the input channels. depthwise_conv2d convolves input channel ic with its own
-`multiplier` filters, which give the output channels from ic * multiplier on. Layouts as in TFLite:
-x NHWC, w OHWI (depthwise 1HWO), bias O (int32 for int8; int64 for int16, in conv2d also int32).
-Attributes: `stride` and `dilation` (vertical, horizontal), `padding` (top, bottom, left, right),
-`activation`. Padding has the real value 0. The int8 requantization rounds twice in both profiles;
-int16x8.py describes int16.
+conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic with
+`multiplier` filters, for the output channels from ic * multiplier on. Layouts: x NHWC, w OHWI
+(depthwise 1HWO), bias O. Attributes: `stride` and `dilation` (vertical, horizontal), `padding`
+(top, bottom, left, right; the real value 0), `activation`. int8 requantization rounds twice in both
+profiles; int16x8.py describes int16.
 Semantics: TFLite's reference convolutions and quantization specification.
 """
 
@@ -21,27 +20,10 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
-from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.int16x8 import (
-    accumulator_dtype,
-    apply_int64_requant,
-    has_int64_sum,
-    is_int16x8,
-    requant_with_16_bit_multiplier,
-    requantize_epilogue,
-)
+from firmwright.ops.import_checks import input_type, require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    apply_activation,
-    check_weights_and_bias,
-    float_activation_range,
-    import_activation,
-    make_requantization,
-    quantization_of,
-    tensor_quant,
-)
 from firmwright.ops.row_windows import sliding_row_window
 
 
@@ -53,22 +35,34 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(
             f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the weights)"
         )
-    check_weights_and_bias(call, 0)
-    window = window_of(call, (w.shape[1], w.shape[2]))
+    requantize.check_weights_and_bias(call, 0)
+    return (TensorType(output_shape(call, w.shape[0]), x.dtype, call.output.quantization),)
+
+
+def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
+    """Return the output shape after checking the window."""
+    x, window = call.input(0), window_of(call, call.input(1).shape[1:3])
     check_window(window)
-    shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[0])
-    return (TensorType(shape, x.dtype, call.output.quantization),)
+    return (x.shape[0], *window.output_size(*x.shape[1:3]), channels)
 
 
-def requantization_of(call: OpCall) -> Requantization:
+def requantization_of(call: OpCall) -> requantize.Requantization:
     """Return the per-channel requantization by x scale * w scale / y scale, computed in double."""
-    x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
+    x, w, y = (
+        requantize.tensor_quant(call.input(0)),
+        requantize.quantization_of(call.input(1)),
+        requantize.tensor_quant(call.output),
+    )
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
     factors = [x.scale * scale / y.scale for scale in scales]
-    if is_int16x8(call) and has_int64_sum(call):
-        return requant_with_16_bit_multiplier(factors, call.output, call.str_attr("activation"))
-    return make_requantization(factors, Rounding.TWICE, call.output, call.str_attr("activation"))
+    if int16x8.is_int16x8(call) and int16x8.has_int64_sum(call):
+        return int16x8.requant_with_16_bit_multiplier(
+            factors, call.output, call.str_attr("activation")
+        )
+    return requantize.make_requantization(
+        factors, Rounding.TWICE, call.output, call.str_attr("activation")
+    )
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
@@ -87,24 +81,28 @@ def weights_of(call: OpCall) -> Array:
 
 def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window; padding rows hold the zero point."""
-    w = call.input(1)
-    quantized = call.input(0).dtype != FLOAT32
-    outside = tensor_quant(call.input(0)).zero_point if quantized else 0.0
-    return sliding_row_window(call, window_of(call, w.shape[1:3]), outside)
+    return sliding_row_window(call, window_of(call, call.input(1).shape[1:3]), _zero_point(call))
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
-    window = window_of(call, w.shape[1:3])
     kernel = w.reshape(w.shape[0], -1).astype(np.float64)
+    patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
+    return (reference_epilogue(call, patches @ kernel.T),)
+
+
+def reference_epilogue(call: OpCall, total: Array) -> Array:
+    """Add the bias to sums computed in double, then requantize, or activate floats."""
     if call.input(0).dtype != FLOAT32:
-        zero_point = tensor_quant(call.input(0)).zero_point
-        patches = im2col(x.astype(np.float64) - zero_point, window)
-        acc = (patches @ kernel.T).astype(np.int64) + bias_of(call, "int32")
-        return (apply_int64_requant(requantization_of(call), acc, call.output.dtype),)
-    low, high = float_activation_range(call.str_attr("activation"))
-    total = im2col(x.astype(np.float64), window) @ kernel.T + bias_of(call, "float32")
-    return (np.clip(total, low, high).astype(np.float32),)
+        acc = total.astype(np.int64) + bias_of(call, "int32")
+        return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
+    low, high = requantize.float_activation_range(call.str_attr("activation"))
+    return np.clip(total + bias_of(call, "float32"), low, high).astype(np.float32)
+
+
+def _zero_point(call: OpCall) -> int:
+    x = call.input(0)
+    return 0 if x.dtype == FLOAT32 else requantize.tensor_quant(x).zero_point
 
 
 def lower_convolution(
@@ -119,18 +117,18 @@ def lower_convolution(
     weights. It yields the output channel and its input channel, or None to sum over all of them.
     """
     is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
-    dtype = FLOAT32 if is_float else accumulator_dtype(call, channel_axis)
-    zero_point = 0 if is_float else tensor_quant(call.input(0)).zero_point
+    dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
+    zero_point = _zero_point(call)
     weights = b.input(1)
     bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 
     def finish_float(total: ArithExpr, oc: ArithExpr) -> ArithExpr:
-        return apply_activation(total + b.load(bias, [oc]), call.str_attr("activation"))
+        return requantize.apply_activation(total + b.load(bias, [oc]), call.str_attr("activation"))
 
     finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = (
         finish_float
         if is_float
-        else requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
+        else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
     x_shape, y_shape = call.input(0).shape, call.output.shape
     with window.outputs(b, x_shape, y_shape) as at, output_channels as (oc, input_channel):
@@ -164,20 +162,6 @@ def count_macs(call: OpCall) -> int:
     return call.output.elements * kh * kw * ic
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    kernel = context.inputs[1]
-    if kernel is None or len(kernel.shape) != 4:
-        raise NotSupportedError("weights without four dimensions")
-    attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
-    attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
-    # hybrid_conv2d.py defines float activations with int8 weights.
-    x = context.inputs[0]
-    hybrid = x is not None and x.dtype == FLOAT32 and kernel.dtype == INT8
-    op = "hybrid_conv2d" if hybrid else "conv2d"
-    return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
-
-
 def channel_multiplier_of(call: OpCall) -> int:
     return call.input(1).shape[3] // call.input(0).shape[3]
 
@@ -190,29 +174,19 @@ def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
         )
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
-    check_weights_and_bias(call, 3)
-    if is_int16x8(call) and not has_int64_sum(call):
+    requantize.check_weights_and_bias(call, 3)
+    if int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call):
         raise NotSupportedError("an int16 depthwise convolution with a 32-bit bias")
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    check_window(window)
-    shape = (x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[3])
-    return (TensorType(shape, x.dtype, call.output.quantization),)
+    return (TensorType(output_shape(call, w.shape[3]), x.dtype, call.output.quantization),)
 
 
 def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
-    window = window_of(call, w.shape[1:3])
     taps = w.reshape(-1, w.shape[3]).astype(np.float64)
-    quantized = call.input(0).dtype != FLOAT32
-    offset = tensor_quant(call.input(0)).zero_point if quantized else 0
-    patches = im2col(x.astype(np.float64) - offset, window)
+    patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
     patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
-    acc = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
-    if quantized:
-        wide = acc.astype(np.int64) + bias_of(call, "int32")
-        return (apply_int64_requant(requantization_of(call), wide, call.output.dtype),)
-    low, high = float_activation_range(call.str_attr("activation"))
-    return (np.clip(acc + bias_of(call, "float32"), low, high).astype(np.float32),)
+    total = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
+    return (reference_epilogue(call, total),)
 
 
 def lower_depthwise(call: OpCall, b: Kernel) -> None:
@@ -235,14 +209,18 @@ def count_depthwise_macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
 
-def import_depthwise(context: ImportContext) -> ImportedCall:
+def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
-    kernel = context.inputs[1]
-    if kernel is None or len(kernel.shape) != 4:
+    x, kernel = input_type(context), input_type(context, 1)
+    if len(kernel.shape) != 4:
         raise NotSupportedError("weights without four dimensions")
-    attrs = import_window(context, (kernel.shape[1], kernel.shape[2]))
-    attrs["activation"] = import_activation(context.node.options["fused_activation_function"])
-    return ImportedCall("depthwise_conv2d", attrs, tuple(range(len(context.inputs))))
+    activation = requantize.import_activation(context.node.options["fused_activation_function"])
+    attrs = {**import_window(context, kernel.shape[1:3]), "activation": activation}
+    op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
+    # hybrid_conv2d.py defines float activations with int8 weights.
+    if op == "conv2d" and (x.dtype, kernel.dtype) == (FLOAT32, INT8):
+        op = "hybrid_conv2d"
+    return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -275,7 +253,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference_depthwise,
         lower=lower_depthwise,
         row_access=row_window,
-        imports={"tflite:DEPTHWISE_CONV_2D": import_depthwise},
+        imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),
         numerics=both_profiles(
             Rounding.TWICE,

@@ -1,17 +1,15 @@
 """conv_nd, conv_transpose_nd and pool_nd: windows over any number of spatial axes, channels first.
 
-    conv_nd: y[n, m, o...] = bias[m] + the sum of
-        x[n, c, o * stride + k * dilation - before] * w[m, c, k...]
-        over taps inside the input and the channels c of the group of m.
-    conv_transpose_nd: y[n, m, o...] = bias[m] + the sum of
-        x[n, c, i...] * w[c, m, k...] over i * stride + k * dilation - before = o.
-    pool_nd: maximum, mean or norm in a window; elements outside the input are ignored.
+    conv_nd: y[n, m, o...] = bias[m] + sum of x[n, c, o * stride + k * dilation - before] *
+        w[m, c, k...] over taps inside the input and the channels c of the group of m.
+    conv_transpose_nd: y[n, m, o...] = bias[m] + sum of x[n, c, i...] * w[c, m, k...] over
+        i * stride + k * dilation - before = o.
 
-Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); of convolutions also
-`groups`; of pools `kind` (max, average, norm) and `size`. Means have `padded`: the padding before
-and after each axis that counts as elements; if empty, only input elements count. Norms have `order`
-p: the result is the p-th root of the sum of |x|^p. Convolutions are not quantized, and weights may
-be variable. 2-D images with constant weights use conv2d.py and pooling.py, which are faster.
+Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of convolutions;
+`kind` (max, average, norm) and `size` of pools. Elements outside the input are ignored, except that
+means count the padding `padded` (before and after each axis) if it is given. A norm of `order` p is
+the p-th root of the sum of |x|^p. Convolutions are not quantized, and weights may be variable. 2-D
+images with constant weights use conv2d.py and pooling.py, which are faster.
 Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
 """
 

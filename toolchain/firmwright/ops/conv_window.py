@@ -16,6 +16,7 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
+from firmwright.ops.import_checks import checked_int_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +126,6 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
     outputs = -(-length // stride)
     total = max((outputs - 1) * stride + (size - 1) * dilation + 1 - length, 0)
     return total // 2, total - total // 2
-
-
-def checked_int_option(option: Attr) -> int:
-    """Return an option that the reader has decoded as an integer."""
-    assert isinstance(option, int)
-    return option
 
 
 def import_window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:

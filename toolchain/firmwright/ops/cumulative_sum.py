@@ -1,10 +1,9 @@
-"""cumulative: running sum or product along one axis; add_n: sum of any number of tensors.
+"""cumulative: running sum or product along `axis`; add_n: sum of any number of tensors.
 
-Attributes of cumulative: `axis`, `step` (add, mul), `exclusive` (omit the element itself) and
-`reverse` (start at the end). Quantized int8, defined only by TFLM: the zero point is subtracted,
-each value is scaled to half of itself with 20 more bits, and the wrapping 32-bit sum is
-requantized to the output; both steps round twice. As in TFLM, such sums start with a raw 0 even if
-the zero point is not 0. Other types are added directly, floats in order.
+Attributes of cumulative: `step` (add, mul), `exclusive` (omit the element itself) and `reverse`.
+Quantized int8, only in TFLM: each value minus zero point is scaled to half of itself with 20 more
+bits, and the wrapping 32-bit sum is requantized; both steps round twice. Such sums start with a raw
+0 even if the zero point is not 0. Other types are added directly, floats in order.
 Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 
@@ -16,14 +15,21 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import (
+    bool_options,
+    constant_int,
+    importer,
+    input_rank,
+    normalize_axis,
+    require_tensors,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
@@ -33,13 +39,7 @@ from firmwright.ops.requantize import (
 )
 from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window
-from firmwright.ops.strided_copy import (
-    DTYPES,
-    constant_ints,
-    input_rank,
-    normalize_axis,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import DTYPES
 
 _LEFT_SHIFT = 20
 _DTYPES = (INT8, INT32, FLOAT32)
@@ -145,8 +145,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
     wide, join = INT32 if quantized else kind, _add_wrapping if is_sum else _multiply_wrapping
     with (
-        b.view("values", b.input(0), 0, (before, count, after)) as x,
-        b.view("sums", b.y, 0, (before, count, after), access="w") as y,
+        b.views("values sums", (before, count, after), b.input(0), b.y) as (x, y),
         b.for_("outer", before) as outer,
         b.for_("inner", after) as inner,
     ):
@@ -163,18 +162,9 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
                 b.store(acc, [0], total)
 
 
-def _cumsum_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
-    axis = constant_ints(context, 1, "axes")
-    if len(axis) != 1:
-        raise NotSupportedError(f"{len(axis)} axes")
-    flags = {name: bool(context.node.options[name]) for name in ("exclusive", "reverse")}
-    attrs: dict[str, Attr] = {
-        "axis": normalize_axis(axis[0], input_rank(context)),
-        "step": "add",
-        **flags,
-    }
-    return ImportedCall("cumulative", attrs, (0,))
+def _cumsum_attrs(context: ImportContext) -> Attrs:
+    axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
+    return {"axis": axis, "step": "add", **bool_options(context, "exclusive", "reverse")}
 
 
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -209,7 +199,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_infer_cumulative,
         reference=_cumulative_reference,
         lower=_cumulative_lower,
-        imports={"tflite:CUMSUM": _cumsum_import},
+        imports={"tflite:CUMSUM": importer("cumulative", 2, _cumsum_attrs, (0,))},
         dtypes=tuple(kind.name for kind in _CUMULATIVE_DTYPES),
         numerics=_NUMERICS,
     ),

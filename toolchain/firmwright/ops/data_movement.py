@@ -15,16 +15,19 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ops.import_checks import (
+    constant_int,
+    constant_ints,
+    input_rank,
+    input_type,
+    normalize_axis,
+    require_tensors,
+)
 from firmwright.ops.strided_copy import (
-    LITERT,
     CopyAxis,
     StridedCopy,
-    constant_ints,
     copy_axes,
     data_movement_op,
-    input_rank,
-    normalize_axis,
-    require_inputs,
     row_major_strides,
 )
 
@@ -55,8 +58,7 @@ def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
-    x = context.inputs[0]
-    assert x is not None  # ensured by require_inputs
+    x = input_type(context)
     if not len(begin) == len(size) == len(x.shape):
         raise NotSupportedError(f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes")
     counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
@@ -84,8 +86,7 @@ def _checked_slice(
 
 def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
     begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
-    x, options = context.inputs[0], context.node.options
-    assert x is not None  # ensured by require_inputs
+    x, options = input_type(context), context.node.options
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
         raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
     if not len(begin) == len(end) == len(strides) <= len(x.shape) or 0 in strides:
@@ -148,14 +149,10 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _split_import(context: ImportContext) -> ImportedCall:
     by_sizes = context.node.op == "SPLIT_V"
-    require_inputs(context, 3 if by_sizes else 2)
+    require_tensors(context, 3 if by_sizes else 2, outputs=None)
     position = 0 if by_sizes else 1
-    x = context.inputs[position]
-    assert x is not None  # ensured by require_inputs
-    axes, parts = constant_ints(context, 2 if by_sizes else 0, "axes"), len(context.outputs)
-    if len(axes) != 1:
-        raise NotSupportedError(f"{len(axes)} axes to split along")
-    axis = normalize_axis(axes[0], len(x.shape))
+    x, parts = input_type(context, position), len(context.outputs)
+    axis = normalize_axis(constant_int(context, 2 if by_sizes else 0, "axes"), len(x.shape))
     sizes = (x.shape[axis] // parts,) * parts
     if by_sizes:
         sizes = constant_ints(context, 1, "sizes")
@@ -186,7 +183,7 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _pack_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, max(1, len(context.inputs)))
+    require_tensors(context, max(1, len(context.inputs)))
     axis = normalize_axis(context.node.options["axis"], len(context.outputs[0].shape))
     return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
 
@@ -209,10 +206,8 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
     ]
 
 
-def _unpack_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 1)
-    axis = normalize_axis(context.node.options["axis"], input_rank(context))
-    return ImportedCall("unpack", {"axis": axis}, (0,))
+def _unpack_attrs(context: ImportContext) -> dict[str, Attr]:
+    return {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}
 
 
 def _unpack_shapes(call: OpCall) -> Sequence[tuple[int, ...]]:
@@ -238,10 +233,8 @@ def _unpack_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _gather_import(context: ImportContext) -> ImportedCall:
     """Import constant indices as attributes; other gathers become dynamic_gather."""
-    require_inputs(context, 2)
-    x, indices = context.inputs[:2]
-    assert x is not None  # ensured by require_inputs
-    assert indices is not None
+    require_tensors(context, 2)
+    x, indices = input_type(context), input_type(context, 1)
     axis = normalize_axis(context.node.options["axis"], len(x.shape))
     batch = context.node.options["batch_dims"]
     if context.constants[1] is None or batch:
@@ -354,7 +347,7 @@ OPDEFS: tuple[OpDef, ...] = (
         {"PACK": _pack_import},
     ),
     data_movement_op(
-        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": _unpack_import}
+        "unpack", _unpack_shapes, _unpack_copies, _unpack_reference, {"UNPACK": (1, _unpack_attrs)}
     ),
     data_movement_op(
         "gather",
@@ -369,7 +362,6 @@ OPDEFS: tuple[OpDef, ...] = (
         _tile_copies,
         lambda call, arrays: [np.tile(arrays[0], call.ints_attr("multiples"))],
         {"TILE": (2, lambda context: {"multiples": constant_ints(context, 1, "multiples")})},
-        LITERT,
     ),
     data_movement_op(
         "broadcast_to",

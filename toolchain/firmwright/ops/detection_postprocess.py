@@ -1,15 +1,14 @@
 """detections and detections_by_class: single-shot detector post-processing.
 
 Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
-which the last `num_classes` are used, and constant anchors [boxes, 4]. Attributes: `scales`
-(divisors of the encoding), `score_threshold`, `iou_threshold`, `num_classes`, `max_detections`.
-Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in falling order of the score, and
-their number; unused entries are 0.
+which the last `num_classes` are used, and constant anchors [boxes, 4]. `scales` are divisors of the
+encoding. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in falling order of the
+score, and their number; unused entries are 0.
 
-The box with the highest score (the first of equals), if not below the threshold, is selected, and
-all boxes that overlap it by more than the threshold are removed; this repeats. detections scores a
-box by its best class. detections_by_class selects up to `detections_per_class` boxes of each class
-and keeps the best of all; among equals the lower class, then the earlier selection.
+The box with the highest score (the first of equals), if not below `score_threshold`, is selected,
+and all boxes that overlap it by more than `iou_threshold` are removed; this repeats. detections
+scores a box by its best class. detections_by_class selects up to `detections_per_class` boxes of
+each class and keeps the best of all; among equals the lower class, then the earlier selection.
 Semantics: TFLite's detection post-processing with fast or regular suppression. In the latter, the
 order of equal scores depends on a partial sort.
 """

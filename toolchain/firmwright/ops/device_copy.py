@@ -22,11 +22,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).elements
-    with (
-        b.view("source", b.input(0), 0, (count,)) as x,
-        b.view("target", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
+    with b.views("source target", (count,), b.input(0), b.y) as (x, y), b.for_("i", count) as i:
         b.store(y, [i], b.load(x, [i]))
 
 

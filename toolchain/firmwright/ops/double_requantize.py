@@ -1,14 +1,11 @@
 """Requantization in double, and integer multipliers that give the same result with one rounding.
 
 LiteRT's int8 fully connected layers multiply the sum by the real factor in double and round halves
-away from zero. A 31-bit multiplier differs at negative ties, which it rounds up, and where 31 bits
-of the factor are not enough.
-
-Both functions are monotonic in the sum, so only the least sum of each output value matters. The
-conditions that this sum reaches its value, and that the previous sum does not, are linear
-inequalities that bound the multiplier to an interval. The usual multiplier is kept if it is in the
-interval; otherwise the nearest one in it is used.
-Semantics: measured on LiteRT's fully connected kernel.
+away from zero (measured). A 31-bit multiplier differs at negative ties, which it rounds up, and
+where 31 bits of the factor are not enough. Both functions are monotonic, so only the least sum of
+each output value matters: it must reach the value, and the previous sum must not. These conditions
+bound the multiplier to an interval. The usual multiplier is kept if it is inside; otherwise the
+nearest one inside is used.
 """
 
 from collections.abc import Iterator, Sequence

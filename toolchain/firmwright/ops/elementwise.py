@@ -1,26 +1,29 @@
-"""Broadcasting, loops and import of elementwise operators.
+"""Broadcasting, loops and definitions of elementwise operators.
 
 Shapes are right-aligned and axes of size 1 are repeated, as in numpy and TFLite. Adjacent axes with
 the same broadcasting in all inputs become one loop.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import float_activation_range, import_activation, tensor_quant
-
-DTYPES = ("int8", "int16", "int32", "float32")
+from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.row_windows import elementwise_row_window
 
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -35,23 +38,6 @@ def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 
 def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + tuple(shape)
-
-
-def infer_binary(call: OpCall) -> tuple[TensorType, ...]:
-    """Check two inputs and an output of one dtype and return the output type.
-
-    int8 and int16 are quantized per tensor, int16 with zero point 0. int32 values wrap.
-    """
-    a, b, y = call.input(0), call.input(1), call.output
-    if a.dtype not in (INT8, INT16, INT32, FLOAT32) or (b.dtype, y.dtype) != (a.dtype, a.dtype):
-        raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
-    if a.dtype == INT32 and call.str_attr("activation") != "none":
-        raise NotSupportedError("int32 with an activation")
-    if a.dtype in (INT8, INT16):
-        for kind in (a, b, y):
-            if tensor_quant(kind).zero_point and a.dtype == INT16:
-                raise NotSupportedError("int16 with a zero point other than 0")
-    return (TensorType(broadcast_shape(a.shape, b.shape), a.dtype, y.quantization),)
 
 
 def broadcast_loops(
@@ -119,37 +105,110 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
     return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy returns Any
 
 
-def float_reference(
-    call: OpCall, arrays: Sequence[Array], compute: Callable[[Array, Array], Array]
-) -> tuple[Array, ...]:
-    """Evaluate `compute` in float32 and clamp to the activation."""
-    low, high = float_activation_range(call.str_attr("activation"))
-    result = compute(arrays[0].astype(np.float32), arrays[1].astype(np.float32))
-    return (np.clip(result, np.float32(low), np.float32(high)).astype(np.float32),)
+@dataclass(frozen=True, slots=True)
+class ElementwiseKernel:
+    """The reference, lowering and checks of an operator for one element type.
+
+    `reference(call, *arrays)` takes all input arrays.
+    """
+
+    reference: Callable[..., Array]
+    lower: Callable[[OpCall, Kernel], None]
+    check: Callable[[OpCall], None] = lambda call: None
 
 
-def int32_reference(
-    arrays: Sequence[Array], compute: Callable[[Array, Array], Array]
-) -> tuple[Array, ...]:
-    """Evaluate `compute` on integers, keeping the low 32 bits."""
-    a, b = (array.astype(np.int64).astype(np.uint32) for array in arrays[:2])
-    return (compute(a, b).astype(np.uint32).view(np.int32),)
+def compute_elements(
+    reference: Callable[..., Array],
+    value: Callable[..., ArithExpr],
+    check: Callable[[OpCall], None] = lambda call: None,
+) -> ElementwiseKernel:
+    """Implement a dtype by one expression: `value(call, *elements)` in the output dtype."""
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        lower_elementwise(call, b, lambda x: value(call, *x))
+
+    return ElementwiseKernel(reference, lower, check)
 
 
-def lower_int32(
-    call: OpCall, b: Kernel, compute: Callable[[ArithExpr, ArithExpr], ArithExpr]
-) -> None:
-    """Emit `compute` on wrapping 32-bit integers."""
-    lower_elementwise(call, b, lambda x: compute(x[0].cast(UINT32), x[1].cast(UINT32)).cast(INT32))
+def compute_float32(
+    exact: Callable[[Array], Array], value: Callable[[ArithExpr], ArithExpr]
+) -> ElementwiseKernel:
+    """Implement float32: `exact` is the reference in double, `value` emits the kernel's result."""
+
+    def reference(call: OpCall, x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(exact(x.astype(np.float64))).astype(np.float32)
+
+    return compute_elements(reference, lambda call, x: value(x))
 
 
-def tflite_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
+def centered(call: OpCall, *values: Any) -> Any:
+    """Subtract the inputs' zero points from arrays (as int64) or expressions (as int32)."""
+    return (
+        (x.cast(INT32) if isinstance(x, ArithExpr) else x.astype(np.int64))
+        - tensor_quant(call.input(index)).zero_point
+        for index, x in enumerate(values)
+    )
 
-    def imported(context: ImportContext) -> ImportedCall:
-        require_tensors(context, 2)
-        option = context.node.options["fused_activation_function"]
-        if context.outputs[0].dtype == INT16 and context.node.options.get("pot_scale_int16"):
-            raise NotSupportedError("int16 with power-of-two scales")
-        return ImportedCall(name, {"activation": import_activation(option)}, (0, 1))
 
-    return imported
+def check_per_tensor(call: OpCall) -> None:
+    """Raise NotSupportedError unless all tensors have one scale."""
+    for kind in (*call.inputs, call.output):
+        if kind is not None:
+            tensor_quant(kind)
+
+
+def check_symmetric_int16(call: OpCall) -> None:
+    """Raise NotSupportedError unless all tensors have one scale and zero point 0."""
+    check_per_tensor(call)
+    if any(tensor_quant(kind).zero_point for kind in (*call.inputs, call.output) if kind):
+        raise NotSupportedError("int16 with a zero point other than 0")
+
+
+def elementwise_op(
+    name: str,
+    kernels: Mapping[DType, ElementwiseKernel],
+    numerics: Mapping[str, NumericsSpec],
+    attrs: Callable[[ImportContext], Attrs] = lambda context: {},
+    *,
+    inputs: int = 1,
+    result: DType | None = None,
+) -> OpDef:
+    """Return the operator for inputs of one of the dtypes of `kernels`.
+
+    The output has the same dtype, or `result`. `attrs` converts TFLite options to attributes.
+    """
+
+    def infer(call: OpCall) -> tuple[TensorType, ...]:
+        kinds, y = [call.input(index) for index in range(inputs)], call.output
+        kind = kinds[0].dtype
+        is_uniform = {k.dtype for k in kinds} == {kind} and y.dtype == (result or kind)
+        if kind not in kernels or not is_uniform:
+            if inputs == 1:
+                raise NotSupportedError(f"{kind.name} input with {y.dtype.name} output")
+            names = " and ".join(k.dtype.name for k in kinds)
+            raise NotSupportedError(f"{names} giving {y.dtype.name}")
+        kernels[kind].check(call)
+        shape = reduce(broadcast_shape, (k.shape for k in kinds))
+        return (TensorType(shape, y.dtype, y.quantization),)
+
+    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        values = kernels[call.input(0).dtype].reference(call, *arrays)
+        return (np.asarray(values, call.output.dtype.np),)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        kernels[call.input(0).dtype].lower(call, b)
+
+    return OpDef(
+        name=name,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        row_access=elementwise_row_window,
+        imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)},
+        dtypes=tuple(kind.name for kind in kernels),
+        numerics=numerics,
+    )
+
+
+binary_op = partial(elementwise_op, inputs=2)

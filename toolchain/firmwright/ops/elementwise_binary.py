@@ -1,18 +1,18 @@
 """Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu and others.
 
-int8 and int16: maximum and minimum copy values, so all tensors must have the same quantization.
-Comparisons requantize both values, shifted left by 8 bits, by their scales. squared_difference
-scales both inputs by twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times
-alpha if x is negative. All round twice in both profiles. int32 values are not quantized.
+int8 and int16: maximum and minimum copy values of equal quantization. Comparisons requantize both
+values, shifted left by 8 bits, by their scales. squared_difference scales both inputs by twice the
+larger scale, int8 with 7 more bits. prelu requantizes x, or x times alpha if x is negative. All
+round twice. int32 values are not quantized.
 
-Deviations: squared_difference is the only int16 operator of TFLM, and LiteRT lacks it; here both
-profiles have all of them. LiteRT compares raw int16 values, which is right for equal scales only.
-Its int16 prelu overflows and is not supported.
+Deviations: both profiles have all int16 operators, of which TFLM has only squared_difference, and
+LiteRT all others. LiteRT compares raw int16 values, which is right for equal scales only. Its int16
+prelu overflows and is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,80 +21,20 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UIN
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.elementwise import (
+    ElementwiseKernel,
+    binary_op,
+    centered,
+    check_per_tensor,
+    check_symmetric_int16,
+    compute_elements,
+)
 from firmwright.ops.requantize import clamp, tensor_quant
-from firmwright.ops.row_windows import elementwise_row_window
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryImplementation:
-    """The numpy reference, TIR value and checks for one element type."""
-
-    reference: Callable[[OpCall, Array, Array], Array]
-    value: Callable[[OpCall, ArithExpr, ArithExpr], ArithExpr]
-    check: Callable[[OpCall], None] = lambda call: None
-
-
-def binary_op(
-    name: str,
-    implementations: Mapping[DType, BinaryImplementation],
-    numerics: Mapping[str, NumericsSpec],
-    result: DType | None = None,
-    attributes: Callable[[Attrs], Attrs] = lambda options: {},
-) -> OpDef:
-    """Return the operator for input dtypes `implementations.keys()` and output dtype `result`."""
-
-    def infer(call: OpCall) -> tuple[TensorType, ...]:
-        a, b, y = call.input(0), call.input(1), call.output
-        if a.dtype not in implementations or b.dtype != a.dtype or y.dtype != (result or a.dtype):
-            raise NotSupportedError(f"{a.dtype.name} and {b.dtype.name} giving {y.dtype.name}")
-        implementations[a.dtype].check(call)
-        return (TensorType(broadcast_shape(a.shape, b.shape), y.dtype, y.quantization),)
-
-    def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        result_array = implementations[call.input(0).dtype].reference(call, arrays[0], arrays[1])
-        return (np.asarray(result_array, call.output.dtype.np),)
-
-    def lower(call: OpCall, b: Kernel) -> None:
-        implementation = implementations[call.input(0).dtype]
-        lower_elementwise(call, b, lambda x: implementation.value(call, x[0], x[1]))
-
-    def imported(context: ImportContext) -> ImportedCall:
-        require_tensors(context, 2)
-        return ImportedCall(name, attributes(context.node.options), (0, 1))
-
-    return OpDef(
-        name=name,
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        row_access=elementwise_row_window,
-        imports={f"tflite:{name.upper()}": imported},
-        dtypes=tuple(kind.name for kind in implementations),
-        numerics=numerics,
-    )
-
 
 # ---- quantized values --------------------------------------------------------------------------
-
-
-def _offsets(call: OpCall, *arrays: Array) -> list[Array]:
-    return [
-        array.astype(np.int64) - tensor_quant(call.input(index)).zero_point
-        for index, array in enumerate(arrays)
-    ]
-
-
-def _offset(call: OpCall, index: int, x: ArithExpr) -> ArithExpr:
-    return x.cast(INT32) - tensor_quant(call.input(index)).zero_point
 
 
 def _scaled(x: Array, real: float) -> Array:
@@ -111,11 +51,6 @@ def _quantized(call: OpCall) -> None:
         tensor_quant(kind)
 
 
-def _check_all_quantized(call: OpCall) -> None:
-    _quantized(call)
-    tensor_quant(call.output)
-
-
 # ---- maximum, minimum, logical ------------------------------------------------------------
 
 
@@ -127,16 +62,16 @@ def _check_same_quantization(call: OpCall) -> None:
 
 def _extreme(
     pick: Any, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
-) -> Mapping[DType, BinaryImplementation]:
-    meaning = BinaryImplementation(
+) -> Mapping[DType, ElementwiseKernel]:
+    meaning = compute_elements(
         lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _check_same_quantization
     )
     return dict.fromkeys((INT8, UINT8, INT16, INT32, FLOAT32), meaning)
 
 
-def _logical(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation]:
+def _logical(op: tir.BinaryOp, pick: Any) -> Mapping[DType, ElementwiseKernel]:
     return {
-        BOOL: BinaryImplementation(
+        BOOL: compute_elements(
             lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
         )
     }
@@ -153,28 +88,25 @@ def _check_scales_below_one(call: OpCall) -> None:
         raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
 
 
-def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, BinaryImplementation]:
+def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, ElementwiseKernel]:
     def quantized(call: OpCall, a: Array, b: Array) -> Array:
         left, right = (
             _scaled(x << _COMPARED_BITS, tensor_quant(call.input(index)).scale)
-            for index, x in enumerate(_offsets(call, a, b))
+            for index, x in enumerate(centered(call, a, b))
         )
         return np.asarray(pick(left, right))
 
     def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
         left, right = (
-            _lower_scaled(
-                _offset(call, index, x) * (1 << _COMPARED_BITS),
-                tensor_quant(call.input(index)).scale,
-            )
-            for index, x in enumerate((a, b))
+            _lower_scaled(x * (1 << _COMPARED_BITS), tensor_quant(call.input(index)).scale)
+            for index, x in enumerate(centered(call, a, b))
         )
         return binary_expr(op, left, right)
 
-    unquantized = BinaryImplementation(
+    unquantized = compute_elements(
         lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
     )
-    scaled = BinaryImplementation(quantized, value, _check_scales_below_one)
+    scaled = compute_elements(quantized, value, _check_scales_below_one)
     implementations = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), unquantized)}
     if op in ("eq", "ne"):
         return implementations | {INT16: scaled, BOOL: unquantized}
@@ -194,7 +126,7 @@ def _square_factors(call: OpCall) -> tuple[float, float, float]:
 
 def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
     first, second, last = _square_factors(call)
-    left, right = _offsets(call, a, b)
+    left, right = centered(call, a, b)
     kind = call.output.dtype
     bits = _SQUARED_BITS[kind]
     difference = _scaled(left << bits, first) - _scaled(right << bits, second)
@@ -206,22 +138,15 @@ def _lower_squared_quantized(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithE
     first, second, last = _square_factors(call)
     kind = call.output.dtype
     left, right = (
-        _lower_scaled(_offset(call, index, x) * (1 << _SQUARED_BITS[kind]), factor)
-        for index, (x, factor) in enumerate(((a, first), (b, second)))
+        _lower_scaled(x * (1 << _SQUARED_BITS[kind]), factor)
+        for x, factor in zip(centered(call, a, b), (first, second), strict=True)
     )
     square = (left - right) * (left - right)
     total = _lower_scaled(square, last) + tensor_quant(call.output).zero_point
     return clamp(total, kind.min, kind.max, kind)
 
 
-def _check_all_symmetric(call: OpCall) -> None:
-    _check_all_quantized(call)
-    kinds = call.input(0), call.input(1), call.output
-    if any(tensor_quant(kind).zero_point for kind in kinds):
-        raise NotSupportedError("int16 with a zero point other than 0")
-
-
-def _squared(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _squared(call: OpCall, a: Any, b: Any) -> Any:
     return (a - b) * (a - b)
 
 
@@ -231,10 +156,10 @@ def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 _SQUARED = {
-    INT8: BinaryImplementation(_squared_quantized, _lower_squared_quantized, _check_all_quantized),
-    INT16: BinaryImplementation(_squared_quantized, _lower_squared_quantized, _check_all_symmetric),
-    INT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared_int32),
-    FLOAT32: BinaryImplementation(lambda call, a, b: (a - b) * (a - b), _squared),
+    INT8: compute_elements(_squared_quantized, _lower_squared_quantized, check_per_tensor),
+    INT16: compute_elements(_squared_quantized, _lower_squared_quantized, check_symmetric_int16),
+    INT32: compute_elements(_squared, _squared_int32),
+    FLOAT32: compute_elements(_squared, _squared),
 }
 
 # ---- prelu -------------------------------------------------------------------------------------
@@ -247,14 +172,14 @@ def _prelu_factors(call: OpCall) -> tuple[float, float]:
 
 def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
     above, below = _prelu_factors(call)
-    value, slope = _offsets(call, x, alpha)
+    value, slope = centered(call, x, alpha)
     scaled = np.where(value >= 0, _scaled(value, above), _scaled(value * slope, below))
     total = scaled + tensor_quant(call.output).zero_point
     return np.asarray(np.clip(total, INT8.min, INT8.max))
 
 
 def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr:
-    value, slope = _offset(call, 0, x), _offset(call, 1, alpha)
+    value, slope = centered(call, x, alpha)
     positive = value >= 0
     multiplier, shift = (
         select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
@@ -267,15 +192,12 @@ def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr
 
 
 _PRELU = {
-    INT8: BinaryImplementation(_prelu_int8, _lower_prelu_int8, _check_all_quantized),
-    FLOAT32: BinaryImplementation(
+    INT8: compute_elements(_prelu_int8, _lower_prelu_int8, check_per_tensor),
+    FLOAT32: compute_elements(
         lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
         lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
     ),
 }
-
-# ---- cases -------------------------------------------------------------------------------------
-
 
 _EXACT = both_profiles(None, "exact", "reference_ops")
 _REQUANT = both_profiles(Rounding.TWICE, "int32", "reference_ops")
@@ -295,5 +217,8 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op("logical_or", _logical("or", np.logical_or), _EXACT),
     binary_op("squared_difference", _SQUARED, _REQUANT),
     binary_op("prelu", _PRELU, _REQUANT),
-    *(binary_op(name, _comparison(op, pick), _REQUANT, BOOL) for name, op, pick in _COMPARISONS),
+    *(
+        binary_op(name, _comparison(op, pick), _REQUANT, result=BOOL)
+        for name, op, pick in _COMPARISONS
+    ),
 )

@@ -2,11 +2,10 @@
 
 int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
 log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
-truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point (fixed_point.py)
-with 20 extra bits, rounding twice; it is the maximum for inputs <= 0. int8 and int16 abs requantize
-the distance from the zero point, rounding twice, by the quotient of the scales in float32. round
-rounds halves to even. int32 values have no quantization. Float inputs outside the domain give NaN.
-Semantics: TFLite's elementwise operators, Neg and Sign.
+truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point with 20 extra bits,
+rounding twice; it is the maximum for inputs <= 0. Quantized abs requantizes, rounding twice, by the
+quotient of the scales in float32. round rounds halves to even. Float inputs outside the domain give
+NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
 import math
@@ -20,19 +19,15 @@ from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_mul
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.elementwise_unary import (
-    UnaryImplementation,
+from firmwright.ops import lookup_tables
+from firmwright.ops.elementwise import (
+    ElementwiseKernel,
     check_symmetric_int16,
     compute_elements,
     compute_float32,
-    evaluate_int8_lut,
-    interpolate_int16,
-    lookup_int8,
-    round_to_float32,
-    unary_op,
+    elementwise_op,
 )
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import (
     Requantization,
@@ -66,7 +61,7 @@ def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     return np.where(value > 0, scaled, call.output.dtype.max).astype(call.output.dtype.np)
 
 
-def _lower_rsqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     value, params = maximum(x.cast(INT32), 1), _root_requant(call)
     factor = intrinsic("inverse_root", [value], INT32)
     shift = intrinsic("inverse_root_shift", [value], INT32) + _EXTRA_BITS
@@ -83,7 +78,7 @@ def _sqrt_quantized(call: OpCall, x: Array) -> Array:
     return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
 
 
-def _lower_sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _lower_sqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     real = maximum(x.cast(INT32), 0).cast(FLOAT32) * tensor_quant(call.input(0)).scale
     steps = libm_function("sqrt")(real) / tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
@@ -92,14 +87,14 @@ def _lower_sqrt_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
 _ROOTS = {
     "rsqrt": (
         {
-            INT8: lookup_int8(_rsqrt_quantized),
+            INT8: lookup_tables.lookup_int8(_rsqrt_quantized),
             INT16: compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
         },
         both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
     ),
     "sqrt": (
         {
-            INT8: lookup_int8(_sqrt_quantized),
+            INT8: lookup_tables.lookup_int8(_sqrt_quantized),
             INT16: compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
         },
         both_profiles(None, "float32, truncated", "elementwise"),
@@ -107,10 +102,10 @@ _ROOTS = {
 }
 
 
-def _int8(function: Callable[[OpCall, Array], Array]) -> UnaryImplementation:
-    return lookup_int8(
-        lambda call, x: evaluate_int8_lut(
-            call, x, round_to_float32(lambda real: function(call, real))
+def _int8(function: Callable[[OpCall, Array], Array]) -> ElementwiseKernel:
+    return lookup_tables.lookup_int8(
+        lambda call, x: lookup_tables.evaluate_int8_lut(
+            call, x, lookup_tables.round_to_float32(lambda real: function(call, real))
         )
     )
 
@@ -139,17 +134,17 @@ _ROWS: tuple[
 
 def _opdefs() -> Iterator[OpDef]:
     for name, exact, value, quantized in _ROWS:
-        implementations: dict[DType, UnaryImplementation] = {FLOAT32: compute_float32(exact, value)}
+        implementations: dict[DType, ElementwiseKernel] = {FLOAT32: compute_float32(exact, value)}
         if quantized is not None:
             implementations = {
                 INT8: _int8(quantized),
-                INT16: interpolate_int16(quantized),
+                INT16: lookup_tables.interpolate_int16(quantized),
             } | implementations
         numerics = both_profiles(None, "float32", "elementwise")
         if name in _ROOTS:
             integers, numerics = _ROOTS[name]
             implementations = {**integers, **implementations}
-        yield unary_op(name, implementations, numerics)
+        yield elementwise_op(name, implementations, numerics)
 
 
 def _abs_requant(call: OpCall) -> Requantization:
@@ -162,7 +157,7 @@ def _abs_quantized(call: OpCall, x: Array) -> Array:
     return _abs_requant(call).apply(distance, call.output.dtype)
 
 
-def _abs_int16(call: OpCall, b: Kernel, x: ArithExpr) -> ArithExpr:
+def _abs_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     params, value = _abs_requant(call), x.cast(INT32)
     size = maximum(value, 0 - value)
     return requantize_value(size, params.multipliers[0], params.shifts[0], params, INT16)
@@ -192,8 +187,8 @@ def _zero(x: ArithExpr) -> ArithExpr:
 
 def _whole(
     function: Callable[[Array], Array], value: Callable[[ArithExpr], ArithExpr]
-) -> UnaryImplementation:
-    return compute_elements(lambda call, x: function(x), lambda call, b, x: value(x))
+) -> ElementwiseKernel:
+    return compute_elements(lambda call, x: function(x), lambda call, x: value(x))
 
 
 _EXACT = both_profiles(None, "exact", "elementwise")
@@ -202,26 +197,26 @@ _ABS = both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized")
 
 OPDEFS: tuple[OpDef, ...] = (
     *tuple(_opdefs()),
-    unary_op(
+    elementwise_op(
         "abs",
         {
-            INT8: lookup_int8(_abs_quantized),
+            INT8: lookup_tables.lookup_int8(_abs_quantized),
             INT16: compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
             INT32: _whole(np.abs, _abs),
             FLOAT32: compute_float32(np.abs, _abs),
         },
         _ABS,
     ),
-    unary_op(
+    elementwise_op(
         "neg",
         dict.fromkeys((INT8, INT16), _whole(np.negative, _negative_narrow))
         | {INT32: _whole(np.negative, _negative), FLOAT32: compute_float32(np.negative, _negative)},
         _EXACT,
     ),
-    unary_op(
+    elementwise_op(
         "sign",
         {INT32: _whole(np.sign, _sign), FLOAT32: compute_float32(np.sign, _sign)},
         {"litert": _EXACT["litert"]},
     ),
-    unary_op("square", {FLOAT32: compute_float32(np.square, lambda x: x * x)}, _EXACT),
+    elementwise_op("square", {FLOAT32: compute_float32(np.square, lambda x: x * x)}, _EXACT),
 )

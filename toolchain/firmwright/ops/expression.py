@@ -1,14 +1,13 @@
 """expression: an elementwise formula over inputs that broadcast; reduction: the same, reduced.
 
-Attributes: `formula` in the language of expression_language.py; of reduction also `step` (add, mul,
-min, max; for bools `and`, `or`), `axes` (of the broadcast shape, increasing) and `keep_dims`. For
-example, the formula `a * b` with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix
-product. With the optional `perms`, inputs are read through an axis permutation, so that a transpose
-needs no copy: axis i of operand k is axis perms[k][i] of input k.
+Attributes: `formula` (expression_language.py); of reduction also `step` (add, mul, min, max; for
+bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For example, the formula `a * b`
+with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product. With `perms`, axis i of
+operand k is axis perms[k][i] of input k, so that a transpose needs no copy.
 
-Elements are not quantized. Each operation rounds to its element type, so kernel and reference agree
-bit for bit, except for libm functions. Float sums run in axis order from the neutral element.
-Frontends use both for operators without a definition in this package.
+Each operation rounds to its element type, so kernel and reference agree bit for bit, except for
+libm functions. Float sums run in axis order from the neutral element. Frontends use both for
+operators without a definition in this package.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

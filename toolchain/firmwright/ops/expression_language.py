@@ -1,13 +1,10 @@
 """The formula language of `expression` calls, evaluated in numpy and lowered to TIR.
 
 A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value.
-Inputs are named a, b, c and so on.
-
-Operators are + - * / % << >> & | ^ ~, comparisons, `and`, `or` and `not`. Both operands have the
-same element type; a literal takes the type of the other operand. Integer division truncates toward
-zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the short names of
-libm_intrinsics.py (`log1p`), and element types as conversions (`int32(a)`). `inf` and `nan` are
-literals.
+Inputs are named a, b, c and so on. Both operands of an operator have the same element type, which a
+literal takes from the other operand. Integer division truncates toward zero, as in C. Functions:
+`where(condition, a, b)`, min, max, abs, pow, fmod, the short names of libm_intrinsics.py (`log1p`),
+and element types as conversions (`int32(a)`). `inf` and `nan` are literals.
 """
 
 import ast

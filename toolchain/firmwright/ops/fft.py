@@ -1,12 +1,12 @@
 """rfft and irfft: real FFT and its inverse along the last axis.
 
-rfft zero-pads to `fft_length` samples and writes fft_length / 2 + 1 bins of (real, imaginary).
-Integer types scale by 1 / fft_length in steps that round, and large sums wrap; irfft of floats
-divides once at the end. Products round to nearest in 15 or 31 fraction bits:
+rfft zero-pads to `length` samples and writes length / 2 + 1 bins of (real, imaginary). Integer
+types scale by 1 / length in steps that round to nearest in 15 or 31 fraction bits, and large sums
+wrap; irfft of floats divides once at the end:
 
-1. Pairs of samples are n = fft_length / 2 complex numbers, transformed by decimation in time with
-   radix 4, then radix 2. A radix-p stage multiplies its p inputs by (2^bits - 1) // p, all but the
-   first by twiddle factors, and adds.
+1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in time with radix
+   4, then radix 2. A radix-p stage multiplies its p inputs by (2^bits - 1) // p, all but the first
+   by twiddle factors, and adds.
 2. Bins k and n - k are halved. Their sum s and their difference times a twiddle factor, t, give
    (s + t) / 2 and conj(s - t) / 2, rounded down.
 
@@ -14,15 +14,16 @@ irfft performs step 2 without halving, then step 1 with conjugated twiddle facto
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops.fft_lowering import (
     FftBuilder,
@@ -32,7 +33,7 @@ from firmwright.ops.fft_lowering import (
     real_twiddle_factors,
     twiddle_factors,
 )
-from firmwright.ops.import_checks import int_option, require_tensors
+from firmwright.ops.import_checks import importer, input_type, int_option
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_operator import signal_operator
 
@@ -208,33 +209,25 @@ def _irfft_lower(call: OpCall, b: Kernel) -> None:
         transform.normalize_floats(numbers)
 
 
-# ---- import ------------------------------------------------------------------------------------
-
-
-def _importer(op: str) -> Callable[[ImportContext], ImportedCall]:
-    def run(context: ImportContext) -> ImportedCall:
-        require_tensors(context, 1)
-        x = context.inputs[0]
-        type_number = context.node.options.get("T")
-        if x is None or type_number != ELEMENT_TYPE_CODES.get(x.dtype.name):
-            raise NotSupportedError(f"a transform with element type number {type_number}")
-        return ImportedCall(op, {"length": int_option(context, "fft_length")}, (0,))
-
-    return run
+def _import_attrs(context: ImportContext) -> Attrs:
+    type_number = context.node.options.get("T")
+    if type_number != ELEMENT_TYPE_CODES.get(input_type(context).dtype.name):
+        raise NotSupportedError(f"a transform with element type number {type_number}")
+    return {"length": int_option(context, "fft_length")}
 
 
 OPDEFS = (
     signal_operator(
         "rfft",
         "SignalRfft",
-        (_rfft_infer, _rfft_reference, _rfft_lower, _importer("rfft")),
+        (_rfft_infer, _rfft_reference, _rfft_lower, importer("rfft", 1, _import_attrs)),
         *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),
     signal_operator(
         "irfft",
         "SignalIrfft",
-        (_irfft_infer, _irfft_reference, _irfft_lower, _importer("irfft")),
+        (_irfft_infer, _irfft_reference, _irfft_lower, importer("irfft", 1, _import_attrs)),
         *ELEMENT_TYPE_CODES,
         accumulator="double width",
     ),

@@ -1,10 +1,9 @@
 """fully_connected: y[n, o] = activation(bias[o] + sum over i of x[n, i] * w[o, i]).
 
-x is read as rows of `inputs` elements, w is [outputs, inputs], bias [outputs] (int32 for int8;
-int64 or int32 for int16). `keep_dims` keeps the leading dimensions of x instead of flattening them.
-int8: LiteRT scales the sum in double and rounds halves away from zero; kernels round once with a
-multiplier proven equivalent (double_requantize.py). TFLM rounds twice. int16: LiteRT scales in
-double too; int16x8.py describes TFLM.
+x is read as rows of `inputs` elements, w is [outputs, inputs]. `keep_dims` keeps the leading
+dimensions of x instead of flattening them. int8: LiteRT scales the sum in double and rounds halves
+away from zero; kernels round once with a multiplier proven equivalent (double_requantize.py). TFLM
+rounds twice. int16: LiteRT scales in double too; int16x8.py describes TFLM.
 Semantics: TFLite's reference fully connected kernels and quantization specification.
 """
 
@@ -19,30 +18,11 @@ from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.int16x8 import (
-    ExactScale,
-    accumulator_dtype,
-    apply_int64_requant,
-    exact_scale,
-    has_int64_sum,
-    is_int16x8,
-    requant_with_16_bit_multiplier,
-    requantize_epilogue,
-)
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    apply_activation,
-    check_weights_and_bias,
-    float_activation_range,
-    import_activation,
-    make_requantization,
-    quantization_of,
-    tensor_quant,
-)
 
 __all__ = ["OPDEF", "bias_of", "has_int32_multiplier", "requantization_of"]
 
@@ -54,7 +34,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     outputs, inputs = w.shape
     if x.elements % inputs:
         raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
-    check_weights_and_bias(call, 0)
+    requantize.check_weights_and_bias(call, 0)
     if call.int_attr("keep_dims"):
         if x.shape[-1] != inputs:
             raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
@@ -64,72 +44,76 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
-def requantization_of(call: OpCall) -> Requantization:
+def requantization_of(call: OpCall) -> requantize.Requantization:
     """Return the int8 requantization; the layer must satisfy `has_int32_multiplier`."""
     step = int8_requantization(call)
-    if not isinstance(step, Requantization):
+    if not isinstance(step, requantize.Requantization):
         raise InternalError("a fully connected layer has no exact 31-bit multiplier")
     return step
 
 
 def has_int32_multiplier(call: OpCall) -> bool:
     """Whether a 31-bit multiplier is exact; if not, only the default lowering applies."""
-    return isinstance(int8_requantization(call), Requantization)
+    return isinstance(int8_requantization(call), requantize.Requantization)
 
 
-def int8_requantization(call: OpCall) -> Requantization | ExactScale:
+def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int8 layer's sums to outputs."""
     activation, factors = call.str_attr("activation"), _scale_factors(call)
     if call.numerics != "litert":
-        return make_requantization(factors, Rounding.TWICE, call.output, activation)
-    rounded_once = make_requantization(factors, Rounding.ONCE, call.output, activation)
+        return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
+    rounded_once = requantize.make_requantization(factors, Rounding.ONCE, call.output, activation)
     exact = find_exact_multipliers(rounded_once, factors, *_sum_bounds(call))
-    return exact_scale(factors, call.output, activation) if exact is None else exact
+    return int16x8.exact_scale(factors, call.output, activation) if exact is None else exact
 
 
 def _scale_factors(call: OpCall) -> list[float]:
-    x, w, y = tensor_quant(call.input(0)), quantization_of(call.input(1)), tensor_quant(call.output)
+    x, w, y = (
+        requantize.tensor_quant(call.input(0)),
+        requantize.quantization_of(call.input(1)),
+        requantize.tensor_quant(call.output),
+    )
     return [x.scale * scale / y.scale for scale in w.scales]
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
     """Return the least and the greatest possible sum of each output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
-    zero_point = tensor_quant(call.input(0)).zero_point
+    zero_point = requantize.tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
     return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
 
 
-def int16_requantization(call: OpCall) -> Requantization | ExactScale:
+def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int16 layer's sums to outputs."""
     factors, activation = _scale_factors(call), call.str_attr("activation")
     if call.numerics == "litert":
-        return exact_scale(factors, call.output, activation)
-    if has_int64_sum(call):
-        return requant_with_16_bit_multiplier(factors, call.output, activation)
-    return make_requantization(factors, Rounding.TWICE, call.output, activation)
+        return int16x8.exact_scale(factors, call.output, activation)
+    if int16x8.has_int64_sum(call):
+        return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
+    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     w = arrays[1].astype(np.float64)
     x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
     shape = call.output.shape
-    if is_int16x8(call):
+    if int16x8.is_int16x8(call):
         sums = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
         step = int16_requantization(call)
-        if isinstance(step, Requantization):
-            return (apply_int64_requant(step, sums, INT16).reshape(shape),)
+        if isinstance(step, requantize.Requantization):
+            return (int16x8.apply_int64_requant(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
-        acc = ((x - tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
+        acc = ((x - requantize.tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
-    low, high = float_activation_range(call.str_attr("activation"))
+    low, high = requantize.float_activation_range(call.str_attr("activation"))
     total = x @ w.T + bias_of(call, "float32")
     return (np.clip(total, low, high).astype(np.float32).reshape(shape),)
 
 
 def _requantized(call: OpCall, acc: Array) -> Array:
-    step = make_requantization(
+    step = requantize.make_requantization(
         _scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
     )
     if call.numerics != "litert":
@@ -148,13 +132,13 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
-    zero_point = tensor_quant(call.input(0)).zero_point
-    w, sum_dtype = b.input(1), accumulator_dtype(call, 0)
+    zero_point = requantize.tensor_quant(call.input(0)).zero_point
+    w, sum_dtype = b.input(1), int16x8.accumulator_dtype(call, 0)
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, sum_dtype)
-    step = int16_requantization(call) if is_int16x8(call) else int8_requantization(call)
-    finish = requantize_epilogue(b, step, sum_dtype, call.output.dtype)
+    step = int16_requantization(call) if int16x8.is_int16x8(call) else int8_requantization(call)
+    finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
     with (
         b.for_("n", rows) as n,
         b.view("row", b.input(0), n * inputs, (inputs,)) as row,
@@ -184,7 +168,7 @@ def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
         with b.for_("i", inputs) as i:
             b.store(acc, [0], b.load(acc, [0]) + b.load(row, [i]) * b.load(w, [o, i]))
         total = b.load(acc, [0]) + b.load(bias, [o])
-        b.store(out, [o], apply_activation(total, call.str_attr("activation")))
+        b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
 
 
 def macs(call: OpCall) -> int:
@@ -197,7 +181,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")
     attrs: dict[str, Attr] = {
-        "activation": import_activation(options["fused_activation_function"]),
+        "activation": requantize.import_activation(options["fused_activation_function"]),
         "keep_dims": bool(options["keep_num_dims"]),
     }
     return ImportedCall("fully_connected", attrs, tuple(range(len(context.inputs))))

@@ -1,18 +1,16 @@
 """Reads and writes at indices known only at run time.
 
-The attribute `mode` of dynamic_gather and dynamic_scatter is one of
+dynamic_gather and dynamic_scatter have one of these values of `mode`:
     along: each index selects a slice along `axis`.
     elements: each index selects one element along `axis`.
     slices: the last axis of the indices holds coordinates of the leading axes.
-The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end;
-indices out of range are clamped, so no access leaves a tensor. dynamic_scatter stores updates in
-the order of the indices, or combines them by `step` (add, mul, min, max).
-
-dynamic_update_slice overwrites part of input 0 with input 1, from the coordinates in input 2 on;
-the part is shifted to fit inside the tensor. scatter_nd starts with zeros of the attribute `shape`
-and adds each slice of input 1 at the leading coordinates in the rows of input 0.
-Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. The original runtimes fail
-for indices out of range.
+The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end.
+dynamic_scatter stores updates in the order of the indices, or combines them by `step` (add, mul,
+min, max). dynamic_update_slice overwrites part of input 0 with input 1, from the coordinates in
+input 2 on. scatter_nd starts with zeros of `shape` and adds each slice of input 1 at the leading
+coordinates in the rows of input 0.
+Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for indices out
+of range, which are clamped here, so no access leaves a tensor.
 """
 
 import math
@@ -26,18 +24,12 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
+from firmwright.ops.import_checks import constant_ints, importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
-from firmwright.ops.strided_copy import (
-    DTYPES,
-    constant_ints,
-    lower_fill,
-    lower_flat_copy,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import DTYPES, lower_fill, lower_flat_copy
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
     "add": ("add", np.add), "mul": ("mul", np.multiply), "min": ("min", np.minimum),
@@ -217,20 +209,6 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         b.store(b.y, position, value)
 
 
-# ---- import and cases --------------------------------------------------------------------------
-
-
-def embedding_lookup(context: ImportContext) -> ImportedCall:
-    """Import EmbeddingLookup, which selects rows of input 1 by the indices in input 0."""
-    require_inputs(context, 2)
-    return ImportedCall("dynamic_gather", {"mode": "along", "axis": 0}, (1, 0))
-
-
-def gather_nd(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
-    return ImportedCall("dynamic_gather", {"mode": "slices", "batch_dims": 0}, (0, 1))
-
-
 _NAMES = tuple(kind.name for kind in DTYPES)
 
 
@@ -269,11 +247,6 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
         index = stack.enter_context(b.loops("i", part))
         position = [a + i for a, i in zip(first, index, strict=True)]
         b.store(b.y, position, b.load(b.input(1), index))
-
-
-def _update_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 3)
-    return ImportedCall("dynamic_update_slice", {}, (0, 1, 2))
 
 
 # ---- scatter_nd --------------------------------------------------------------------------------
@@ -334,18 +307,20 @@ def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return (a.cast(INT32) + b.cast(INT32)).cast(kind)
 
 
-def _scatter_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 3)
-    return ImportedCall("scatter_nd", {"shape": constant_ints(context, 2, "shapes")}, (0, 1))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="dynamic_gather",
         infer=infer_read,
         reference=reference_read,
         lower=lower_read,
-        imports={"tflite:EMBEDDING_LOOKUP": embedding_lookup, "tflite:GATHER_ND": gather_nd},
+        imports={
+            "tflite:EMBEDDING_LOOKUP": importer(
+                "dynamic_gather", 2, lambda context: {"mode": "along", "axis": 0}, (1, 0)
+            ),
+            "tflite:GATHER_ND": importer(
+                "dynamic_gather", 2, lambda context: {"mode": "slices", "batch_dims": 0}
+            ),
+        },
         dtypes=_NAMES,
         numerics=both_profiles(None, "copies", "reference_ops"),
     ),
@@ -355,7 +330,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_update_infer,
         reference=_update_reference,
         lower=_update_lower,
-        imports={"tflite:DYNAMIC_UPDATE_SLICE": _update_import},
+        imports={"tflite:DYNAMIC_UPDATE_SLICE": importer("dynamic_update_slice", 3)},
         dtypes=_NAMES,
         numerics=both_profiles(None, "copies", "reference_ops"),
     ),
@@ -364,7 +339,14 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_scatter_infer,
         reference=_scatter_reference,
         lower=_scatter_lower,
-        imports={"tflite:SCATTER_ND": _scatter_import},
+        imports={
+            "tflite:SCATTER_ND": importer(
+                "scatter_nd",
+                3,
+                lambda context: {"shape": constant_ints(context, 2, "shapes")},
+                (0, 1),
+            )
+        },
         dtypes=tuple(name for name in _NAMES if name not in ("bool", "int64")),
         numerics={"litert": NumericsSpec(None, "exact", "reference_ops ScatterNd")},
     ),

@@ -19,8 +19,8 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.conv2d import bias_of, count_macs
-from firmwright.ops.conv_window import ConvWindow, OutputPosition, check_window, im2col, window_of
+from firmwright.ops.conv2d import bias_of, count_macs, output_shape
+from firmwright.ops.conv_window import ConvWindow, OutputPosition, im2col, window_of
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, float_activation_range, quantization_of
@@ -43,11 +43,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a hybrid operator in the tflm profile")
     if any(quantization_of(w).zero_points):
         raise NotSupportedError("weights with a zero point")
-    window = window_of(call, (w.shape[1], w.shape[2]))
-    check_window(window)
-    return (
-        TensorType((x.shape[0], *window.output_size(x.shape[1], x.shape[2]), w.shape[0]), FLOAT32),
-    )
+    return (TensorType(output_shape(call, w.shape[0]), FLOAT32),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -181,7 +177,7 @@ def _asymmetric_scale(
     low, high = (b.load(end, [0]) for end in ends)
     b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
     b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
-    return _constant(1.0) / b.load(scale, [0])
+    return ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
 
 
 @contextmanager
@@ -193,7 +189,7 @@ def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator
     ):
         b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
         # No magnitude exceeds `reach`, so no result is below -127.
-        yield _constant(float(_SYMMETRIC_LIMIT)) / divisor
+        yield ArithExpr(immediate(_SYMMETRIC_LIMIT, FLOAT32)) / divisor
 
 
 def _quantize_values(
@@ -247,10 +243,6 @@ def _convolve(
             scaled = scaled * b.load(table, [oc])
         result = scaled * b.load(batch.scale, [0]) + b.load(bias, [oc])
         b.store(b.y, [n, oy, ox, oc], apply_activation(result, call.str_attr("activation")))
-
-
-def _constant(value: float) -> ArithExpr:
-    return ArithExpr(immediate(value, FLOAT32))
 
 
 OPDEF = OpDef(

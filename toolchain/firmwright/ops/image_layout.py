@@ -1,10 +1,10 @@
 """Operators that rearrange images by strided copies with negative strides or index tables.
 
-mirror_pad, space_to_depth and depth_to_space, and resize_nearest, with rows and columns computed in
-float32. space_to_batch_nd and batch_to_space_nd move spatial blocks to the batch axis, and back:
-`block` is the block size of each axis from 1 on; `margins` holds (before, after) added to, or
-cropped from, each such axis. Element (y, x) of the large tensor is at f(y) + g(x) of the small one.
-Added elements hold the output's zero point, or in TFLM 0.
+Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and batch_to_space_nd
+move spatial blocks to the batch axis, and back: `block` is the block size of each axis from 1 on;
+`margins` holds (before, after) added to, or cropped from, each such axis. Element (y, x) of the
+large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, or in
+TFLM 0.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -21,13 +21,12 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ops.import_checks import bool_options, constant_ints, input_rank, input_type
 from firmwright.ops.strided_copy import (
     CopyAxis,
     StridedCopy,
-    constant_ints,
     copy_axes,
     data_movement_op,
-    input_rank,
     row_major_strides,
 )
 
@@ -35,8 +34,7 @@ from firmwright.ops.strided_copy import (
 
 
 def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
-    x = context.inputs[0]
-    assert x is not None  # ensured by require_inputs
+    x = input_type(context)
     flat = constant_ints(context, 1, "paddings")
     skip = int(context.node.options["mode"] == "REFLECT")
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
@@ -149,14 +147,10 @@ def _to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
 
 
 def _nearest_attrs(context: ImportContext) -> dict[str, Attr]:
-    options = context.node.options
     if input_rank(context) != 4:
         raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
-    return {
-        "size": constant_ints(context, 1, "sizes"),
-        "align_corners": bool(options["align_corners"]),
-        "half_pixel_centers": bool(options["half_pixel_centers"]),
-    }
+    flags = bool_options(context, "align_corners", "half_pixel_centers")
+    return {"size": constant_ints(context, 1, "sizes"), **flags}
 
 
 def _nearest_shape(call: OpCall) -> tuple[int, ...]:

@@ -1,19 +1,89 @@
-"""Checked access to the tensors and options of foreign nodes.
+"""Checked access to the tensors and options of foreign nodes, and importers of plain operators.
 
 Readers guarantee neither that an operator has the inputs it needs nor that a custom operator has
 the expected options.
 """
 
+from collections.abc import Callable
+
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.core import Attr, Attrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+
+Importer = Callable[[ImportContext], ImportedCall]
 
 
-def require_tensors(context: ImportContext, inputs: int, *, outputs: int = 1) -> None:
-    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs."""
-    if len(context.inputs) < inputs or None in context.inputs[:inputs]:
+def importer(
+    op: str,
+    inputs: int = 1,
+    attrs: Callable[[ImportContext], Attrs] = lambda context: {},
+    keep: tuple[int, ...] | None = None,
+    *,
+    outputs: int | None = 1,
+) -> Importer:
+    """Return the importer of `op` with the inputs `keep`, by default the `inputs` required ones."""
+
+    def run(context: ImportContext) -> ImportedCall:
+        require_tensors(context, inputs, outputs=outputs)
+        return ImportedCall(op, attrs(context), tuple(range(inputs)) if keep is None else keep)
+
+    return run
+
+
+def require_tensors(context: ImportContext, inputs: int, *, outputs: int | None = 1) -> None:
+    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs.
+
+    None accepts any number of outputs but 0.
+    """
+    count = len(context.outputs)
+    if len(context.inputs) < inputs or None in context.inputs[:inputs] or not count:
         raise NotSupportedError(f"a node without its {inputs} inputs")
-    if len(context.outputs) != outputs:
-        raise NotSupportedError(f"a node with {len(context.outputs)} outputs")
+    if outputs is not None and count != outputs:
+        raise NotSupportedError(f"a node with {count} outputs")
+
+
+def input_type(context: ImportContext, index: int = 0) -> TensorType:
+    kind = context.inputs[index]
+    assert kind is not None, "ensured by require_tensors"
+    return kind
+
+
+def input_rank(context: ImportContext, index: int = 0) -> int:
+    return len(input_type(context, index).shape)
+
+
+def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, ...]:
+    array = context.constants[index] if index < len(context.constants) else None
+    if array is None:
+        raise NotSupportedError(f"{role} that are not constant")
+    if array.dtype.kind not in "iub":
+        raise NotSupportedError(f"{role} of type {array.dtype}")
+    return tuple(int(n) for n in array.reshape(-1))
+
+
+def constant_int(context: ImportContext, index: int, role: str) -> int:
+    """Return the only element of a constant input."""
+    values = constant_ints(context, index, role)
+    if len(values) != 1:
+        raise NotSupportedError(f"{len(values)} {role}, expected 1")
+    return values[0]
+
+
+def normalize_axis(axis: object, rank: int) -> int:
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise NotSupportedError(f"axis {axis} of {rank} dimensions")
+    return axis % rank
+
+
+def checked_int_option(option: Attr) -> int:
+    """Return an option that the reader has decoded as an integer."""
+    assert isinstance(option, int)
+    return option
+
+
+def bool_options(context: ImportContext, *names: str) -> dict[str, bool]:
+    return {name: bool(context.node.options[name]) for name in names}
 
 
 def int_option(context: ImportContext, name: str) -> int:
@@ -25,5 +95,4 @@ def int_option(context: ImportContext, name: str) -> int:
 
 
 def int_options(context: ImportContext, *names: str) -> dict[str, int]:
-    """Return several required integers, by name."""
     return {name: int_option(context, name) for name in names}

@@ -1,17 +1,16 @@
 """Accumulators and requantization of layers with int16 activations and int8 weights.
 
-Activations are symmetric. Sums may exceed 32 bits; kernels use 32 bits where the weights prove that
-they suffice. A sum is converted to the output in one of three ways:
+Sums may exceed 32 bits; kernels use 32 bits where the weights prove that they suffice. A sum is
+converted to the output in one of three ways:
 
-- 32-bit bias: 32-bit sums are requantized as for int8;
+- 32-bit bias: as for int8;
 - 64-bit bias or none: the multiplier is reduced to 16 bits (rounded half up, at most 2^15 - 1),
   with one rounding. `Requantization` holds it as a 31-bit multiplier with 16 low zeros;
 - LiteRT's fully_connected: the factor is applied in double, halves away from zero (`ExactScale`).
   Its 53 bits are split in two so that 64-bit products suffice. int8 layers without an equivalent
   31-bit multiplier use it as well.
 
-Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected kernel, measured
-at and near ties.
+Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected kernel, measured.
 """
 
 import math
@@ -28,17 +27,9 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops import requantize
 from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    accumulator_bounds,
-    clamp,
-    make_requantization,
-    quantized_activation_range,
-    requantize_value,
-    tensor_quant,
-)
 
 _MANTISSA_BITS = 53
 _MOST_SHIFT = 7
@@ -56,9 +47,9 @@ def has_int64_sum(call: OpCall) -> bool:
 
 def requant_with_16_bit_multiplier(
     factors: Sequence[float], output: TensorType, activation: str
-) -> Requantization:
+) -> requantize.Requantization:
     """Return the requantization of 64-bit sums; multipliers are multiples of 2^16."""
-    params = make_requantization(factors, Rounding.ONCE, output, activation)
+    params = requantize.make_requantization(factors, Rounding.ONCE, output, activation)
     pairs = zip(params.multipliers, params.shifts, strict=True)
     multipliers = tuple(reduce_multiplier(*pair)[0] << 16 for pair in pairs)
     return replace(params, multipliers=multipliers)
@@ -73,10 +64,10 @@ def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
 
 def accumulator_dtype(call: OpCall, axis: int) -> DType:
     """Return int32 if the weights prove that no sum exceeds it, else int64."""
-    return INT32 if int(accumulator_bounds(call, axis).max()) <= INT32.max else INT64
+    return INT32 if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max else INT64
 
 
-def apply_int64_requant(params: Requantization, acc: Array, dtype: DType) -> Array:
+def apply_int64_requant(params: requantize.Requantization, acc: Array, dtype: DType) -> Array:
     """Return the numpy reference of requantizing sums of up to 64 bits with one rounding."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
@@ -117,12 +108,12 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
         raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
-    zero_point = tensor_quant(output).zero_point
-    return ExactScale(same, zero_point, *quantized_activation_range(activation, output))
+    zero_point = requantize.tensor_quant(output).zero_point
+    return ExactScale(same, zero_point, *requantize.quantized_activation_range(activation, output))
 
 
 def requantize_epilogue(
-    b: Kernel, params: Requantization | ExactScale, wide: DType, dtype: DType
+    b: Kernel, params: requantize.Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     """Declare the parameters; return a function from (sum, channel) to output element."""
     if isinstance(params, ExactScale):
@@ -134,7 +125,7 @@ def requantize_epilogue(
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if params.per_channel else 0
-        return requantize_value(
+        return requantize.requantize_value(
             acc, b.load(multiplier, [index]), b.load(shift, [index]), params, dtype
         )
 
@@ -142,7 +133,7 @@ def requantize_epilogue(
 
 
 def _int64_epilogue(
-    b: Kernel, params: Requantization, dtype: DType
+    b: Kernel, params: requantize.Requantization, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     multiplier = b.constant("multiplier", np.array(params.multipliers) >> 16, INT32)
     right = b.constant("right", 15 - np.array(params.shifts), INT32)
@@ -150,7 +141,7 @@ def _int64_epilogue(
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if params.per_channel else 0
         scaled = requantize_int64(acc, b.load(multiplier, [index]), b.load(right, [index]))
-        return clamp(scaled, params.clamp_min, params.clamp_max, dtype)
+        return requantize.clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
 
@@ -170,7 +161,7 @@ def _exact_epilogue(
         scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
         if scale.zero_point:
             scaled = scaled + scale.zero_point
-        return clamp(scaled, scale.clamp_min, scale.clamp_max, dtype)
+        return requantize.clamp(scaled, scale.clamp_min, scale.clamp_max, dtype)
 
     return finish
 

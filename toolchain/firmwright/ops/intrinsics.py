@@ -4,6 +4,7 @@ base/quant.py defines the numpy meaning of requantization.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,37 +165,26 @@ return (int32_t)result;""",
 )
 
 
-def _float_intrinsic(name: str, meaning: Any, portable: str, doc: str) -> Intrinsic:
-    return Intrinsic(
-        name=name,
-        operands=(Operand("x", "in", FLOAT32),),
-        result=FLOAT32,
-        meaning=meaning,
-        portable=portable,
-        doc=doc,
-        instructions=40,
-    )
-
-
-EXP_F32 = _float_intrinsic(
-    "exp_f32", lambda x: np.exp(x, dtype=np.float32), "return expf(x);", "The exponential of x."
-)
-
-TANH_F32 = _float_intrinsic(
-    "tanh_f32",
-    lambda x: np.tanh(x, dtype=np.float32),
-    "return tanhf(x);",
-    "The hyperbolic tangent of x.",
-)
-
-
 def _round(x: Any) -> Any:
     # In double, because adding a half in float32 could round up.
     return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
 
 
-ROUND_F32 = _float_intrinsic(
-    "round_f32", _round, "return roundf(x);", "The nearest integer, halves away from zero."
+EXP_F32, TANH_F32, ROUND_F32 = (
+    Intrinsic(
+        name=f"{name}_f32",
+        operands=(Operand("x", "in", FLOAT32),),
+        result=FLOAT32,
+        meaning=meaning,
+        portable=f"return {name}f(x);",
+        doc=doc,
+        instructions=40,
+    )
+    for name, meaning, doc in (
+        ("exp", partial(np.exp, dtype=np.float32), "The exponential of x."),
+        ("tanh", partial(np.tanh, dtype=np.float32), "The hyperbolic tangent of x."),
+        ("round", _round, "The nearest integer, halves away from zero."),
+    )
 )
 
 FLOAT_OF_BITS = Intrinsic(
@@ -212,15 +202,11 @@ return both.value;""",
 )
 
 
-def _nearest_int8(x: Any) -> Any:
-    return np.clip(_round(x), -128, 127).astype(np.int32)
-
-
 NEAREST_INT8 = Intrinsic(
     name="nearest_int8",
     operands=(Operand("x", "in", FLOAT32),),
     result=INT32,
-    meaning=_nearest_int8,
+    meaning=lambda x: np.clip(_round(x), -128, 127).astype(np.int32),
     portable="""\
 const float above = x > -129.0f ? x : -129.0f;
 const float cut = above < 128.0f ? above : 128.0f;
@@ -299,63 +285,42 @@ return rounded < -128 ? -128 : rounded > 127 ? 127 : rounded;""",
 
 # ---- constants in memory that the core cannot address ------------------------------------------
 
-_NO_TEXT = "#error only the AOT main loads constants"
 _DST = Operand("dst", "ptr", UINT8, "w")
 _SRC = Operand("src", "ptr", UINT8, "r")
 
-CONST_LOAD = Intrinsic(
-    name="const_load",
-    operands=(_DST, _SRC),
-    result=None,
-    meaning=lambda dst, src: src,
-    portable=_NO_TEXT,
-    doc="Reads constants into RAM by the user's function.",
-)
 
-CONST_LOAD_START = Intrinsic(
-    name="const_load_start",
-    operands=(_DST, _SRC),
-    result=None,
-    meaning=lambda dst, src: src,
-    portable=_NO_TEXT,
-    doc="Starts reading constants into RAM; they are valid after const_load_wait.",
-)
+def _constant_load(name: str, operands: tuple[Operand, ...], doc: str) -> Intrinsic:
+    return Intrinsic(
+        name=name,
+        operands=operands,
+        result=None,
+        meaning=lambda *pointers: pointers[-1],
+        portable="#error only the AOT main loads constants",
+        doc=doc,
+    )
 
-CONST_LOAD_WAIT = Intrinsic(
-    name="const_load_wait",
-    operands=(Operand("dst", "ptr", UINT8, "rw"),),
-    result=None,
-    meaning=lambda dst: dst,
-    portable=_NO_TEXT,
-    doc="Waits for the read started by const_load_start.",
-)
 
+CONST_LOAD = _constant_load(
+    "const_load", (_DST, _SRC), "Reads constants into RAM by the user's function."
+)
+CONST_LOAD_START = _constant_load(
+    "const_load_start",
+    (_DST, _SRC),
+    "Starts reading constants into RAM; they are valid after const_load_wait.",
+)
+CONST_LOAD_WAIT = _constant_load(
+    "const_load_wait",
+    (Operand("dst", "ptr", UINT8, "rw"),),
+    "Waits for the read started by const_load_start.",
+)
 CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
 
 BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     item.name: item
     for item in (
-        REQUANTIZE_ONCE,
-        REQUANTIZE_TWICE,
-        REQUANTIZE_EXACT,
-        CLZ,
-        RECIPROCAL,
-        POWER_I32,
-        SIGMOID16,
-        LOGARITHM,
-        INVERSE_ROOT,
-        INVERSE_ROOT_SHIFT,
-        EXP_F32,
-        TANH_F32,
-        ROUND_F32,
-        FLOAT_OF_BITS,
-        NEAREST_INT8,
-        DYNAMIC_SCALE,
-        DYNAMIC_ZERO_POINT,
-        CONST_LOAD,
-        CONST_LOAD_START,
-        CONST_LOAD_WAIT,
-        *FLOAT_FUNCTIONS.values(),
-        *SIGNAL_INTRINSICS.values(),
+        REQUANTIZE_ONCE, REQUANTIZE_TWICE, REQUANTIZE_EXACT, CLZ, RECIPROCAL, POWER_I32, SIGMOID16,
+        LOGARITHM, INVERSE_ROOT, INVERSE_ROOT_SHIFT, EXP_F32, TANH_F32, ROUND_F32, FLOAT_OF_BITS,
+        NEAREST_INT8, DYNAMIC_SCALE, DYNAMIC_ZERO_POINT, CONST_LOAD, CONST_LOAD_START,
+        CONST_LOAD_WAIT, *FLOAT_FUNCTIONS.values(), *SIGNAL_INTRINSICS.values(),
     )
-}
+}  # fmt: skip

@@ -1,6 +1,6 @@
 """The TIR builder of a call's kernel."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
@@ -49,6 +49,19 @@ class Kernel(Builder):
         """Open nested loops with variables `name`0, `name`1..."""
         with ExitStack() as stack:
             yield [stack.enter_context(self.for_(f"{name}{k}", n)) for k, n in enumerate(extents)]
+
+    @contextmanager
+    def views(
+        self, names: str, shape: Sequence[int], *buffers: tir.Buffer
+    ) -> Iterator[list[tir.Buffer]]:
+        """Declare views of `shape` of whole inputs and outputs, which are written only."""
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(
+                    self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
+                )
+                for name, x in zip(names.split(), buffers, strict=True)
+            ]
 
     @property
     def y(self) -> tir.Buffer:

@@ -24,17 +24,9 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops import fixed_point
-from firmwright.ops.elementwise import loop_over_elements
-from firmwright.ops.elementwise_unary import (
-    UnaryImplementation,
-    compute_float32,
-    evaluate_int8_lut,
-    lookup_int8,
-    round_to_float32,
-    unary_op,
-)
+from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
 from firmwright.ops.requantize import tensor_quant
 
 _INTEGER_BITS = 4
@@ -153,7 +145,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
     multiplier, shift = _step_multiplier(call)
     half = 1 << shift >> 1
     with (
-        loop_over_elements(call, b) as (values, store),
+        elementwise.loop_over_elements(call, b) as (values, store),
         b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift) as value,
         lookup_sigmoid(b, table, value, call.op == "tanh") as y,
     ):
@@ -196,7 +188,7 @@ def _logistic(x: Array) -> Array:
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
     """Emit quotients of e^-|x|, which never overflows, with one denominator."""
     with (
-        loop_over_elements(call, b) as (values, store),
+        elementwise.loop_over_elements(call, b) as (values, store),
         b.let("x", values[0]) as x,
         b.let("power", intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
     ):
@@ -219,23 +211,23 @@ _NUMERICS: Mapping[str, NumericsSpec] = {
 }
 
 OPDEFS: tuple[OpDef, ...] = (
-    unary_op(
+    elementwise.elementwise_op(
         "logistic",
         {
             INT8: lookup_int8(_int8, _check_int8),
-            INT16: UnaryImplementation(_int16, _lower_int16, _check_int16),
-            FLOAT32: UnaryImplementation(
+            INT16: elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
+            FLOAT32: elementwise.ElementwiseKernel(
                 lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
             ),
         },
         _NUMERICS,
     ),
-    unary_op(
+    elementwise.elementwise_op(
         "tanh",
         {
             INT8: lookup_int8(_int8, _check_int8),
-            INT16: UnaryImplementation(_int16, _lower_int16, _check_int16),
-            FLOAT32: compute_float32(np.tanh, _tanh_f32),
+            INT16: elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
+            FLOAT32: elementwise.compute_float32(np.tanh, _tanh_f32),
         },
         _NUMERICS,
     ),

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
+from firmwright.ops import elementwise
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 _ENTRIES = 256
@@ -38,11 +40,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     count, table = call.output.elements, b.input(1)
-    with (
-        b.view("in", b.input(0), 0, (count,)) as x,
-        b.view("out", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
+    with b.views("in out", (count,), b.input(0), b.y) as (x, y), b.for_("i", count) as i:
         b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
 
 
@@ -103,6 +101,72 @@ def lookup(b: Builder, table: tir.Buffer, x: ArithExpr) -> Iterator[ArithExpr]:
         slope = b.load_i32(table, [index + 1]) - base
         part = x & ((1 << _STEP_BITS) - 1)
         yield base + ((slope * part + _HALF) >> _STEP_BITS)
+
+
+def lookup_int8(
+    reference: Callable[[OpCall, Array], Array], check: Callable[[OpCall], None] = lambda call: None
+) -> elementwise.ElementwiseKernel:
+    """Implement int8 as a table of the reference's results."""
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        values = np.arange(INT8.min, INT8.max + 1).astype(np.int8)
+        table = b.constant("table", reference(call, values), call.output.dtype)
+        with elementwise.loop_over_elements(call, b) as (loaded, store):
+            store(b.load(table, [loaded[0].cast(INDEX) - INT8.min]))
+
+    def check_all(call: OpCall) -> None:
+        elementwise.check_per_tensor(call)
+        check(call)
+
+    return elementwise.ElementwiseKernel(reference, lower, check_all)
+
+
+def interpolate_int16(
+    function: Callable[[OpCall, Array], Array], kind: type[np.floating] = np.float64
+) -> elementwise.ElementwiseKernel:
+    """Implement int16 by linear interpolation in a table of 513 entries."""
+
+    def table(call: OpCall) -> Array:
+        x, y = (
+            quantized_range(tensor_quant(kind).scale, 0) for kind in (call.input(0), call.output)
+        )
+        return build_lut(lambda real: function(call, real), x, y, kind)
+
+    def reference(call: OpCall, x: Array) -> Array:
+        return lookup_array(table(call), x.astype(np.int64)).astype(np.int16)
+
+    def lower(call: OpCall, b: Kernel) -> None:
+        entries = b.constant("table", table(call), INT16)
+        with (
+            elementwise.loop_over_elements(call, b) as (values, store),
+            b.let("value", values[0].cast(INT32)) as value,
+            lookup(b, entries, value) as y,
+        ):
+            store(y.cast(INT16))
+
+    return elementwise.ElementwiseKernel(reference, lower, elementwise.check_symmetric_int16)
+
+
+def evaluate_int8_lut(call: OpCall, x: Array, function: Callable[[Array], Array]) -> Array:
+    """Evaluate a float32 `function` on int8 values as LiteRT does when it generates tables."""
+    kind, quant = call.output.dtype, tensor_quant(call.output)
+    inverse = np.float32(1) / np.float32(quant.scale)
+    steps = (x.astype(np.int64) - tensor_quant(call.input(0)).zero_point).astype(np.float32)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = function(np.float32(tensor_quant(call.input(0)).scale) * steps) * inverse
+    whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
+    shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(np.float64)
+    return np.clip(shifted, kind.min, kind.max).astype(kind.np)
+
+
+def round_to_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Wrap `function`, computed in double, as a correctly rounded float32 function."""
+
+    def run(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x.astype(np.float64))).astype(np.float32)
+
+    return run
 
 
 OPDEF = OpDef(

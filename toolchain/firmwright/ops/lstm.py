@@ -9,10 +9,9 @@ hidden values and cells [batch, units]. Outputs: hidden values of all steps and 
     cell = f cell + i g;           hidden = o tanh(cell)
 
 int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
-added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point.py)
-and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. For int16,
-both profiles follow TFLM: 64-bit sums are requantized as in int16x8.py, and everything else is as
-in TFLM's int8 layer.
+added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point.py) and rounds
+16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. int16 layers are
+TFLM's in both profiles, with 64-bit sums as in int16x8.py.
 Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 

@@ -16,13 +16,14 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, import_activation, tensor_quant
@@ -62,8 +63,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     rows = call.input(0).elements // depth
     bias, alpha, beta = _parameters(call)
     with ExitStack() as stack:
-        x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
-        y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
+        x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
         row = stack.enter_context(b.for_("row", rows))
         c = stack.enter_context(b.for_("c", depth))
         squares = b.reg("squares", FLOAT32)
@@ -80,16 +80,6 @@ def lower(call: OpCall, b: Kernel) -> None:
         total = b.load(squares, [0]) * alpha + bias
         scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
         b.store(y, [row, c], b.load(x, [row, c]) * scale)
-
-
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    options = context.node.options
-    radius = options["radius"]
-    if not isinstance(radius, int) or radius < 0:
-        raise NotSupportedError(f"a radius of {radius}")
-    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # ensured by the schema
-    return ImportedCall("local_response_normalization", {"radius": radius, **numbers}, (0,))
 
 
 _OUTPUT_BITS = 7
@@ -127,8 +117,7 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
     is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
     rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
     with ExitStack() as stack:
-        x = stack.enter_context(b.view("rows", b.input(0), 0, (rows, depth)))
-        y = stack.enter_context(b.view("out", b.y, 0, (rows, depth), access="w"))
+        x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
         row = stack.enter_context(b.for_("row", rows))
         squares = b.reg("squares", sum_dtype)
         b.store(squares, [0], 0)
@@ -154,11 +143,19 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 
 
-def _import_l2(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
+def _local_attrs(context: ImportContext) -> Attrs:
+    options = context.node.options
+    radius = options["radius"]
+    if not isinstance(radius, int) or radius < 0:
+        raise NotSupportedError(f"a radius of {radius}")
+    numbers = {name: float(options[name]) for name in _PARAMETERS}  # type: ignore[arg-type]  # ensured by the schema
+    return {"radius": radius, **numbers}
+
+
+def _l2_attrs(context: ImportContext) -> Attrs:
     if import_activation(context.node.options["fused_activation_function"]) != "none":
         raise NotSupportedError("an L2 normalization with an activation")
-    return ImportedCall("l2_normalization", {}, (0,))
+    return {}
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -167,7 +164,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=infer,
         reference=reference,
         lower=lower,
-        imports={f"tflite:{BUILTIN}": import_tflite},
+        imports={f"tflite:{BUILTIN}": importer(BUILTIN.lower(), 1, _local_attrs)},
         dtypes=("float32",),
         numerics={
             "litert": NumericsSpec(None, "float32", "reference_ops LocalResponseNormalization")
@@ -178,7 +175,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_infer_l2,
         reference=_reference_l2,
         lower=_lower_l2,
-        imports={"tflite:L2_NORMALIZATION": _import_l2},
+        imports={"tflite:L2_NORMALIZATION": importer("l2_normalization", 1, _l2_attrs)},
         dtypes=("int8", "float32"),
         numerics=both_profiles(Rounding.TWICE, "int32", "reference_integer_ops L2Normalization"),
     ),

@@ -1,8 +1,8 @@
 """one_hot and reverse_sequence.
 
-one_hot: `on` at the index and `off` elsewhere along `axis` (inputs 1 and 2 hold both values);
-indices outside the depth give `off` only. reverse_sequence reverses the first elements along
-`seq_dim`; input 1 holds their number for each index of `batch_dim`, clamped to the input.
+one_hot has input 1 at the index and input 2 elsewhere along `axis`, also for an index outside the
+depth. reverse_sequence reverses the first elements along `seq_dim`; input 1 holds their number for
+each index of `batch_dim`, clamped to the input.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -13,18 +13,14 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
+from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import (
-    DTYPES,
-    constant_ints,
-    input_rank,
-    normalize_axis,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import DTYPES
 
 _NAMES = tuple(kind.name for kind in DTYPES)
 _NUMERICS = NumericsSpec(None, "copies", "reference_ops")
@@ -82,13 +78,9 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [outer, k, inner], select(is_hot, b.load(on, [0]), b.load(off, [0])))
 
 
-def _hot_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 4)
-    depth = constant_ints(context, 1, "depths")
-    if len(depth) != 1:
-        raise NotSupportedError(f"{len(depth)} depths, expected 1")
+def _hot_attrs(context: ImportContext) -> Attrs:
     axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
-    return ImportedCall("one_hot", {"axis": axis, "depth": depth[0]}, (0, 2, 3))
+    return {"axis": axis, "depth": constant_int(context, 1, "depths")}
 
 
 # ---- reverse_sequence --------------------------------------------------------------------------
@@ -123,11 +115,9 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
             b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
 
 
-def _sequence_import(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
+def _sequence_attrs(context: ImportContext) -> Attrs:
     rank, options = input_rank(context), context.node.options
-    attrs = {name: normalize_axis(options[name], rank) for name in ("batch_dim", "seq_dim")}
-    return ImportedCall("reverse_sequence", attrs, (0, 1))
+    return {name: normalize_axis(options[name], rank) for name in ("batch_dim", "seq_dim")}
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -136,7 +126,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_hot_infer,
         reference=_hot_reference,
         lower=_hot_lower,
-        imports={"tflite:ONE_HOT": _hot_import},
+        imports={"tflite:ONE_HOT": importer("one_hot", 4, _hot_attrs, (0, 2, 3))},
         dtypes=_NAMES,
         numerics={"litert": _NUMERICS},
     ),
@@ -145,7 +135,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_sequence_infer,
         reference=_sequence_reference,
         lower=_sequence_lower,
-        imports={"tflite:REVERSE_SEQUENCE": _sequence_import},
+        imports={"tflite:REVERSE_SEQUENCE": importer("reverse_sequence", 2, _sequence_attrs)},
         dtypes=_NAMES,
         numerics={"litert": _NUMERICS},
     ),

@@ -1,9 +1,7 @@
-"""pad: the input with a constant margin (TFLite's PAD and PADV2).
+"""pad: the input with a constant margin; `paddings` holds (before, after) for each axis.
 
-`paddings` holds (before, after) for each axis. The margin holds the stored value of input 1 if
-present, otherwise the output's zero point, or 0 for floats. Stored values are copied unchanged;
-scales are ignored as in TFLite.
-Semantics: TFLite's reference Pad.
+The margin holds the stored value of input 1 if present, otherwise the output's zero point, or 0 for
+floats. Stored values are copied unchanged. Semantics: TFLite's reference Pad and PadV2.
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import constant_ints, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill
 
@@ -97,16 +95,8 @@ def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
 
 def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
-    paddings = context.constants[1]
-    if paddings is None:
-        raise NotSupportedError("paddings that are not constant")
-    if paddings.dtype.kind not in "iu":
-        raise NotSupportedError(f"paddings of type {paddings.dtype}")
-    return ImportedCall(
-        "pad",
-        {"paddings": tuple(int(n) for n in paddings.reshape(-1))},
-        (0, 2) if len(context.inputs) > 2 else (0,),
-    )
+    positions = (0, 2) if len(context.inputs) > 2 else (0,)
+    return ImportedCall("pad", {"paddings": constant_ints(context, 1, "paddings")}, positions)
 
 
 OPDEF = OpDef(

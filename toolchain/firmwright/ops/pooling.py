@@ -14,9 +14,9 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowReduction, RowWindow, both_profiles
 from firmwright.ir.tir.builder import (
     ArithExpr,
@@ -27,33 +27,17 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
-from firmwright.ops.conv_window import (
-    ConvWindow,
-    OutputPosition,
-    check_window,
-    checked_int_option,
-    im2col,
-    import_window,
-    window_of,
-)
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops import conv_window, requantize
+from firmwright.ops.import_checks import checked_int_option, importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import (
-    apply_activation,
-    clamp,
-    float_activation_range,
-    import_activation,
-    quantized_activation_range,
-    tensor_quant,
-)
 from firmwright.ops.row_windows import sliding_row_window, sum_rows
 
 DTYPES = ("int8", "int16", "float32")
 
 
-def pool_window(call: OpCall) -> ConvWindow:
-    return window_of(call, call.ints_attr("size"))
+def pool_window(call: OpCall) -> conv_window.ConvWindow:
+    return conv_window.window_of(call, call.ints_attr("size"))
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -63,11 +47,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32):
         raise NotSupportedError(f"a pool of {x.dtype.name}")
     if x.dtype != FLOAT32:
-        x_quant, y_quant = tensor_quant(x), tensor_quant(call.output)
+        x_quant, y_quant = requantize.tensor_quant(x), requantize.tensor_quant(call.output)
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
             raise NotSupportedError("a pool with different quantization of input and output")
     window = pool_window(call)
-    check_window(window)
+    conv_window.check_window(window)
     rows, cols = window.size
     top, bottom, left, right = window.padding
     if max(top, bottom) >= rows or max(left, right) >= cols:
@@ -80,9 +64,9 @@ def clip_to_activation(call: OpCall, result: Array) -> Array:
     """Clip wide values to the fused activation and convert to the output type."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
-        low, high = float_activation_range(activation)
+        low, high = requantize.float_activation_range(activation)
         return np.clip(result, low, high).astype(np.float32)
-    return np.clip(result, *quantized_activation_range(activation, y)).astype(y.dtype.np)
+    return np.clip(result, *requantize.quantized_activation_range(activation, y)).astype(y.dtype.np)
 
 
 def lower_pool(
@@ -90,7 +74,7 @@ def lower_pool(
     b: Kernel,
     start: float,
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-    finish: Callable[[OutputPosition, ArithExpr], ArithExpr],
+    finish: Callable[[conv_window.OutputPosition, ArithExpr], ArithExpr],
 ) -> None:
     """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
@@ -112,24 +96,15 @@ def narrow_to_output(call: OpCall, value: ArithExpr) -> ArithExpr:
     """Emit the equivalent of `clip_to_activation`."""
     activation, y = call.str_attr("activation"), call.output
     if y.dtype == FLOAT32:
-        return apply_activation(value, activation)
-    return clamp(value, *quantized_activation_range(activation, y), y.dtype)
+        return requantize.apply_activation(value, activation)
+    return requantize.clamp(value, *requantize.quantized_activation_range(activation, y), y.dtype)
 
 
-def pool_importer(name: str) -> Callable[[ImportContext], ImportedCall]:
-
-    def imported(context: ImportContext) -> ImportedCall:
-        require_tensors(context, 1)
-        options = context.node.options
-        size = (
-            checked_int_option(options["filter_height"]),
-            checked_int_option(options["filter_width"]),
-        )
-        attrs: dict[str, Attr] = {"size": size, **import_window(context, size)}
-        attrs["activation"] = import_activation(options["fused_activation_function"])
-        return ImportedCall(name, attrs, (0,))
-
-    return imported
+def _import_attrs(context: ImportContext) -> Attrs:
+    options = context.node.options
+    size = tuple(checked_int_option(options[f"filter_{axis}"]) for axis in ("height", "width"))
+    activation = requantize.import_activation(options["fused_activation_function"])
+    return {"size": size, **conv_window.import_window(context, size), "activation": activation}
 
 
 def _lowest(call: OpCall) -> float:
@@ -140,7 +115,7 @@ def _lowest(call: OpCall) -> float:
 def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
     x = arrays[0].astype(np.float64)
-    patches = im2col(x, window, outside=_lowest(call))
+    patches = conv_window.im2col(x, window, outside=_lowest(call))
     taps = patches.reshape(*patches.shape[:3], -1, x.shape[3])
     return (clip_to_activation(call, taps.max(axis=-2)),)
 
@@ -164,8 +139,8 @@ def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     return (clip_to_activation(call, half_away),)
 
 
-def window_sums(x: Array, window: ConvWindow) -> Array:
-    patches = im2col(x, window)
+def window_sums(x: Array, window: conv_window.ConvWindow) -> Array:
+    patches = conv_window.im2col(x, window)
     total: Array = patches.reshape(*patches.shape[:3], -1, x.shape[3]).sum(axis=-2)
     return total
 
@@ -191,7 +166,7 @@ def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) ->
 def _lower_average(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
-    def finish(at: OutputPosition, total: ArithExpr) -> ArithExpr:
+    def finish(at: conv_window.OutputPosition, total: ArithExpr) -> ArithExpr:
         return rounded_mean(total, tap_count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
@@ -205,14 +180,14 @@ def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
     return select(total > 0, total + half, total - half) / count
 
 
-def tap_count(window: ConvWindow, at: OutputPosition) -> ArithExpr:
+def tap_count(window: conv_window.ConvWindow, at: conv_window.OutputPosition) -> ArithExpr:
     """Return the number of taps inside the input, a constant if no window crosses the border."""
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
     return ArithExpr(as_expr(rows)) * cols
 
 
-def _count_along(window: ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
+def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
     size, length = window.size[axis], window.input_size[axis]
     if not window.guarded(axis):
         return size
@@ -253,7 +228,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference_max,
         lower=_lower_max,
         row_access=_max_row_window,
-        imports={"tflite:MAX_POOL_2D": pool_importer("max_pool2d")},
+        imports={"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         dtypes=DTYPES,
         numerics=both_profiles(None, "int8", "reference MaxPool"),
     ),
@@ -263,7 +238,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference_average,
         lower=_lower_average,
         row_access=_average_row_access,
-        imports={"tflite:AVERAGE_POOL_2D": pool_importer("average_pool2d")},
+        imports={"tflite:AVERAGE_POOL_2D": importer("average_pool2d", 1, _import_attrs)},
         dtypes=DTYPES,
         numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),
     ),
@@ -272,7 +247,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_infer_l2,
         reference=_reference_l2,
         lower=_lower_l2,
-        imports={"tflite:L2_POOL_2D": pool_importer("l2_pool2d")},
+        imports={"tflite:L2_POOL_2D": importer("l2_pool2d", 1, _import_attrs)},
         dtypes=("float32",),
         numerics=both_profiles(None, "float32", "reference_ops L2Pool"),
     ),

@@ -1,9 +1,8 @@
 """quantize: float32, or another quantization, to the output's scale and zero point.
 
 float32: round(x / y scale) + zero point in float32, halves away from zero, saturated (the reference
-is undefined beyond 32 bits). Integers: the zero point is subtracted, and the difference requantized
-by x scale / y scale with two roundings.
-Semantics: TFLite's AffineQuantize and Requantize.
+is undefined beyond 32 bits). Integers: x - zero point is requantized by x scale / y scale with two
+roundings. Semantics: TFLite's AffineQuantize and Requantize.
 """
 
 from collections.abc import Sequence
@@ -14,20 +13,13 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array, DT
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    clamp,
-    make_requantization,
-    store_requantized,
-    tensor_quant,
-)
 from firmwright.ops.row_windows import elementwise_row_window
 
 _FLOAT_OUTPUTS = (INT8, UINT8, INT16)
@@ -44,21 +36,23 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if y.dtype not in (_FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())):
         raise NotSupportedError(f"{x.dtype.name} quantized to {y.dtype.name}")
-    tensor_quant(y)
+    requantize.tensor_quant(y)
     if x.dtype != FLOAT32:
-        tensor_quant(x)
+        requantize.tensor_quant(x)
     return (TensorType(x.shape, y.dtype, y.quantization),)
 
 
-def requantization_of(call: OpCall) -> Requantization:
-    factor = tensor_quant(call.input(0)).scale / tensor_quant(call.output).scale
-    return make_requantization([factor], Rounding.TWICE, call.output, "none")
+def requantization_of(call: OpCall) -> requantize.Requantization:
+    factor = (
+        requantize.tensor_quant(call.input(0)).scale / requantize.tensor_quant(call.output).scale
+    )
+    return requantize.make_requantization([factor], Rounding.TWICE, call.output, "none")
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    y, quant = call.output, tensor_quant(call.output)
+    y, quant = call.output, requantize.tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
-        x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+        x = arrays[0].astype(np.int64) - requantize.tensor_quant(call.input(0)).zero_point
         return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # the float32 quotient becomes infinity
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
@@ -71,13 +65,13 @@ def lower(call: OpCall, b: Kernel) -> None:
         lower_elementwise(call, b, lambda x: _quantize_float(x[0], call.output))
         return
     with loop_over_elements(call, b) as (values, store):
-        offset = values[0].cast(INT32) - tensor_quant(call.input(0)).zero_point
+        offset = values[0].cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
             scaled = (params.multipliers[0], params.shifts[0])
             store(_requantize_int32(offset, *scaled, params.zero_point, kind))
         else:
-            store_requantized(b, offset, params, kind, store)
+            requantize.store_requantized(b, offset, params, kind, store)
 
 
 def _requantize_int32(
@@ -86,22 +80,17 @@ def _requantize_int32(
     value = intrinsic("requantize_twice", [offset, multiplier, shift], INT32)
     if zero_point:
         value = value + zero_point
-    return value if kind == INT32 else clamp(value, kind.min, kind.max, kind)
+    return value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind)
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32, so the conversion is always in range."""
-    quant, dtype = tensor_quant(kind), kind.dtype
+    quant, dtype = requantize.tensor_quant(kind), kind.dtype
     steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     return (minimum(maximum(steps, float(low)), float(high)).cast(INT32) + quant.zero_point).cast(
         dtype
     )
-
-
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("quantize", {}, (0,))
 
 
 OPDEF = OpDef(
@@ -110,7 +99,7 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     row_access=elementwise_row_window,
-    imports={"tflite:QUANTIZE": import_tflite},
+    imports={"tflite:QUANTIZE": importer("quantize")},
     dtypes=("float32", "int8", "uint8", "int16", "int32"),
     numerics=both_profiles(
         Rounding.TWICE, "float32 from floats, else int32", "reference_ops Requantize"

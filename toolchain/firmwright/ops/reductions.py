@@ -1,17 +1,16 @@
 """mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and reduce_prod over some axes.
 
 Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain with length 1).
-Plain integers keep the low 32 bits; means truncate toward zero. Minima, maxima, any and all are
-exact; minima and maxima keep the quantization.
+Plain integers keep the low 32 bits; means truncate toward zero.
 
-mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one factor that
-includes the division. For n elements with 2^k <= n < 2^(k+1), and input scale / output scale =
-(m, s) as multiplier and shift, a mean uses the multiplier floor(m * 2^k / n) and the shift s - k; a
-sum uses m and s. Both profiles round twice.
+mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one factor, with
+two roundings. For n elements with 2^k <= n < 2^(k+1), and input scale / output scale = (m, s) as
+multiplier and shift, a mean uses the multiplier floor(m * 2^k / n) and the shift s - k; a sum uses
+m and s.
 
-reduce_prod of n int8 or int16 factors: zero points are subtracted, each partial product is scaled
-by input scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and keeps 32 bits;
-the last one is scaled once more. Float products multiply in order.
+reduce_prod of n int8 or int16 factors: each partial product of x - zero point is scaled by input
+scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and keeps 32 bits; the last
+one is scaled once more. Float products multiply in order.
 Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, because LiteRT's
 overflow (seven times -128 gives -1). TFLM has no products.
 """
@@ -28,17 +27,10 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UIN
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import (
-    NumericsProfile,
-    NumericsSpec,
-    OpCall,
-    OpDef,
-    RowReduction,
-    both_profiles,
-)
+from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowReduction, both_profiles
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -48,8 +40,13 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
-from firmwright.ops.elementwise_unary import BOTH_PROFILES
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import (
+    bool_options,
+    constant_ints,
+    importer,
+    input_rank,
+    normalize_axis,
+)
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, requantize_value, tensor_quant
@@ -112,6 +109,12 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
             raise NotSupportedError(f"a {call.op} of {reduced_count(call)} elements")
     shape = reduced_shape(x.shape, axes, bool(call.int_attr("keep_dims")))
     return (TensorType(shape, x.dtype, call.output.quantization),)
+
+
+def _import_attrs(context: ImportContext) -> Attrs:
+    rank = input_rank(context)
+    axes = {normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes")}
+    return {"axes": tuple(sorted(axes)), **bool_options(context, "keep_dims")}
 
 
 def reduced_count(call: OpCall) -> int:
@@ -204,25 +207,6 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
     )
 
 
-def _import(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 2)
-    x, axes = context.inputs[0], context.constants[1]
-    if x is None or axes is None:
-        raise NotSupportedError("axes that are not constant")
-    if axes.dtype.kind not in "iu":
-        raise NotSupportedError(f"axes of type {axes.dtype}")
-    rank = len(x.shape)
-    listed = [int(axis) for axis in np.ravel(axes)]
-    if any(not -rank <= axis < rank for axis in listed):
-        raise NotSupportedError(f"axes {listed} of {rank} dimensions")
-    attrs: dict[str, Attr] = {
-        "axes": tuple(sorted({axis % rank for axis in listed})),
-        "keep_dims": bool(context.node.options["keep_dims"]),
-    }
-    return ImportedCall(context.node.op.lower(), attrs, (0,))
-
-
-_LITERT: tuple[NumericsProfile, ...] = ("litert",)
 _NUMERICS = both_profiles(None, "exact", "reference_ops Reduce")
 
 
@@ -240,9 +224,10 @@ def reduction_op(
     meaning: Any,
     start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
-    in_tflm: Sequence[DType] = (INT8, FLOAT32),
+    *,
+    in_tflm: bool = True,
 ) -> OpDef:
-    """Build an operator that folds elements into `start`; TFLM supports the types `in_tflm`."""
+    """Build an operator that folds elements into `start`; `in_tflm` if TFLM has it."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
@@ -261,14 +246,9 @@ def reduction_op(
         kind = call.input(0).dtype
         lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
 
-    def import_reduction(context: ImportContext) -> ImportedCall:
-        return replace(_import(context), op=name)
-
     names = tuple(kind.name for kind in dtypes)
-    imports = {f"tflite:{name.upper()}": import_reduction}
-    numerics = {
-        str(profile): _NUMERICS[profile] for profile in (BOTH_PROFILES if in_tflm else _LITERT)
-    }
+    imports = {f"tflite:{name.upper()}": importer(name, 2, _import_attrs, (0,))}
+    numerics = _NUMERICS if in_tflm else {"litert": _NUMERICS["litert"]}
     return OpDef(name, infer, reference, lower, imports, names, numerics)
 
 
@@ -283,7 +263,9 @@ def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 _NONE = 1 << 32
 """Marks an empty product: products have 32 bits, and arithmetic on this value does not overflow."""
-_PLAIN = reduction_op("reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, ())
+_PLAIN = reduction_op(
+    "reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, in_tflm=False
+)
 
 
 def _prod_factor(call: OpCall) -> tuple[int, int]:
@@ -355,7 +337,7 @@ OPDEFS: tuple[OpDef, ...] = (
             reference=_reference_mean,
             lower=_lower_mean,
             row_access=_row_reduction,
-            imports={f"tflite:{name.upper()}": _import},
+            imports={f"tflite:{name.upper()}": importer(name, 2, _import_attrs, (0,))},
             dtypes=tuple(kind.name for kind in _ALL),
             numerics=both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
         )
@@ -363,10 +345,10 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
-    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), ()),
     reduction_op(
-        "reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and"), (BOOL,)
+        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or"), in_tflm=False
     ),
+    reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")),
     replace(
         _PLAIN,
         infer=_infer_prod,

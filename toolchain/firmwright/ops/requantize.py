@@ -7,6 +7,7 @@ kernels, with the same float widths, which determine the last bit of a multiplie
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -133,6 +134,23 @@ def make_requantization(
         clamp_min,
         clamp_max,
     )
+
+
+def requantize_by_scales(
+    call: OpCall, factor: Callable[..., Any], activation: str
+) -> Requantization:
+    """Return the requantization by factor(*input scales, output scale), rounding twice.
+
+    LiteRT computes the factor in float32, TFLM in double.
+    """
+    inputs = [call.input(index) for index in range(len(call.inputs))]
+    scales = [tensor_quant(kind).scale for kind in (*inputs, call.output)]
+    if call.numerics == "litert":
+        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
+            real = float(factor(*map(np.float32, scales)))
+    else:
+        real = factor(*scales)
+    return make_requantization([real], Rounding.TWICE, call.output, activation)
 
 
 def clamp(value: ArithExpr, low: int, high: int, dtype: DType) -> ArithExpr:

@@ -1,14 +1,12 @@
 """Quantized add and sub: both inputs are rescaled to a common scale, then summed.
 
 Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale / (2 * the
-larger scale), so the sum has the scale 2 * the larger scale / 2^20 (2^15); it is requantized to the
-output. Every product rounds twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest,
-halves away from zero.
-Semantics: TFLite's reference integer addition.
+larger scale); the sum is requantized to the output. Every product rounds twice:
+t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest, halves away from zero.
 
 int8 terms need 32 bits only: v * 2^20 * m with |v| < 2^8 and m = 2^16 m1 + m0 gives
 t = 2^5 v m1 + floor((v m0 + 2^10) / 2^11). Terms are computed as 4 t, the input of
-requantize.py.
+`requantize_fourfold`. Semantics: TFLite's reference integer addition.
 """
 
 from collections.abc import Sequence
@@ -17,21 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ops import requantize
 from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    make_requantization,
-    requantize_fourfold,
-    requantize_value,
-    tensor_quant,
-)
 
 _LEFT_SHIFT = 20
 _LEFT_SHIFT_INT16 = 15
@@ -76,32 +68,34 @@ class RescaledSum:
     """The requantizations of both terms and of their sum."""
 
     terms: tuple[SumTerm, SumTerm]
-    output: Requantization
+    output: requantize.Requantization
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    kinds = [tensor_quant(call.input(index)) for index in (0, 1)]
+    kinds = [requantize.tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
     terms = [
         SumTerm(kind.zero_point, *quantize_multiplier(kind.scale / widest), left) for kind in kinds
     ]
-    factor = widest / ((1 << left) * tensor_quant(call.output).scale)
-    output = make_requantization([factor], Rounding.TWICE, call.output, call.str_attr("activation"))
+    factor = widest / ((1 << left) * requantize.tensor_quant(call.output).scale)
+    output = requantize.make_requantization(
+        [factor], Rounding.TWICE, call.output, call.str_attr("activation")
+    )
     return RescaledSum((terms[0], terms[1]), output)
 
 
 def check(call: OpCall) -> None:
     """Raise NotSupportedError if requantization would enlarge the sum."""
-    if call.input(0).dtype not in (FLOAT32, INT32) and rescaled_sum(call).output.shifts[0] > 0:
+    if rescaled_sum(call).output.shifts[0] > 0:
         raise NotSupportedError("an output scale too far below the larger input scale")
 
 
-def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> tuple[Array, ...]:
+def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
     """Return the quantized sum of the first input and `sign` times the second."""
     params = rescaled_sum(call)
     a, b = (term.apply(x) for term, x in zip(params.terms, arrays, strict=True))
-    return (params.output.apply(a + sign * b, call.output.dtype),)
+    return params.output.apply(a + sign * b, call.output.dtype)
 
 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
@@ -116,7 +110,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
         )
         total = left + right if sign > 0 else left - right
         sum4 = stack.enter_context(b.let("sum4", total))
-        store(requantize_fourfold(sum4, params.output, INT8))
+        store(requantize.requantize_fourfold(sum4, params.output, INT8))
 
 
 def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
@@ -127,7 +121,7 @@ def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> Non
             for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
         )
         total, step = left + right if sign > 0 else left - right, params.output
-        store(requantize_value(total, step.multipliers[0], step.shifts[0], step, INT16))
+        store(requantize.requantize_value(total, step.multipliers[0], step.shifts[0], step, INT16))
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:

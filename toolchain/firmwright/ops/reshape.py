@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import lower_flat_copy
 
@@ -32,21 +31,14 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_flat_copy(b, b.input(0), b.y)
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("reshape", {}, (0,))
-
-
 OPDEF = OpDef(
     name="reshape",
     infer=infer,
     reference=reference,
     lower=lower,
-    imports={
-        "tflite:RESHAPE": import_tflite,
-        "tflite:SQUEEZE": import_tflite,
-        "tflite:EXPAND_DIMS": import_tflite,
-    },
+    imports=dict.fromkeys(
+        ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape")
+    ),
     dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
     numerics=both_profiles(None, "no copy", "reshape"),
     is_view=True,

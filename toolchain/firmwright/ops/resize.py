@@ -1,12 +1,12 @@
 """resize_bilinear: each output pixel is interpolated from the four nearest input pixels.
 
-Attributes: `size`, `align_corners`, `half_pixel_centers`. Tables hold, for each output row, the
-rows above and below and the weight of the latter; columns likewise. Integer weights are multiples
-of 1/1024, rounded down from rounded steps; the weighted sum rounds to nearest, halves away from
-zero. Scales are ignored. Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
+Tables hold, for each output row, the rows above and below and the weight of the latter; columns
+likewise. Integer weights are multiples of 1/1024, rounded down from rounded steps; the weighted sum
+rounds to nearest, halves away from zero. Semantics: TFLite's ResizeBilinear and
+ResizeBilinearInteger.
 
-resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x, `positions` uint16
-[outputs, taps] and `weights` float32 [outputs, taps], both constant. Any interpolating resize is a
+resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x, constant
+`positions` uint16 and `weights` float32, both [outputs, taps]. Any interpolating resize is a
 sequence of such calls, one for each axis.
 """
 
@@ -17,17 +17,14 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
+from firmwright.ops.import_checks import bool_options, constant_ints, importer, input_rank
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import (
-    constant_ints,
-    input_rank,
-    narrowest_index_dtype,
-    require_inputs,
-)
+from firmwright.ops.strided_copy import narrowest_index_dtype
 
 _UNIT_BITS = 10
 _UNIT = 1 << _UNIT_BITS
@@ -130,15 +127,11 @@ def _load_neighbors(
     return neighbors[0], neighbors[1], stack.enter_context(b.let(f"{name}_share", value))
 
 
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_inputs(context, 2)
+def _import_attrs(context: ImportContext) -> Attrs:
     if input_rank(context) != 4:
         raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
-    options = context.node.options
-    flags = {name: bool(options[name]) for name in ("align_corners", "half_pixel_centers")}
-    return ImportedCall(
-        "resize_bilinear", {"size": constant_ints(context, 1, "sizes"), **flags}, (0,)
-    )
+    flags = bool_options(context, "align_corners", "half_pixel_centers")
+    return {"size": constant_ints(context, 1, "sizes"), **flags}
 
 
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
@@ -184,7 +177,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=infer,
         reference=reference,
         lower=lower,
-        imports={"tflite:RESIZE_BILINEAR": import_tflite},
+        imports={"tflite:RESIZE_BILINEAR": importer("resize_bilinear", 2, _import_attrs, (0,))},
         dtypes=("int8", "int16", "float32"),
         numerics=both_profiles(
             None, "shares of 1/1024, rounded once", "reference_ops ResizeBilinear"

@@ -1,6 +1,6 @@
-"""select: y is x_1 where x_0 (bool) is true, else x_2, with broadcasting.
+"""select: y is x_1 where x_0 (bool) is true, else x_2, with broadcasting of raw values.
 
-Raw values are copied. A SELECT with one condition per row and values of higher rank is rejected.
+A SELECT with one condition per row and values of higher rank is rejected.
 Semantics: TFLite's reference Select and SelectV2.
 """
 

@@ -1,16 +1,13 @@
 """Filter bank operators of TFLM's signal library: from spectrum energy to keyword features.
 
-    filter_bank: channel c sums weights * x over its bins and unweights * x over the bins of
-        channel c - 1 (overlapping triangles), in 64 bits that wrap.
-    filter_bank_square_root: square root, rounded to nearest, shifted right by input 1.
-    spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate a, b
-        for odd channels, and subtracts it, leaving at least the share `min_signal_remaining` of x.
-    pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, else v - 1.
-    filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts as 1.
-
-The base-2 logarithm is the integer part plus a 16-bit table of log2(1 + i/128) - i/128,
-interpolated linearly.
-Semantics: TFLM's signal library.
+filter_bank: channel c sums weights * x over its bins and unweights * x over the bins of
+    channel c - 1 (overlapping triangles), in 64 bits that wrap.
+filter_bank_square_root: square root, rounded to nearest, shifted right by input 1.
+spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate a, b
+    for odd channels, and subtracts it, leaving at least the share `min_signal_remaining` of x.
+pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, else v - 1.
+filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts as 1.
+    The fraction of log2 is interpolated in a 16-bit table of log2(1 + i/128) - i/128.
 """
 
 from collections.abc import Sequence
@@ -191,8 +188,7 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
     count = call.int_attr("num_channels")
     with (
         b.view("signal", b.input(0), 0, (count,)) as x,
-        b.view("estimate", b.input(1), 0, (count,)) as noise,
-        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.views("estimate out", (count,), b.input(1), b.y) as (noise, y),
         b.view("kept", b.outputs[1], 0, (count,), access="w") as new_estimate,
         b.for_("i", count) as i,
     ):
@@ -334,11 +330,7 @@ def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _log_lower(call: OpCall, b: Kernel) -> None:
     count = call.output.elements
     table = b.constant("table", np.array(_log_table(), np.int16), INT16)
-    with (
-        b.view("signal", b.input(0), 0, (count,)) as source,
-        b.view("out", b.y, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
+    with b.views("signal out", (count,), b.input(0), b.y) as (source, y), b.for_("i", count) as i:
         shifted = b.load(source, [i]) << call.int_attr("input_correction_bits")
         with (
             b.let("x", maximum(shifted, 1), UINT32) as x,

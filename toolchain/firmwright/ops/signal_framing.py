@@ -8,8 +8,7 @@
     overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
 
 All but the stacker work along the last axis. Invalid outputs, which TFLM does not write, hold the
-samples available so far, followed by zeros.
-Semantics: TFLM's signal library.
+samples available so far, then zeros. Semantics: TFLM's signal library.
 """
 
 from collections.abc import Callable, Sequence
@@ -235,8 +234,7 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
     rows, count = _streams(call.input(0))
     reach = call.input(1).shape[1] if call.has_input(1) else 0
     with (
-        b.view("samples", b.input(0), 0, (rows, count)) as x,
-        b.view("out", b.y, 0, (rows, count), access="w") as y,
+        b.views("samples out", (rows, count), b.input(0), b.y) as (x, y),
         b.for_("row", rows) as row,
     ):
         older = min(reach, count)

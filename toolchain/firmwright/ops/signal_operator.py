@@ -5,21 +5,13 @@ from typing import Any
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
-from firmwright.ops.import_checks import int_options, require_tensors
-
-Importer = Callable[[ImportContext], ImportedCall]
+from firmwright.ops.import_checks import Importer, importer, int_options
 
 
 def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> Importer:
     """Build an importer that keeps all inputs and turns integer `options` into attributes."""
-
-    def import_call(context: ImportContext) -> ImportedCall:
-        require_tensors(context, inputs, outputs=outputs)
-        return ImportedCall(op, int_options(context, *options), tuple(range(inputs)))
-
-    return import_call
+    return importer(op, inputs, lambda context: int_options(context, *options), outputs=outputs)
 
 
 def signal_operator(

@@ -6,8 +6,7 @@
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
 Semantics: TFLM's signal library. It finds the greatest magnitude in 16 bits, where -32768 counts as
-less than any later value, so results may wrap. It does not write bins outside the range; here they
-are 0.
+less than any later value, so results may wrap. It leaves bins outside the range unwritten.
 """
 
 from collections.abc import Sequence
@@ -44,8 +43,7 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
     size = call.input(1).elements
     shape = (call.output.elements // size, size)
     with (
-        b.view("frames", b.input(0), 0, shape) as x,
-        b.view("out", b.y, 0, shape, access="w") as y,
+        b.views("frames out", shape, b.input(0), b.y) as (x, y),
         b.for_("frame", shape[0]) as frame,
         b.for_("i", size) as i,
     ):
@@ -82,8 +80,7 @@ def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _scale_lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).elements
     with (
-        b.view("samples", b.input(0), 0, (count,)) as x,
-        b.view("out", b.y, 0, (count,), access="w") as y,
+        b.views("samples out", (count,), b.input(0), b.y) as (x, y),
         b.view("bits", b.outputs[1], 0, (1,), access="w") as bits,
     ):
         peak = b.reg("peak", INT16)

@@ -2,11 +2,10 @@
 
 int8: differences to the row maximum are scaled to 5 integer bits. Their exponentials (a table for
 all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
-reciprocal of the sum, found by Newton's method, and shifts to the output scale 1/256 (int16
-results: 1/65536); differences beyond 5 bits give zero. log_softmax subtracts the logarithm of the
-sum (fixed_point.py); the result has scale 1/16 and zero point 127, and differences beyond 5 bits
-give the minimum. Both profiles are identical. int16: see softmax_int16.py.
-Semantics: TFLite's reference Softmax and LogSoftmax.
+reciprocal of the sum and shifts to the output scale 1/256 (int16 results: 1/65536); differences
+beyond 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale 1/16
+and zero point 127, and differences beyond 5 bits give the minimum. int16: softmax_int16.py. Both
+profiles are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
 """
 
 import math
@@ -35,7 +34,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point import LOGARITHM, OUT_BITS, exp_on_negative_values
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer, require_tensors
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -131,18 +130,15 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    shape = call.input(0).shape
-    depth = shape[-1]
+    depth = call.input(0).shape[-1]
     rows = call.input(0).elements // depth
-    x = b.view("rows", b.input(0), 0, (rows, depth))
-    y = b.view("out", b.y, 0, (rows, depth), access="w")
-    with x as source, y as result, b.for_("row", rows) as row:
+    with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
-            _lower_float(call, b, source, result, row, depth)
+            _lower_float(call, b, x, y, row, depth)
         elif call.input(0).dtype == INT16:
-            softmax_int16.lower_row(call, b, source, result, row, depth, softmax_beta(call))
+            softmax_int16.lower_row(call, b, x, y, row, depth, softmax_beta(call))
         else:
-            _lower_int8(call, b, source, result, row, depth)
+            _lower_int8(call, b, x, y, row, depth)
 
 
 def lower_exponential_sum(
@@ -150,11 +146,7 @@ def lower_exponential_sum(
 ) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
     table = b.constant("exponentials", exponential_table(call), INT32)
-    highest, total = b.reg("highest", INT32), b.reg("total", INT32)
-    b.store(highest, [0], INT8.min)
-    with b.for_("i", depth) as i:
-        b.store(highest, [0], maximum(b.load(highest, [0]), b.load_i32(x, [row, i])))
-    b.store(total, [0], 0)
+    highest, total = softmax_int16.lower_row_maximum(b, x, row, INT32, INT8.min)
     with (
         b.for_("i", depth) as i,
         b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)])) as power,
@@ -205,11 +197,7 @@ def _lower_float(
     call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
 ) -> None:
     beta = softmax_beta(call)
-    highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
-    b.store(highest, [0], b.load(x, [row, 0]))
-    with b.for_("i", depth) as i:
-        b.store(highest, [0], maximum(b.load(highest, [0]), b.load(x, [row, i])))
-    b.store(total, [0], 0.0)
+    highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", depth) as i:
         scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
         with b.let("power", intrinsic("exp_f32", [scaled], FLOAT32)) as power:
@@ -284,11 +272,7 @@ def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower_log(call: OpCall, b: Kernel) -> None:
     depth = call.input(0).shape[-1]
     rows = call.input(0).elements // depth
-    with (
-        b.view("rows", b.input(0), 0, (rows, depth)) as x,
-        b.view("out", b.y, 0, (rows, depth), access="w") as y,
-        b.for_("row", rows) as row,
-    ):
+    with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
             _lower_log_float(b, x, y, row, depth)
         else:
@@ -296,11 +280,7 @@ def lower_log(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int) -> None:
-    highest, total = b.reg("highest", FLOAT32), b.reg("total", FLOAT32)
-    b.store(highest, [0], b.load(x, [row, 0]))
-    with b.for_("i", depth) as i:
-        b.store(highest, [0], maximum(b.load(highest, [0]), b.load(x, [row, i])))
-    b.store(total, [0], 0.0)
+    highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", depth) as i:
         below = b.load(x, [row, i]) - b.load(highest, [0])
         b.store(total, [0], b.load(total, [0]) + intrinsic("exp_f32", [below], FLOAT32))
@@ -334,11 +314,6 @@ def _lower_log_int8(
                 b.store(y, [row, i], INT8.min)
 
 
-def import_log_softmax(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("log_softmax", {"beta": 1.0}, (0,))
-
-
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         name="softmax",
@@ -357,7 +332,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=infer_log,
         reference=reference_log,
         lower=lower_log,
-        imports={"tflite:LOG_SOFTMAX": import_log_softmax},
+        imports={"tflite:LOG_SOFTMAX": importer("log_softmax", 1, lambda context: {"beta": 1.0})},
         dtypes=("int8", "float32"),
         numerics=both_profiles(
             Rounding.TWICE, "int32, 12 integer bits", "reference_integer_ops LogSoftmax"

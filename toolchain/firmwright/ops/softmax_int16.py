@@ -1,19 +1,18 @@
 """int16 softmax: exponentials and the reciprocal of their sum from interpolated tables.
 
 Differences to the row maximum are scaled so that 65535 steps are 10; exponentials have 15 fraction
-bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals,
-and each exponential is multiplied by the result. Both profiles are identical.
-Semantics: TFLite's SoftmaxInt16.
+bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals.
+Both profiles are identical. Semantics: TFLite's SoftmaxInt16.
 """
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.dtypes import INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
@@ -65,6 +64,19 @@ def reference(call: OpCall, x: Array, beta: float) -> Array:
     return np.asarray(np.clip(y, 0, INT16.max), np.int16)
 
 
+def lower_row_maximum(
+    b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
+) -> tuple[tir.Buffer, tir.Buffer]:
+    """Return a register with the maximum of a row, and one with 0 for a sum, both of `dtype`."""
+    highest, total = b.reg("highest", dtype), b.reg("total", dtype)
+    b.store(highest, [0], start)
+    with b.for_("i", x.shape[1]) as i:
+        item = b.load(x, [row, i]).cast(dtype)
+        b.store(highest, [0], maximum(b.load(highest, [0]), item))
+    b.store(total, [0], 0)
+    return highest, total
+
+
 def lower_row(
     call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int, beta: float
 ) -> None:
@@ -74,11 +86,7 @@ def lower_row(
         for name, table in zip(("exponentials", "reciprocals"), lookup_tables(), strict=True)
     )
     multiplier, shift = difference_multiplier(tensor_quant(call.input(0)).scale, beta)
-    highest, total = b.reg("highest", INT32), b.reg("total", INT32)
-    b.store(highest, [0], INT16.min)
-    with b.for_("i", depth) as i:
-        b.store(highest, [0], maximum(b.load(highest, [0]), b.load_i32(x, [row, i])))
-    b.store(total, [0], 0)
+    highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
     with b.for_("i", depth) as i:
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)

@@ -28,9 +28,10 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef, Subviews
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
+from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel
 
 DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT64)
@@ -125,11 +126,7 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
     """Copy all elements of `source` to `target`, which has the same number."""
     count = target.elements
-    with (
-        b.view("from", source, 0, (count,)) as x,
-        b.view("to", target, 0, (count,), access="w") as y,
-        b.for_("i", count) as i,
-    ):
+    with b.views("from to", (count,), source, target) as (x, y), b.for_("i", count) as i:
         b.store(y, [i], b.load(x, [i]))
 
 
@@ -164,7 +161,6 @@ def narrowest_index_dtype(values: Sequence[int]) -> DType:
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
-Importer = Callable[[ImportContext], ImportedCall]
 AttrsImporter = tuple[int, Callable[[ImportContext], dict[str, Attr]]]
 """How many inputs must be present, and the attributes built from all inputs but the first."""
 
@@ -204,17 +200,6 @@ def data_movement_op(
         for copy in copies(call):
             _lower_copy(b, copy.merge_loops(), b.input(copy.source).elements)
 
-    def importer(builder: Importer | AttrsImporter) -> Importer:
-        if not isinstance(builder, tuple):
-            return builder
-        inputs, attrs = builder
-
-        def import_attrs(context: ImportContext) -> ImportedCall:
-            require_inputs(context, inputs)
-            return ImportedCall(name, attrs(context), (0,))
-
-        return import_attrs
-
     return OpDef(
         name=name,
         infer=infer,
@@ -222,39 +207,15 @@ def data_movement_op(
             np.asarray(array, order="C") for array in reference(call, arrays)
         ),
         lower=lower,
-        imports={f"tflite:{builtin}": importer(build) for builtin, build in imports.items()},
+        imports={
+            f"tflite:{builtin}": importer(name, build[0], build[1], (0,), outputs=None)
+            if isinstance(build, tuple)
+            else build
+            for builtin, build in imports.items()
+        },
         dtypes=tuple(kind.name for kind in DTYPES),
         numerics={
             profile: NumericsSpec(None, "copies", f"reference_ops {name}") for profile in profiles
         },
         subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
     )
-
-
-def require_inputs(context: ImportContext, inputs: int) -> None:
-    if len(context.inputs) < inputs or None in context.inputs[:inputs] or not context.outputs:
-        raise NotSupportedError(f"a node without its {inputs} inputs")
-
-
-def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, ...]:
-    array = context.constants[index] if index < len(context.constants) else None
-    if array is None:
-        raise NotSupportedError(f"{role} that are not constant")
-    if array.dtype.kind not in "iub":
-        raise NotSupportedError(f"{role} of type {array.dtype}")
-    return tuple(int(n) for n in array.reshape(-1))
-
-
-def normalize_axis(axis: object, rank: int) -> int:
-    if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise NotSupportedError(f"axis {axis} of {rank} dimensions")
-    return axis % rank
-
-
-LITERT: tuple[NumericsProfile, ...] = ("litert",)
-
-
-def input_rank(context: ImportContext, index: int = 0) -> int:
-    x = context.inputs[index]
-    assert x is not None  # ensured by require_inputs
-    return len(x.shape)

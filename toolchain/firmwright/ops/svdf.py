@@ -3,9 +3,9 @@
 Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps],
 optional bias [units], state [batch, filters * steps]. A run shifts the state of every filter by one
 step, appends feature weights times x, and sums state times time weights over the steps and filters
-of each unit. Outputs: the units and the new state. int8: the first product is requantized to the
-state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both round twice,
-and the activation is the output's range. Semantics: TFLite's reference SVDF.
+of each unit. int8: the first product is requantized to the state (int16, or int8 in TFLM), the
+second, in wrapping 32 bits, to the output; both round twice, and the activation is the output's
+range. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,8 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops import requantize
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    apply_activation,
-    float_activation_range,
-    import_activation,
-    make_requantization,
-    requantize_value,
-    tensor_quant,
-)
 
 _BIAS, _STATE = 3, 4
 _SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4)
@@ -59,21 +51,25 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a bias that is not one constant for each unit")
     if x.dtype == INT8:
         for kind in (feature, time, state):
-            if tensor_quant(kind).zero_point:
+            if requantize.tensor_quant(kind).zero_point:
                 raise NotSupportedError("weights or state with a zero point other than 0")
-        tensor_quant(x)
-        tensor_quant(call.output)
+        requantize.tensor_quant(x)
+        requantize.tensor_quant(call.output)
     y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
 
-def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
-    x, feature, time, state = (tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE))
-    first, second = x * feature / state, state * time / tensor_quant(call.output).scale
+def state_and_output_requant(
+    call: OpCall,
+) -> tuple[requantize.Requantization, requantize.Requantization]:
+    x, feature, time, state = (
+        requantize.tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE)
+    )
+    first, second = x * feature / state, state * time / requantize.tensor_quant(call.output).scale
     kind = call.input(_STATE)
     return (
-        make_requantization([first], Rounding.TWICE, kind, "none"),
-        make_requantization([second], Rounding.TWICE, call.output, "none"),
+        requantize.make_requantization([first], Rounding.TWICE, kind, "none"),
+        requantize.make_requantization([second], Rounding.TWICE, call.output, "none"),
     )
 
 
@@ -85,7 +81,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
-        x = x - tensor_quant(call.input(0)).zero_point
+        x = x - requantize.tensor_quant(call.input(0)).zero_point
     features = np.asarray(x @ feature.T)
     if not is_float:
         features = state_and_output_requant(call)[0].apply(features, call.input(_STATE).dtype)
@@ -93,7 +89,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = (state.astype(dtype) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
-        low, high = float_activation_range(call.str_attr("activation"))
+        low, high = requantize.float_activation_range(call.str_attr("activation"))
         return np.clip(total, low, high).astype(np.float32), new_state
     return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
 
@@ -104,8 +100,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     with (
-        b.view("before", b.input(_STATE), 0, shape) as before,
-        b.view("after", b.outputs[1], 0, shape, access="w") as after,
+        b.views("before after", shape, b.input(_STATE), b.outputs[1]) as (before, after),
         b.for_("n", batch) as n,
         b.for_("unit", filters // rank) as unit,
     ):
@@ -123,7 +118,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
                 if not is_float:
-                    item = item.cast(INT32) - tensor_quant(call.input(0)).zero_point
+                    item = item.cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
                     weight = weight.cast(INT32)
                 b.store(acc, [0], b.load(acc, [0]) + item * weight)
             with b.let("newest", _requantize_state(call, b.load(acc, [0]))) as newest:
@@ -155,15 +150,15 @@ def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
         return acc
     params = state_and_output_requant(call)[0]
     kind = call.input(_STATE).dtype
-    return requantize_value(acc, params.multipliers[0], params.shifts[0], params, kind)
+    return requantize.requantize_value(acc, params.multipliers[0], params.shifts[0], params, kind)
 
 
 def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
-        return apply_activation(total, call.str_attr("activation"))
+        return requantize.apply_activation(total, call.str_attr("activation"))
     params = state_and_output_requant(call)[1]
     acc = total.cast(INT32)
-    return requantize_value(acc, params.multipliers[0], params.shifts[0], params, INT8)
+    return requantize.requantize_value(acc, params.multipliers[0], params.shifts[0], params, INT8)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:
@@ -174,7 +169,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     rank, options = context.node.options["rank"], context.node.options
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")
-    activation = import_activation(options["fused_activation_function"])
+    activation = requantize.import_activation(options["fused_activation_function"])
     return ImportedCall("svdf", {"rank": rank, "activation": activation}, (0, 1, 2, 3, 4), (4,))
 
 

@@ -19,16 +19,10 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, logical_and
-from firmwright.ops.conv2d import bias_of, requantization_of
-from firmwright.ops.conv_window import OutputPosition, checked_int_option
-from firmwright.ops.import_checks import require_tensors
-from firmwright.ops.int16x8 import (
-    accumulator_dtype,
-    apply_int64_requant,
-    has_int64_sum,
-    is_int16x8,
-    requantize_epilogue,
-)
+from firmwright.ops import int16x8
+from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
+from firmwright.ops.conv_window import OutputPosition
+from firmwright.ops.import_checks import checked_int_option, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import check_weights_and_bias, import_activation, tensor_quant
 
@@ -40,21 +34,16 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if min(call.ints_attr("stride")) < 1:
         raise NotSupportedError("a stride below 1")
     check_weights_and_bias(call, 0)
-    if is_int16x8(call) and not has_int64_sum(call):
+    if int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call):
         raise NotSupportedError("an int16 transposed convolution with a 32-bit bias")
     shape = (x.shape[0], *y.shape[1:3], w.shape[0])
     return (TensorType(shape, x.dtype, y.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    quantized = call.input(0).dtype != FLOAT32
-    offset = tensor_quant(call.input(0)).zero_point if quantized else 0
-    x, w = arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64)
-    total = _scattered(call, x, w)
-    if quantized:
-        acc = total.astype(np.int64) + bias_of(call, "int32")
-        return (apply_int64_requant(requantization_of(call), acc, call.output.dtype),)
-    return ((total + bias_of(call, "float32")).astype(np.float32),)
+    offset = 0 if call.input(0).dtype == FLOAT32 else tensor_quant(call.input(0)).zero_point
+    total = _scattered(call, arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64))
+    return (reference_epilogue(call, total),)
 
 
 def _scattered(call: OpCall, x: Array, w: Array) -> Array:
@@ -107,12 +96,12 @@ def _tap(
 
 def lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype != FLOAT32
-    sum_dtype = accumulator_dtype(call, 0) if quantized else FLOAT32
+    sum_dtype = int16x8.accumulator_dtype(call, 0) if quantized else FLOAT32
     zero_point = tensor_quant(call.input(0)).zero_point if quantized else 0
     w = b.input(1)
     bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), sum_dtype)
     finish = (
-        requantize_epilogue(b, requantization_of(call), sum_dtype, call.output.dtype)
+        int16x8.requantize_epilogue(b, requantization_of(call), sum_dtype, call.output.dtype)
         if quantized
         else None
     )

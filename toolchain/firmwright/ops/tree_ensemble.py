@@ -3,15 +3,14 @@
 Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the feature, the
 threshold, the number of branches on the left, and whether a missing value goes left; the number of
 branches of each tree; the leaves (int32, [leaves, outputs]), from left to right. A branch goes left
-if x <= threshold. The left child of branch i is i + 1; the right child follows the left branches.
-Leaves and `bases` are multiples of 2^-`exponent`; y is their sum as float32. Sums are exact in any
-order of trees; rounding the leaves, to half of 2^-exponent, and the final conversion together lose
-less than adding in float32.
+if x <= threshold: to branch i + 1, otherwise past the left branches. Leaves and `bases` are
+multiples of 2^-`exponent`. Rounding them and the final conversion together lose less than adding in
+float32, and sums are exact in any order of trees.
 
 Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
 grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats are
-compared; with the bits of negative floats inverted, their order is the same. A feature whose
-missing values go left in some branches and right in others becomes two columns.
+compared; with the bits of negative floats inverted, their order is the same. If the missing values
+of a feature go left in some branches and right in others, it becomes two columns.
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
