@@ -171,7 +171,7 @@ def _reference_relu(call: OpCall, x: Array) -> Array:
 
 def _lower_relu(call: OpCall, b: Kernel) -> None:
     kind = call.input(0)
-    with elementwise.loop_over_elements(call, b) as (values, store):
+    with elementwise.loop_over_elements(b) as (values, store):
         if _clamps_raw_values(call):
             low, high = quantized_activation_range(call.op, kind)
             store(clamp(values[0].cast(INT32), low, high, kind.dtype))

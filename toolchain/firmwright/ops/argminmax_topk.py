@@ -75,17 +75,17 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
     op = better[bool(call.attrs["least"]), bool(call.attrs["last"])]
     with ExitStack() as stack:
         index = _outer_loops(call, b, stack)
-        best, where = b.reg("best", x.dtype), b.reg("where", b.y.dtype)
-        b.store(best, [0], b.load(x, index))
-        b.store(where, [0], 0)
+        best, where = b.register("best", x.dtype), b.register("where", b.y.dtype)
+        best.set(b.load(x, index))
+        where.set(0)
         with (
             b.for_("k", x.shape[axis]) as k,
             b.let("item", b.load(x, _replace_axis(index, axis, k))) as item,
-            b.if_(binary_expr(op, item, b.load(best, [0]))),  # type: ignore[arg-type]  # a comparison
+            b.if_(binary_expr(op, item, best.value)),  # type: ignore[arg-type]  # a comparison
         ):
-            b.store(best, [0], item)
-            b.store(where, [0], k.cast(b.y.dtype))
-        b.store(b.y, [*index[:axis], *index[axis + 1 :]], b.load(where, [0]))
+            best.set(item)
+            where.set(k.cast(b.y.dtype))
+        b.store(b.y, [*index[:axis], *index[axis + 1 :]], where.value)
 
 
 # ---- top_k ---------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)
         rank = stack.enter_context(b.for_("rank", call.int_attr("k")))
-        best, where = b.reg("best", x.dtype), b.reg("where", indices.dtype)
-        b.store(best, [0], b.load(x, outer))
-        b.store(where, [0], -1)
+        best, where = b.register("best", x.dtype), b.register("where", indices.dtype)
+        best.set(b.load(x, outer))
+        where.set(-1)
         with ExitStack() as inner:
             i = inner.enter_context(b.for_("i", x.shape[axis]))
             item = inner.enter_context(b.let("item", b.load(x, _replace_axis(outer, axis, i))))
@@ -134,12 +134,12 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             same = logical_and(item.equal(value), i.cast(indices.dtype) > index_there)
             is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
             inner.enter_context(b.if_(is_candidate))
-            ahead = binary_expr(before, item, b.load(best, [0]))  # type: ignore[arg-type]  # a comparison
-            inner.enter_context(b.if_(binary_expr("or", b.load(where, [0]) < 0, ahead)))
-            b.store(best, [0], item)
-            b.store(where, [0], i.cast(indices.dtype))
-        b.store(values, _replace_axis(outer, axis, rank), b.load(best, [0]))
-        b.store(indices, _replace_axis(outer, axis, rank), b.load(where, [0]))
+            ahead = binary_expr(before, item, best.value)  # type: ignore[arg-type]  # a comparison
+            inner.enter_context(b.if_(binary_expr("or", where.value < 0, ahead)))
+            best.set(item)
+            where.set(i.cast(indices.dtype))
+        b.store(values, _replace_axis(outer, axis, rank), best.value)
+        b.store(indices, _replace_axis(outer, axis, rank), where.value)
 
 
 def _arg_attrs(context: ImportContext) -> Attrs:

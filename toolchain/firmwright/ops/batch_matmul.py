@@ -104,13 +104,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
         i = stack.enter_context(b.for_("row", rows))
         j = stack.enter_context(b.for_("column", columns))
-        acc = b.reg("acc", wide)
-        b.store(acc, [0], 0.0 if wide == FLOAT32 else 0)
+        acc = b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
         with b.for_("k", depth) as k:
             left = b.load(x, [*own[0], *([k, i] if _is_transposed(call, 0) else [i, k])])
             right = b.load(y, [*own[1], *([j, k] if _is_transposed(call, 1) else [k, j])])
-            b.store(acc, [0], b.load(acc, [0]) + _product(call, left, right, wide))
-        total = b.load(acc, [0])
+            acc.add(_product(call, left, right, wide))
+        total = acc.value
         b.store(z, [*at, i, j], total if finish is None else finish(total, i))
 
 

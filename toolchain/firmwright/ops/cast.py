@@ -36,7 +36,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    lower_elementwise(call, b, lambda x: x[0].cast(call.output.dtype))
+    lower_elementwise(b, lambda x: x[0].cast(call.output.dtype))
 
 
 OPDEFS: tuple[OpDef, ...] = (

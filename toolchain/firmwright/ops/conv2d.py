@@ -97,7 +97,7 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
         acc = total.astype(np.int64) + bias_of(call, "int32")
         return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
     low, high = requantize.float_activation_range(call.str_attr("activation"))
-    return np.clip(total + bias_of(call, "float32"), low, high).astype(np.float32)
+    return np.asarray(np.clip(total + bias_of(call, "float32"), low, high), np.float32)
 
 
 def _zero_point(call: OpCall) -> int:
@@ -133,8 +133,7 @@ def lower_convolution(
     x_shape, y_shape = call.input(0).shape, call.output.shape
     with window.outputs(b, x_shape, y_shape) as at, output_channels as (oc, input_channel):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
-        acc = b.reg("acc", dtype)
-        b.store(acc, [0], 0.0 if is_float else b.load(bias, [oc]))
+        acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
             ic = input_channel
             if ic is None:
@@ -144,8 +143,8 @@ def lower_convolution(
             product = (
                 x * w if is_float else ((x.cast(INT32) - zero_point) * w.cast(INT32)).cast(dtype)
             )
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(b.load(acc, [0]), oc))
+            acc.add(product)
+        b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 
 def lower(call: OpCall, b: Kernel) -> None:

@@ -168,13 +168,12 @@ def lower(call: OpCall, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[0]))
         index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.reg("acc", x.dtype)
-        b.store(acc, [0], _initial_sum(call, b, m))
+        acc = b.register("acc", x.dtype, _initial_sum(call, b, m))
         with window.taps(b, index) as (taps, positions), b.for_("c", w.shape[1]) as c:
             channel = c if groups == 1 else m / filters * w.shape[1] + c
             product = b.load(x, [n, channel, *positions]) * b.load(w, [m, c, *taps])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, [n, m, *index], b.load(acc, [0]))
+            acc.add(product)
+        b.store(b.y, [n, m, *index], acc.value)
 
 
 # ---- transposed --------------------------------------------------------------------------------
@@ -228,8 +227,7 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         m = stack.enter_context(b.for_("m", w.shape[1] * groups))
         index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.reg("acc", x.dtype)
-        b.store(acc, [0], _initial_sum(call, b, m))
+        acc = b.register("acc", x.dtype, _initial_sum(call, b, m))
         with ExitStack() as inner:
             taps, positions = [], []
             for axis, out in enumerate(index):
@@ -245,8 +243,8 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
             column = m if groups == 1 else m % w.shape[1]
             channel = c if groups == 1 else m / w.shape[1] * count + c
             product = b.load(x, [n, channel, *positions]) * b.load(w, [channel, column, *taps])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, [n, m, *index], b.load(acc, [0]))
+            acc.add(product)
+        b.store(b.y, [n, m, *index], acc.value)
 
 
 def macs(call: OpCall) -> int:
@@ -333,18 +331,17 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
         n = stack.enter_context(b.for_("n", x.shape[0]))
         c = stack.enter_context(b.for_("c", x.shape[1]))
         index = stack.enter_context(b.loops("o", window.outputs))
-        acc = b.reg("acc", x.dtype)
-        b.store(acc, [0], _least(x.dtype) if kind == "max" else 0.0)
+        acc = b.register("acc", x.dtype, _least(x.dtype) if kind == "max" else 0.0)
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])
             if kind == "max":
-                b.store(acc, [0], maximum(b.load(acc, [0]), item))
+                acc.set(maximum(acc.value, item))
             elif kind == "average":
-                b.store(acc, [0], b.load(acc, [0]) + item)
+                acc.add(item)
             else:
                 with lower_expression(b, _power_formula(call), [item]) as power:
-                    b.store(acc, [0], b.load(acc, [0]) + power)
-        result = b.load(acc, [0])
+                    acc.add(power)
+        result = acc.value
         for axis, table in enumerate(factors):
             result = result / b.load(table, [index[axis]])
         if kind == "norm":

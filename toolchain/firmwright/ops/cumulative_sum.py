@@ -149,17 +149,17 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
         b.for_("outer", before) as outer,
         b.for_("inner", after) as inner,
     ):
-        acc = b.reg("acc", wide)
+        acc = b.register("acc", wide)
         start = _initial_sum(call) if quantized else 0 if is_sum else 1
-        b.store(acc, [0], ArithExpr(immediate(start, wide)))
+        acc.set(ArithExpr(immediate(start, wide)))
         with b.for_("k", count) as k:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
             item = b.load(x, at)
             item = _lower_term(call, item) if quantized else item
-            with b.let("total", join(b.load(acc, [0]), item)) as total:
-                result = b.load(acc, [0]) if call.int_attr("exclusive") else total
+            with b.let("total", join(acc.value, item)) as total:
+                result = acc.value if call.int_attr("exclusive") else total
                 b.store(y, at, _lower_output(call, result) if quantized else result)
-                b.store(acc, [0], total)
+                acc.set(total)
 
 
 def _cumsum_attrs(context: ImportContext) -> Attrs:
@@ -178,7 +178,7 @@ def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 def _add_n_lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype == INT8
-    with loop_over_elements(call, b) as (values, store):
+    with loop_over_elements(b) as (values, store):
         terms = [_lower_term(call, x) for x in values] if quantized else list(values)
         total, *others = terms
         if quantized and _initial_sum(call):

@@ -40,7 +40,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     def compute(x: Sequence[ArithExpr]) -> ArithExpr:
         return (x[0].cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
 
-    lower_elementwise(call, b, compute)
+    lower_elementwise(b, compute)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -115,7 +115,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         classes = stack.enter_context(b.allocate("classes", INT32, (count,)))
         is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
         with b.for_("i", count) as i:
-            lower_box_decoding(call, b, corners, i)
+            lower_box_decoding(b, corners, i)
             _classify(call, b, (best_scores, classes, is_open), i)
         box_count, chosen = b.reg("found", INT32), b.reg("chosen", INT32)
         b.store(box_count, [0], 0)
@@ -129,12 +129,12 @@ def lower(call: OpCall, b: Kernel) -> None:
                     b.store(b.outputs[1], [0, d], b.load(classes, [at]).cast(FLOAT32))
                     b.store(b.outputs[2], [0, d], b.load(best_scores, [at]))
                     b.store(box_count, [0], b.load(box_count, [0]) + 1)
-                    lower_suppression(call, b, corners, is_open, at)
+                    lower_suppression(b, corners, is_open, at)
         b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
 
 
-def lower_box_decoding(call: OpCall, b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
-    boxes, anchors, scales = b.input(0), b.input(2), _scales(call)
+def lower_box_decoding(b: Kernel, corners: tir.Buffer, i: ArithExpr) -> None:
+    boxes, anchors, scales = b.input(0), b.input(2), _scales(b.call)
     for axis in (0, 1):
         size = b.load(anchors, [i, axis + 2])
         center = b.load(boxes, [0, i, axis]) / scales[axis] * size + b.load(anchors, [i, axis])
@@ -147,19 +147,19 @@ def lower_box_decoding(call: OpCall, b: Kernel, corners: tir.Buffer, i: ArithExp
 def _classify(call: OpCall, b: Kernel, into: Sequence[tir.Buffer], i: ArithExpr) -> None:
     best_scores, classes, is_open = into
     class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
-    score, kind = b.reg("score", FLOAT32), b.reg("kind", INT32)
-    b.store(score, [0], b.load(b.input(1), [0, i, column_count - class_count]))
-    b.store(kind, [0], 0)
+    score, kind = b.register("score", FLOAT32), b.register("kind", INT32)
+    score.set(b.load(b.input(1), [0, i, column_count - class_count]))
+    kind.set(0)
     with (
         b.for_("c", class_count) as c,
         b.let("item", b.load(b.input(1), [0, i, c + (column_count - class_count)])) as item,
-        b.if_(item > b.load(score, [0])),
+        b.if_(item > score.value),
     ):
-        b.store(score, [0], item)
-        b.store(kind, [0], c.cast(INT32))
-    b.store(best_scores, [i], b.load(score, [0]))
-    b.store(classes, [i], b.load(kind, [0]))
-    is_high = b.load(score, [0]) >= float_attr(call, "score_threshold")
+        score.set(item)
+        kind.set(c.cast(INT32))
+    b.store(best_scores, [i], score.value)
+    b.store(classes, [i], kind.value)
+    is_high = score.value >= float_attr(call, "score_threshold")
     b.store(is_open, [i], is_high.cast(UINT8))
 
 
@@ -171,22 +171,19 @@ def lower_best_box(
     count: int,
 ) -> None:
     """Emit the search for the best box that is not suppressed; -1 if there is none."""
-    highest = b.reg("highest", FLOAT32)
-    b.store(highest, [0], 0.0)
+    highest = b.register("highest", FLOAT32, 0.0)
     b.store(chosen, [0], -1)
     with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
         first = b.load(chosen, [0]) < 0
-        with b.if_(binary_expr("or", first, score(i) > b.load(highest, [0]))):
-            b.store(highest, [0], score(i))
+        with b.if_(binary_expr("or", first, score(i) > highest.value)):
+            highest.set(score(i))
             b.store(chosen, [0], i.cast(INT32))
 
 
-def lower_suppression(
-    call: OpCall, b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr
-) -> None:
+def lower_suppression(b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, at: ArithExpr) -> None:
     """Emit the removal of box `at` and of every box that overlaps it by more than the threshold."""
     b.store(is_open, [at], 0)
-    with b.for_("j", call.input(0).shape[1]) as j, ExitStack() as stack:
+    with b.for_("j", b.call.input(0).shape[1]) as j, ExitStack() as stack:
         areas: list[ArithExpr] = []
         for name, place in (("area", at), ("other_area", j)):
             height, width = (
@@ -205,7 +202,7 @@ def lower_suppression(
         intersection = stack.enter_context(b.let("intersection", extents[0] * extents[1]))
         has_area = logical_and(areas[0] > 0.0, areas[1] > 0.0)
         ratio = intersection / (areas[0] + areas[1] - intersection)
-        with b.if_(has_area), b.if_(ratio > float_attr(call, "iou_threshold")):
+        with b.if_(has_area), b.if_(ratio > float_attr(b.call, "iou_threshold")):
             b.store(is_open, [j], 0)
 
 
@@ -282,24 +279,20 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
         is_open = stack.enter_context(b.allocate("is_open", UINT8, (count,)))
         boxes = stack.enter_context(b.allocate("boxes", INT32, (limit,)))
         with b.for_("i", count) as i:
-            lower_box_decoding(call, b, corners, i)
+            lower_box_decoding(b, corners, i)
         with b.for_("d", limit) as d:
             b.store(boxes, [d], 0)
             b.store(b.outputs[2], [0, d], _LOWEST)
         box_count = b.reg("found", INT32)
         b.store(box_count, [0], 0)
-        _lower_classes(call, b, corners, is_open, boxes, box_count)
-        _lower_results(call, b, corners, boxes, box_count)
+        _lower_classes(b, corners, is_open, boxes, box_count)
+        _lower_results(b, corners, boxes, box_count)
 
 
 def _lower_classes(
-    call: OpCall,
-    b: Kernel,
-    corners: tir.Buffer,
-    is_open: tir.Buffer,
-    boxes: tir.Buffer,
-    box_count: tir.Buffer,
+    b: Kernel, corners: tir.Buffer, is_open: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
 ) -> None:
+    call = b.call
     class_count, column_count = call.int_attr("num_classes"), call.input(1).shape[2]
     count, limit = call.input(0).shape[1], call.int_attr("max_detections")
     chosen = b.reg("chosen", INT32)
@@ -318,7 +311,7 @@ def _lower_classes(
                 b.let("at", minimum(maximum(b.load(chosen, [0]), 0), count - 1).cast(INDEX)) as at,
                 b.let("value", score(at)) as value,
             ):
-                lower_suppression(call, b, corners, is_open, at)
+                lower_suppression(b, corners, is_open, at)
                 b.store(box_count, [0], minimum(b.load(box_count, [0]) + 1, limit))
                 with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                     _lower_insertion(b, boxes, (value, c, at), limit)
@@ -330,19 +323,18 @@ def _lower_insertion(
     """Insert `detection`, which must beat the last one, after those with an equal score."""
     _, kinds, scores, _ = b.outputs
     value, kind, at = detection
-    place = b.reg("place", INT32)
-    b.store(place, [0], limit - 1)
+    place = b.register("place", INT32, limit - 1)
     with b.for_("k", limit - 1) as k:
         j = (limit - 1) - k
         with (
-            b.if_(binary_expr("eq", b.load(place, [0]), j.cast(INT32))),
+            b.if_(binary_expr("eq", place.value, j.cast(INT32))),
             b.if_(value > b.load(scores, [0, j - 1])),
         ):
             b.store(scores, [0, j], b.load(scores, [0, j - 1]))
             b.store(kinds, [0, j], b.load(kinds, [0, j - 1]))
             b.store(boxes, [j], b.load(boxes, [j - 1]))
-            b.store(place, [0], (j - 1).cast(INT32))
-    slot_index = minimum(maximum(b.load(place, [0]), 0), limit - 1).cast(INDEX)
+            place.set((j - 1).cast(INT32))
+    slot_index = minimum(maximum(place.value, 0), limit - 1).cast(INDEX)
     with b.let("slot", slot_index) as slot:
         b.store(scores, [0, slot], value)
         b.store(kinds, [0, slot], kind.cast(INT32).cast(FLOAT32))
@@ -350,10 +342,10 @@ def _lower_insertion(
 
 
 def _lower_results(
-    call: OpCall, b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
+    b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
 ) -> None:
-    count = call.input(0).shape[1]
-    with b.for_("d", call.int_attr("max_detections")) as d:
+    count = b.call.input(0).shape[1]
+    with b.for_("d", b.call.int_attr("max_detections")) as d:
         with b.if_(d.cast(INT32) < b.load(box_count, [0])):
             place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
             with b.let("box", place) as box:

@@ -25,6 +25,9 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
+ElementLoop = tuple[list[ArithExpr], Callable[[ArithExpr], None]]
+"""The input values at one element, and the function that stores the result."""
+
 
 def broadcast_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     rank = max(len(a), len(b))
@@ -58,21 +61,17 @@ def broadcast_loops(
     return loops or [(1, set(range(len(shapes))))]
 
 
-def lower_elementwise(
-    call: OpCall, b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithExpr]
-) -> None:
+def lower_elementwise(b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithExpr]) -> None:
     """Emit y = compute(x_0, x_1, ...) for every element."""
-    with loop_over_elements(call, b) as (values, store):
+    with loop_over_elements(b) as (values, store):
         store(compute(values))
 
 
 @contextmanager
-def loop_over_elements(
-    call: OpCall, b: Kernel
-) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
+def loop_over_elements(b: Kernel) -> Iterator[ElementLoop]:
     """Open loops over all elements; yield the input values and a function that stores results."""
-    sources = [b.input(index) for index in range(len(call.inputs))]
-    loops = broadcast_loops([source.shape for source in sources], call.output.shape)
+    sources = [b.input(index) for index in range(len(b.call.inputs))]
+    loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
     def flat(
         index: int | None, buffer: tir.Buffer, name: str, access: tir.AccessMode
@@ -125,7 +124,7 @@ def compute_elements(
     """Implement a dtype by one expression: `value(call, *elements)` in the output dtype."""
 
     def lower(call: OpCall, b: Kernel) -> None:
-        lower_elementwise(call, b, lambda x: value(call, *x))
+        lower_elementwise(b, lambda x: value(call, *x))
 
     return ElementwiseKernel(reference, lower, check)
 

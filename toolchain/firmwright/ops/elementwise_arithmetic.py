@@ -105,7 +105,7 @@ def _product(call: OpCall, a: Array, b: Array) -> Array:
 
 def _lower_product(call: OpCall, b: Kernel) -> None:
     params = product_requantization(call)
-    with elementwise.loop_over_elements(call, b) as (values, store):
+    with elementwise.loop_over_elements(b) as (values, store):
         left, right = elementwise.centered(call, *values)
         if call.input(0).dtype == INT16:  # 30-bit products need the general step
             step = params.multipliers[0], params.shifts[0]

@@ -10,7 +10,7 @@ libm functions. Float sums run in axis order from the neutral element. Frontends
 operators without a definition in this package.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
 from firmwright.ir.tir.builder import ArithExpr, binary_expr
-from firmwright.ops.elementwise import broadcast_shape, loop_over_elements
+from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
     INPUT_NAMES,
     evaluate_in_numpy,
@@ -87,18 +87,16 @@ def load_element(
 
 
 @contextmanager
-def permuted_elements(
-    call: OpCall, b: Kernel
-) -> Iterator[tuple[list[ArithExpr], Callable[[ArithExpr], None]]]:
+def permuted_elements(b: Kernel) -> Iterator[ElementLoop]:
     """Like `elementwise.loop_over_elements`, but with one loop for each axis of the result."""
-    shape = call.output.shape
+    shape = b.y.shape
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as stack:
         for axis, n in enumerate(shape):
             index[axis] = stack.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
         values = [
             load_element(b, b.input(number), perm, index, len(shape))
-            for number, perm in enumerate(input_permutations(call))
+            for number, perm in enumerate(input_permutations(b.call))
         ]
         yield values, lambda value: b.store(b.y, [index[k] for k in range(len(shape))], value)
 
@@ -124,13 +122,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    with (
-        (permuted_elements if has_permuted_inputs(call) else loop_over_elements)(call, b) as (
-            values,
-            store,
-        ),
-        lower_expression(b, call.str_attr("formula"), values) as value,
-    ):
+    loop = permuted_elements if has_permuted_inputs(call) else loop_over_elements
+    with loop(b) as (values, store), lower_expression(b, call.str_attr("formula"), values) as value:
         store(value)
 
 
@@ -196,8 +189,9 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
         for axis, n in enumerate(unreduced.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        acc = b.reg("acc", unreduced.dtype)
-        b.store(acc, [0], _neutral_element(call.str_attr("step"), unreduced.dtype))
+        acc = b.register(
+            "acc", unreduced.dtype, _neutral_element(call.str_attr("step"), unreduced.dtype)
+        )
         with ExitStack() as inner:
             for axis in axes:
                 n = unreduced.shape[axis]
@@ -207,8 +201,8 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
                 for source, perm in zip(sources, input_permutations(call), strict=True)
             ]
             with lower_expression(b, call.str_attr("formula"), values) as value:
-                b.store(acc, [0], binary_expr(op, b.load(acc, [0]), value))
-        b.store(b.y, output_index(call, index), b.load(acc, [0]))
+                acc.set(binary_expr(op, acc.value, value))
+        b.store(b.y, output_index(call, index), acc.value)
 
 
 def _reduction_macs(call: OpCall) -> int:

@@ -145,12 +145,11 @@ def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
         b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
-        acc = b.reg("acc", sum_dtype)
-        b.store(acc, [0], b.load(bias, [o]))
+        acc = b.register("acc", sum_dtype, b.load(bias, [o]))
         with b.for_("i", inputs) as i:
             product = b.load_i32(row, [i]) * b.load_i32(w, [o, i])
-            b.store(acc, [0], b.load(acc, [0]) + product.cast(sum_dtype))
-        b.store(out, [o], finish(b.load(acc, [0]), o))
+            acc.add(product.cast(sum_dtype))
+        b.store(out, [o], finish(acc.value, o))
 
 
 def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
@@ -163,11 +162,11 @@ def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
         b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
-        acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], 0.0)  # the bias comes last, as in the reference kernel
+        acc = b.register("acc", FLOAT32)
+        acc.set(0.0)  # the bias comes last, as in the reference kernel
         with b.for_("i", inputs) as i:
-            b.store(acc, [0], b.load(acc, [0]) + b.load(row, [i]) * b.load(w, [o, i]))
-        total = b.load(acc, [0]) + b.load(bias, [o])
+            acc.add(b.load(row, [i]) * b.load(w, [o, i]))
+        total = acc.value + b.load(bias, [o])
         b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
 
 

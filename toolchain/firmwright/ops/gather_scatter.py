@@ -142,11 +142,9 @@ def _clamped_index(
     return minimum(maximum(select(index < 0, index + size, index), 0), size - 1)
 
 
-def _tir_coordinates(
-    call: OpCall, b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]
-) -> list[ArithExpr]:
+def _tir_coordinates(b: Kernel, stack: ExitStack, at: Sequence[ArithExpr]) -> list[ArithExpr]:
     """Return the coordinates in x of the result at `at`."""
-    x, indices = b.input(0), b.input(1)
+    call, x, indices = b.call, b.input(0), b.input(1)
 
     def bound(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
         return stack.enter_context(b.let(name, _clamped_index(b, indices, index, size)))
@@ -171,7 +169,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     """Look up each index once; inner loops copy whole slices."""
     if call.str_attr("mode") == "elements":
         with b.loops("i", call.output.shape) as at, ExitStack() as stack:
-            b.store(b.y, at, b.load(b.input(0), _tir_coordinates(call, b, stack, at)))
+            b.store(b.y, at, b.load(b.input(0), _tir_coordinates(b, stack, at)))
         return
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     along = call.str_attr("mode") == "along"
@@ -202,7 +200,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
     updates, step = b.input(2), call.str_attr("step")
     lower_flat_copy(b, b.input(0), b.y)
     with b.loops("u", updates.shape) as index, ExitStack() as stack:
-        position = _tir_coordinates(call, b, stack, index)
+        position = _tir_coordinates(b, stack, index)
         value = b.load(updates, index)
         if step != "none":
             value = binary_expr(_STEPS[step][0], b.load(b.y, position), value)

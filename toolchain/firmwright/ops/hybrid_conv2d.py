@@ -152,23 +152,22 @@ def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[Ar
 
 
 def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
-    max_bits = b.reg("max_bits", INT32)
-    b.store(max_bits, [0], 0)
+    max_bits = b.register("max_bits", INT32, 0)
     with _value_bits(b, n, size, INT32) as bits:
-        b.store(max_bits, [0], maximum(b.load(max_bits, [0]), bits & _MAGNITUDE))
-    b.store(reach, [0], intrinsic("float_of_bits", [b.load(max_bits, [0])], FLOAT32))
+        max_bits.set(maximum(max_bits.value, bits & _MAGNITUDE))
+    b.store(reach, [0], intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
 def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
     """Store minimum and maximum of batch `n`, both including 0 or -0."""
-    min_bits, max_bits = b.reg("min_bits", UINT32), b.reg("max_bits", INT32)
-    b.store(min_bits, [0], _NEGATIVE_ZERO)
-    b.store(max_bits, [0], 0)
+    min_bits, max_bits = b.register("min_bits", UINT32), b.register("max_bits", INT32)
+    min_bits.set(_NEGATIVE_ZERO)
+    max_bits.set(0)
     with _value_bits(b, n, size, UINT32) as bits:
-        b.store(min_bits, [0], maximum(b.load(min_bits, [0]), bits))
-        b.store(max_bits, [0], maximum(b.load(max_bits, [0]), bits.cast(INT32)))
-    b.store(low, [0], intrinsic("float_of_bits", [b.load(min_bits, [0]).cast(INT32)], FLOAT32))
-    b.store(high, [0], intrinsic("float_of_bits", [b.load(max_bits, [0])], FLOAT32))
+        min_bits.set(maximum(min_bits.value, bits))
+        max_bits.set(maximum(max_bits.value, bits.cast(INT32)))
+    b.store(low, [0], intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
+    b.store(high, [0], intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
 def _asymmetric_scale(
@@ -227,8 +226,7 @@ def _convolve(
     w = b.input(1)
     _, height, width, channels = call.output.shape
     with b.for_("oy", height) as oy, b.for_("ox", width) as ox, b.for_("oc", channels) as oc:
-        acc = b.reg("acc", INT32)
-        b.store(acc, [0], 0)
+        acc = b.register("acc", INT32, 0)
         with (
             window.taps(b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
             b.for_("ic", w.shape[3]) as ic,
@@ -237,8 +235,8 @@ def _convolve(
             if offset is not None:
                 value = value - b.load(offset, [0])
             product = value * b.load_i32(w, [oc, ky, kx, ic])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        scaled = b.load(acc, [0]).cast(FLOAT32)
+            acc.add(product)
+        scaled = acc.value.cast(FLOAT32)
         if table is not None:
             scaled = scaled * b.load(table, [oc])
         result = scaled * b.load(batch.scale, [0]) + b.load(bias, [oc])

@@ -145,7 +145,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
     multiplier, shift = _step_multiplier(call)
     half = 1 << shift >> 1
     with (
-        elementwise.loop_over_elements(call, b) as (values, store),
+        elementwise.loop_over_elements(b) as (values, store),
         b.let("value", (values[0].cast(INT32) * multiplier + half) >> shift) as value,
         lookup_sigmoid(b, table, value, call.op == "tanh") as y,
     ):
@@ -188,7 +188,7 @@ def _logistic(x: Array) -> Array:
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
     """Emit quotients of e^-|x|, which never overflows, with one denominator."""
     with (
-        elementwise.loop_over_elements(call, b) as (values, store),
+        elementwise.loop_over_elements(b) as (values, store),
         b.let("x", values[0]) as x,
         b.let("power", intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
     ):

@@ -111,7 +111,7 @@ def lookup_int8(
     def lower(call: OpCall, b: Kernel) -> None:
         values = np.arange(INT8.min, INT8.max + 1).astype(np.int8)
         table = b.constant("table", reference(call, values), call.output.dtype)
-        with elementwise.loop_over_elements(call, b) as (loaded, store):
+        with elementwise.loop_over_elements(b) as (loaded, store):
             store(b.load(table, [loaded[0].cast(INDEX) - INT8.min]))
 
     def check_all(call: OpCall) -> None:
@@ -138,7 +138,7 @@ def interpolate_int16(
     def lower(call: OpCall, b: Kernel) -> None:
         entries = b.constant("table", table(call), INT16)
         with (
-            elementwise.loop_over_elements(call, b) as (values, store),
+            elementwise.loop_over_elements(b) as (values, store),
             b.let("value", values[0].cast(INT32)) as value,
             lookup(b, entries, value) as y,
         ):

@@ -66,8 +66,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
         row = stack.enter_context(b.for_("row", rows))
         c = stack.enter_context(b.for_("c", depth))
-        squares = b.reg("squares", FLOAT32)
-        b.store(squares, [0], 0.0)
+        squares = b.register("squares", FLOAT32, 0.0)
         with (
             b.for_("k", min(2 * radius, depth + radius)) as k,
             b.let("at", c + k - radius) as channel,
@@ -76,8 +75,8 @@ def lower(call: OpCall, b: Kernel) -> None:
             b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)) as clamped,
             b.let("item", b.load(x, [row, clamped])) as item,
         ):
-            b.store(squares, [0], b.load(squares, [0]) + item * item)
-        total = b.load(squares, [0]) * alpha + bias
+            squares.add(item * item)
+        total = squares.value * alpha + bias
         scale = intrinsic("pow_f32", [total, ArithExpr(immediate(-beta, FLOAT32))], FLOAT32)
         b.store(y, [row, c], b.load(x, [row, c]) * scale)
 
@@ -119,16 +118,15 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         x, y = stack.enter_context(b.views("rows out", (rows, depth), b.input(0), b.y))
         row = stack.enter_context(b.for_("row", rows))
-        squares = b.reg("squares", sum_dtype)
-        b.store(squares, [0], 0)
+        squares = b.register("squares", sum_dtype, 0)
 
         def value(i: ArithExpr) -> ArithExpr:
             item = b.load(x, [row, i])
             return item if is_float else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
 
         with b.for_("i", depth) as i, b.let("v", value(i)) as v:
-            b.store(squares, [0], b.load(squares, [0]) + v * v)
-        total = b.load(squares, [0])
+            squares.add(v * v)
+        total = squares.value
         if is_float:
             length = maximum(libm_function("sqrt")(total), _LEAST_LENGTH)
             with b.let("length", length) as size, b.for_("i", depth) as i:

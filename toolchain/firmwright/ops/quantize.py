@@ -62,9 +62,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     if call.input(0).dtype == FLOAT32:
-        lower_elementwise(call, b, lambda x: _quantize_float(x[0], call.output))
+        lower_elementwise(b, lambda x: _quantize_float(x[0], call.output))
         return
-    with loop_over_elements(call, b) as (values, store):
+    with loop_over_elements(b) as (values, store):
         offset = values[0].cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form

@@ -84,14 +84,13 @@ def lower_reduction(
         for axis, length in enumerate(x.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-        acc = b.reg("acc", start.expr.dtype)
-        b.store(acc, [0], start)
+        acc = b.register("acc", start.expr.dtype, start)
         with ExitStack() as inner:
             for axis in axes:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
-            b.store(acc, [0], step(b.load(acc, [0]), item))
-        b.store(b.y, output_index(call, index), finish(b.load(acc, [0])))
+            acc.set(step(acc.value, item))
+        b.store(b.y, output_index(call, index), finish(acc.value))
 
 
 _SHIFT_MAX = 32

@@ -103,7 +103,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     if call.input(0).dtype == INT16:
         _lower_int16(call, b, params, sign)
         return
-    with loop_over_elements(call, b) as (values, store), ExitStack() as stack:
+    with loop_over_elements(b) as (values, store), ExitStack() as stack:
         left, right = (
             _fourfold(call, b, stack, params.terms[index], index, x)
             for index, x in enumerate(values)
@@ -115,7 +115,7 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
 
 def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> None:
     """Emit an int16 sum with general requantization; no term exceeds 2^29."""
-    with loop_over_elements(call, b) as (values, store):
+    with loop_over_elements(b) as (values, store):
         left, right = (
             _term(call, index, term, x)
             for index, (term, x) in enumerate(zip(params.terms, values, strict=True))

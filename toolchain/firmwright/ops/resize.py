@@ -95,9 +95,9 @@ def lower(call: OpCall, b: Kernel) -> None:
     with ExitStack() as stack:
         image = stack.enter_context(b.for_("n", n))
         oy = stack.enter_context(b.for_("oy", rows))
-        above, below, down = _load_neighbors(call, b, stack, 0, oy, dtype)
+        above, below, down = _load_neighbors(b, stack, 0, oy, dtype)
         ox = stack.enter_context(b.for_("ox", cols))
-        left, right, across = _load_neighbors(call, b, stack, 1, ox, dtype)
+        left, right, across = _load_neighbors(b, stack, 1, ox, dtype)
         c = stack.enter_context(b.for_("c", depth))
 
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
@@ -113,10 +113,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _load_neighbors(
-    call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
+    b: Kernel, stack: ExitStack, axis: int, out: ArithExpr, wide: DType
 ) -> tuple[ArithExpr, ArithExpr, ArithExpr]:
-    *index_tables, share = _neighbor_tables(call, axis)
-    name, last = ("row", "column")[axis], call.input(0).shape[1 + axis] - 1
+    *index_tables, share = _neighbor_tables(b.call, axis)
+    name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
@@ -161,14 +161,13 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
     x, positions, weights = (b.input(k) for k in range(3))
     axis, (_, taps) = call.int_attr("axis"), call.input(1).shape
     with b.loops("i", b.y.shape) as index:
-        acc = b.reg("acc", FLOAT32)
-        b.store(acc, [0], 0.0)
+        acc = b.register("acc", FLOAT32, 0.0)
         with b.for_("tap", taps) as tap:
             source = minimum(b.load(positions, [index[axis], tap]).cast(INDEX), x.shape[axis] - 1)
             position = [*index[:axis], source, *index[axis + 1 :]]
             product = b.load(x, position) * b.load(weights, [index[axis], tap])
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        b.store(b.y, index, b.load(acc, [0]))
+            acc.add(product)
+        b.store(b.y, index, acc.value)
 
 
 OPDEFS: tuple[OpDef, ...] = (

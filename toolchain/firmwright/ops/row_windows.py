@@ -40,12 +40,11 @@ def elementwise_row_window(call: OpCall) -> RowWindow | None:
 def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     """Add rows to one sum per channel in the order of the reference: row by row, left to right."""
     with b.for_("c", x.shape[3]) as c:
-        total = b.reg("total", acc.dtype)
-        b.store(total, [0], b.load(acc, [c]))
+        total = b.register("total", acc.dtype, b.load(acc, [c]))
         with b.for_("iy", x.shape[1]) as iy, b.for_("ix", x.shape[2]) as ix:
             item = b.load(x, [0, iy, ix, c]).cast(acc.dtype)
-            b.store(total, [0], b.load(total, [0]) + item)
-        b.store(acc, [c], b.load(total, [0]))
+            total.add(item)
+        b.store(acc, [c], total.value)
 
 
 def _has_rows(shape: tuple[int, ...]) -> bool:

@@ -36,7 +36,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    lower_elementwise(call, b, lambda x: select(x[0], x[1], x[2]))
+    lower_elementwise(b, lambda x: select(x[0], x[1], x[2]))
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

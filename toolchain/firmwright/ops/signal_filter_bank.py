@@ -192,13 +192,11 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
         b.view("kept", b.outputs[1], 0, (count,), access="w") as new_estimate,
         b.for_("i", count) as i,
     ):
-        _lower_subtraction_channel(call, b, (x, noise, y, new_estimate), i)
+        _lower_subtraction_channel(b, (x, noise, y, new_estimate), i)
 
 
-def _lower_subtraction_channel(
-    call: OpCall, b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr
-) -> None:
-    x, noise, y, new_estimate = buffers
+def _lower_subtraction_channel(b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr) -> None:
+    call, (x, noise, y, new_estimate) = b.call, buffers
     bits, shift = call.int_attr("smoothing_bits"), call.int_attr("spectral_subtraction_bits")
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     is_even = (i % 2).equal(0)

@@ -83,16 +83,15 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
         b.views("samples out", (count,), b.input(0), b.y) as (x, y),
         b.view("bits", b.outputs[1], 0, (1,), access="w") as bits,
     ):
-        peak = b.reg("peak", INT16)
-        b.store(peak, [0], 0)
+        peak = b.register("peak", INT16, 0)
         with b.for_("i", count) as i:
             value = b.load_i32(x, [i])
-            negative, so_far = value * -1, b.load_i32(peak, [0])
+            negative, so_far = value * -1, peak.value.cast(INT32)
             with b.if_(value > so_far):
-                b.store(peak, [0], value.cast(INT16))
+                peak.set(value.cast(INT16))
             with b.else_(), b.if_(negative > so_far):
-                b.store(peak, [0], negative.cast(INT16))
-        magnitude = b.load_i32(peak, [0])
+                peak.set(negative.cast(INT16))
+        magnitude = peak.value.cast(INT32)
         length = intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
         with b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32) as left:
             b.store(bits, [0], left)

@@ -134,21 +134,21 @@ def lower(call: OpCall, b: Kernel) -> None:
     rows = call.input(0).elements // depth
     with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
-            _lower_float(call, b, x, y, row, depth)
+            _lower_float(b, x, y, row)
         elif call.input(0).dtype == INT16:
-            softmax_int16.lower_row(call, b, x, y, row, depth, softmax_beta(call))
+            softmax_int16.lower_row(b, x, y, row, softmax_beta(call))
         else:
-            _lower_int8(call, b, x, y, row, depth)
+            _lower_int8(b, x, y, row)
 
 
 def lower_exponential_sum(
-    call: OpCall, b: Kernel, x: tir.Buffer, row: ArithExpr, depth: int
+    b: Kernel, x: tir.Buffer, row: ArithExpr
 ) -> tuple[tir.Buffer, tir.Buffer, tir.Buffer]:
     """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
-    table = b.constant("exponentials", exponential_table(call), INT32)
+    table = b.constant("exponentials", exponential_table(b.call), INT32)
     highest, total = softmax_int16.lower_row_maximum(b, x, row, INT32, INT8.min)
     with (
-        b.for_("i", depth) as i,
+        b.for_("i", x.shape[1]) as i,
         b.let("power", b.load(table, [_distance_index(b, highest, x, row, i)])) as power,
     ):
         # Half up equals half away from zero, since powers are not negative; adding the half first
@@ -158,14 +158,12 @@ def lower_exponential_sum(
     return highest, total, table
 
 
-def _lower_int8(
-    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
-) -> None:
-    highest, total, table = lower_exponential_sum(call, b, x, row, depth)
+def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
+    highest, total, table = lower_exponential_sum(b, x, row)
     with (
         b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
-        _bind_reciprocal(b, b.load(total, [0]), headroom, depth, y.dtype) as (inverse, shift),
-        b.for_("i", depth) as i,
+        _bind_reciprocal(b, b.load(total, [0]), headroom, x.shape[1], y.dtype) as (inverse, shift),
+        b.for_("i", x.shape[1]) as i,
     ):
         power = b.load(table, [_distance_index(b, highest, x, row, i)])
         value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
@@ -193,17 +191,15 @@ def _distance_index(
     return minimum(maximum(distance, 0), _TABLE_SIZE - 1).cast(INDEX)
 
 
-def _lower_float(
-    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
-) -> None:
-    beta = softmax_beta(call)
+def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
+    beta = softmax_beta(b.call)
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
-    with b.for_("i", depth) as i:
+    with b.for_("i", x.shape[1]) as i:
         scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
         with b.let("power", intrinsic("exp_f32", [scaled], FLOAT32)) as power:
             b.store(y, [row, i], power)
             b.store(total, [0], b.load(total, [0]) + power)
-    with b.for_("i", depth) as i:
+    with b.for_("i", x.shape[1]) as i:
         b.store(y, [row, i], b.load(y, [row, i]) / b.load(total, [0]))
 
 
@@ -274,34 +270,32 @@ def lower_log(call: OpCall, b: Kernel) -> None:
     rows = call.input(0).elements // depth
     with b.views("rows out", (rows, depth), b.input(0), b.y) as (x, y), b.for_("row", rows) as row:
         if call.input(0).dtype == FLOAT32:
-            _lower_log_float(b, x, y, row, depth)
+            _lower_log_float(b, x, y, row)
         else:
-            _lower_log_int8(call, b, x, y, row, depth)
+            _lower_log_int8(b, x, y, row)
 
 
-def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int) -> None:
+def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
-    with b.for_("i", depth) as i:
+    with b.for_("i", x.shape[1]) as i:
         below = b.load(x, [row, i]) - b.load(highest, [0])
         b.store(total, [0], b.load(total, [0]) + intrinsic("exp_f32", [below], FLOAT32))
     with (
         b.let("logarithm", libm_function("log")(b.load(total, [0]))) as logarithm,
-        b.for_("i", depth) as i,
+        b.for_("i", x.shape[1]) as i,
     ):
         b.store(y, [row, i], b.load(x, [row, i]) - b.load(highest, [0]) - logarithm)
 
 
-def _lower_log_int8(
-    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int
-) -> None:
-    by = _scaling(call)
-    highest, total, _ = lower_exponential_sum(call, b, x, row, depth)
+def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
+    by = _scaling(b.call)
+    highest, total, _ = lower_exponential_sum(b, x, row)
     with b.let("logarithm", intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
         lowest = logarithm + INT32_MIN
         back = intrinsic("requantize_twice", [lowest, *by.back], INT32)
         with (
             b.let("least", maximum(back, -by.radius - 1)) as lower_bound,
-            b.for_("i", depth) as i,
+            b.for_("i", x.shape[1]) as i,
             b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
         ):
             with b.if_(below > lower_bound):

@@ -77,17 +77,15 @@ def lower_row_maximum(
     return highest, total
 
 
-def lower_row(
-    call: OpCall, b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, depth: int, beta: float
-) -> None:
+def lower_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: float) -> None:
     """Emit one row; the output holds the exponentials until their sum is known."""
     exponentials, reciprocals = (
         b.constant(name, table, INT16)
         for name, table in zip(("exponentials", "reciprocals"), lookup_tables(), strict=True)
     )
-    multiplier, shift = difference_multiplier(tensor_quant(call.input(0)).scale, beta)
+    multiplier, shift = difference_multiplier(tensor_quant(b.call.input(0)).scale, beta)
     highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
-    with b.for_("i", depth) as i:
+    with b.for_("i", x.shape[1]) as i:
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])
         scaled = intrinsic("requantize_twice", [below, multiplier, shift], INT32)
         with (
@@ -105,7 +103,7 @@ def lower_row(
         b.let("inverse", value) as inverse,
         b.let("right", 31 - headroom) as right,
         b.let("half", ArithExpr(immediate(1, INT32)) << (right - 1)) as half,
-        b.for_("i", depth) as i,
+        b.for_("i", x.shape[1]) as i,
     ):
         product = (b.load_i32(y, [row, i]) * inverse + half) >> right
         b.store(y, [row, i], clamp(product, 0, INT16.max, INT16))

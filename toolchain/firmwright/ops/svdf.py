@@ -112,18 +112,17 @@ def lower(call: OpCall, b: Kernel) -> None:
                 b.let("older", b.load(before, [n, f, t + 1])) as older,
             ):
                 b.store(after, [n, f, t], older)
-                _accumulate(call, b, total, older, [f, t])
-            acc = b.reg("acc", FLOAT32 if is_float else INT32)
-            b.store(acc, [0], 0)
+                _accumulate(b, total, older, [f, t])
+            acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
                 if not is_float:
                     item = item.cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
                     weight = weight.cast(INT32)
-                b.store(acc, [0], b.load(acc, [0]) + item * weight)
-            with b.let("newest", _requantize_state(call, b.load(acc, [0]))) as newest:
+                acc.add(item * weight)
+            with b.let("newest", _requantize_state(call, acc.value)) as newest:
                 b.store(after, [n, f, steps - 1], newest)
-                _accumulate(call, b, total, newest, [f, steps - 1])
+                _accumulate(b, total, newest, [f, steps - 1])
         b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
 
 
@@ -135,13 +134,13 @@ def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
 
 
 def _accumulate(
-    call: OpCall, b: Kernel, total: tir.Buffer, value: ArithExpr, at: Sequence[ArithExpr | int]
+    b: Kernel, total: tir.Buffer, value: ArithExpr, at: Sequence[ArithExpr | int]
 ) -> None:
     weight = b.load(b.input(2), at)
-    if call.input(0).dtype == FLOAT32:
-        b.store(total, [0], b.load(total, [0]) + value * weight)
-        return
-    product = (value.cast(INT32) * weight.cast(INT32)).cast(UINT32)
+    if total.dtype == FLOAT32:
+        product = value * weight
+    else:
+        product = (value.cast(INT32) * weight.cast(INT32)).cast(UINT32)
     b.store(total, [0], b.load(total, [0]) + product)
 
 

@@ -112,8 +112,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.for_("ox", width) as ox,
         b.for_("oc", channels) as oc,
     ):
-        acc = b.reg("acc", sum_dtype)
-        b.store(acc, [0], b.load(bias, [oc]))
+        acc = b.register("acc", sum_dtype, b.load(bias, [oc]))
         with (
             taps(call, b, OutputPosition(n, oy, ox)) as (ky, kx, iy, ix),
             b.for_("ic", w.shape[3]) as ic,
@@ -123,8 +122,8 @@ def lower(call: OpCall, b: Kernel) -> None:
                 product = ((x.cast(INT32) - zero_point) * weight.cast(INT32)).cast(sum_dtype)
             else:
                 product = x * weight
-            b.store(acc, [0], b.load(acc, [0]) + product)
-        total = b.load(acc, [0])
+            acc.add(product)
+        total = acc.value
         b.store(b.y, [n, oy, ox, oc], total if finish is None else finish(total, oc))
 
 

@@ -267,7 +267,7 @@ def lower(call: OpCall, b: Kernel) -> None:
     )
     rows = call.input(0).shape[0]
     with b.allocate("keys", INT32, (len(forest.features),)) as keys, b.for_("row", rows) as row:
-        _write_keys(call, b, forest, column_grids, keys, row)
+        _write_keys(b, forest, column_grids, keys, row)
         count = leaves.rows.shape[1]
         sums = b.reg("sum", INT32, count)
         for k in range(count):
@@ -277,7 +277,6 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _write_keys(
-    call: OpCall,
     b: Kernel,
     forest: Forest,
     column_grids: tuple[ThresholdGrid, ...] | None,
@@ -332,14 +331,14 @@ def _walk(
     branches = _branch_table(b, forest)
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
     bits = _column_bits(forest)
-    first = b.reg("first", UINT32)
+    first = b.register("first", UINT32)
     position, leaf, remaining = (b.reg(name, UINT32) for name in ("place", "leaf", "remaining"))
-    b.store(first, [0], 0)
+    first.set(0)
     with b.for_("tree", len(forest.sizes)) as tree:
-        b.store(position, [0], b.load(first, [0]))
-        b.store(leaf, [0], b.load(first, [0]) + tree.cast(UINT32))
+        b.store(position, [0], first.value)
+        b.store(leaf, [0], first.value + tree.cast(UINT32))
         b.store(remaining, [0], b.load(sizes, [tree]).cast(UINT32))
-        b.store(first, [0], b.load(first, [0]) + b.load(remaining, [0]))
+        first.add(b.load(remaining, [0]))
         with (
             b.while_(b.load(remaining, [0]) > 0),
             b.let("at", minimum(b.load(position, [0]), forest.branches - 1).cast(INDEX)) as index,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -149,6 +150,24 @@ def call_intrinsic(
     return ArithExpr(tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype))
 
 
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A value of the function under construction that statements read and replace."""
+
+    builder: Builder
+    buffer: tir.Buffer
+
+    @property
+    def value(self) -> ArithExpr:
+        return self.builder.load(self.buffer, [0])
+
+    def set(self, value: ExprLike) -> None:
+        self.builder.store(self.buffer, [0], value)
+
+    def add(self, value: ExprLike) -> None:
+        self.set(self.value + value)
+
+
 class Builder:
     """Builder of one function; the module docstring has an example."""
 
@@ -200,6 +219,13 @@ class Builder:
         buffer = tir.Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
         self._block.append(tir.Allocate(buffer, tir.Seq(()), "reg"))
         return buffer
+
+    def register(self, name: str, dtype: DType, start: ExprLike | None = None) -> Register:
+        """Declare a register for the rest of the block, with the value `start` if given."""
+        register = Register(self, self.reg(name, dtype))
+        if start is not None:
+            register.set(start)
+        return register
 
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
