@@ -13,11 +13,10 @@ Semantics: the reference kernels of TFLite and TFLM.
 
 import math
 import operator
-from collections.abc import Mapping
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
@@ -32,12 +31,7 @@ from firmwright.ops import elementwise
 from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.lookup_tables import (
-    evaluate_int8_lut,
-    interpolate_int16,
-    lookup_int8,
-    round_to_float32,
-)
+from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
 from firmwright.ops.requantize import (
     apply_activation,
     clamp,
@@ -181,78 +175,65 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
             store_requantized(b, offset, params, kind.dtype, store)
 
 
-_INT8 = elementwise.ElementwiseKernel(_reference_relu, _lower_relu, elementwise.check_per_tensor)
-_FLOAT32 = elementwise.compute_elements(
+_RELU_INT8, _RELU_INT16 = (
+    elementwise.ElementwiseKernel(_reference_relu, _lower_relu, check)
+    for check in (elementwise.check_per_tensor, elementwise.check_symmetric_int16)
+)
+_RELU_FLOAT32 = elementwise.compute_elements(
     lambda call, x: np.clip(x, *float_activation_range(call.op)).astype(np.float32),
     lambda call, x: apply_activation(x, call.op),
 )
-_INT8_AND_FLOAT32: Mapping[DType, elementwise.ElementwiseKernel] = {INT8: _INT8, FLOAT32: _FLOAT32}
-_ALL: Mapping[DType, elementwise.ElementwiseKernel] = {
-    INT8: _INT8,
-    INT16: elementwise.ElementwiseKernel(
-        _reference_relu, _lower_relu, elementwise.check_symmetric_int16
-    ),
-    FLOAT32: _FLOAT32,
-}
 _RELU = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
 _LITERT_ONLY = {"litert": _RELU["litert"]}
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "elu",
-        {
-            INT8: lookup_int8(lambda call, x: evaluate_int8_lut(call, x, round_to_float32(_elu))),
-            FLOAT32: elementwise.compute_float32(
-                _elu, lambda x: select(x < 0.0, libm_function("expm1")(minimum(x, 0.0)), x)
-            ),
-        },
         _ELU,
+        int8=lookup_int8_float32(lambda call, x: _elu(x)),
+        float32=elementwise.compute_float32(
+            _elu, lambda x: select(x < 0.0, libm_function("expm1")(minimum(x, 0.0)), x)
+        ),
     ),
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "gelu",
-        {
-            INT8: lookup_int8(
-                lambda call, x: evaluate_int8_lut(
-                    call, x, round_to_float32(lambda real: _gelu(call, real))
-                )
-            ),
-            INT16: interpolate_int16(_gelu, np.float32),
-            FLOAT32: elementwise.compute_elements(
-                lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
-            ),
-        },
         _GELU,
         lambda context: bool_options(context, "approximate"),
+        int8=lookup_int8_float32(_gelu),
+        int16=interpolate_int16(_gelu, np.float32),
+        float32=elementwise.compute_elements(
+            lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
+        ),
     ),
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "hard_swish",
-        {
-            INT8: lookup_int8(_hard_swish_int8, _check_hard_swish),
-            FLOAT32: elementwise.compute_float32(
-                lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
-                lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
-            ),
-        },
         _SWISH,
+        int8=lookup_int8(_hard_swish_int8, _check_hard_swish),
+        float32=elementwise.compute_float32(
+            lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
+            lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
+        ),
     ),
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "leaky_relu",
-        {
-            INT8: lookup_int8(_leaky_quantized, _check_leaky),
-            INT16: elementwise.compute_elements(
-                _leaky_quantized, _lower_leaky_int16, _check_leaky_int16
-            ),
-            FLOAT32: elementwise.compute_elements(
-                lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
-                lambda call, x: select(x > 0.0, x, x * _alpha(call)),
-            ),
-        },
         _LEAKY,
         lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
+        int8=lookup_int8(_leaky_quantized, _check_leaky),
+        int16=elementwise.compute_elements(
+            _leaky_quantized, _lower_leaky_int16, _check_leaky_int16
+        ),
+        float32=elementwise.compute_elements(
+            lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
+            lambda call, x: select(x > 0.0, x, x * _alpha(call)),
+        ),
     ),
-    elementwise.elementwise_op("relu", _ALL, _RELU),
-    elementwise.elementwise_op("relu6", _ALL, _RELU),
-    elementwise.elementwise_op("relu_n1_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
-    elementwise.elementwise_op("relu_0_to_1", _INT8_AND_FLOAT32, _LITERT_ONLY),
+    *(
+        elementwise.unary_op(name, _RELU, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32)
+        for name in ("relu", "relu6")
+    ),
+    *(
+        elementwise.unary_op(name, _LITERT_ONLY, int8=_RELU_INT8, float32=_RELU_FLOAT32)
+        for name in ("relu_n1_to_1", "relu_0_to_1")
+    ),
 )

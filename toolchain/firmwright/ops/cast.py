@@ -14,7 +14,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import logical_not
-from firmwright.ops.elementwise import compute_elements, elementwise_op, lower_elementwise
+from firmwright.ops.elementwise import compute_elements, lower_elementwise, unary_op
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
@@ -50,9 +50,9 @@ OPDEFS: tuple[OpDef, ...] = (
         dtypes=tuple(kind.name for kind in _DTYPES),
         numerics=_NUMERICS,
     ),
-    elementwise_op(
+    unary_op(
         "logical_not",
-        {BOOL: compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x))},
         _NUMERICS,
+        bool=compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)),
     ),
 )

@@ -20,7 +20,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImportContext
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.import_checks import importer
+from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
@@ -165,15 +165,15 @@ def check_symmetric_int16(call: OpCall) -> None:
 
 
 def elementwise_op(
+    inputs: int,
     name: str,
-    kernels: Mapping[DType, ElementwiseKernel],
     numerics: Mapping[str, NumericsSpec],
-    attrs: Callable[[ImportContext], Attrs] = lambda context: {},
-    *,
-    inputs: int = 1,
+    attrs: Callable[[ImportContext], Attrs] = no_attrs,
     result: DType | None = None,
+    /,
+    **kernels: ElementwiseKernel,
 ) -> OpDef:
-    """Return the operator for inputs of one of the dtypes of `kernels`.
+    """Return the operator for inputs of one of the dtypes that name the `kernels`.
 
     The output has the same dtype, or `result`. `attrs` converts TFLite options to attributes.
     """
@@ -182,32 +182,30 @@ def elementwise_op(
         kinds, y = [call.input(index) for index in range(inputs)], call.output
         kind = kinds[0].dtype
         is_uniform = {k.dtype for k in kinds} == {kind} and y.dtype == (result or kind)
-        if kind not in kernels or not is_uniform:
+        if kind.name not in kernels or not is_uniform:
             if inputs == 1:
                 raise NotSupportedError(f"{kind.name} input with {y.dtype.name} output")
             names = " and ".join(k.dtype.name for k in kinds)
             raise NotSupportedError(f"{names} giving {y.dtype.name}")
-        kernels[kind].check(call)
+        kernels[kind.name].check(call)
         shape = reduce(broadcast_shape, (k.shape for k in kinds))
         return (TensorType(shape, y.dtype, y.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        values = kernels[call.input(0).dtype].reference(call, *arrays)
+        values = kernels[call.input(0).dtype.name].reference(call, *arrays)
         return (np.asarray(values, call.output.dtype.np),)
-
-    def lower(call: OpCall, b: Kernel) -> None:
-        kernels[call.input(0).dtype].lower(call, b)
 
     return OpDef(
         name=name,
         infer=infer,
         reference=reference,
-        lower=lower,
+        lower=lambda call, b: kernels[call.input(0).dtype.name].lower(call, b),
         row_access=elementwise_row_window,
         imports={f"tflite:{name.upper()}": importer(name, inputs, attrs)},
-        dtypes=tuple(kind.name for kind in kernels),
+        dtypes=tuple(kernels),
         numerics=numerics,
     )
 
 
-binary_op = partial(elementwise_op, inputs=2)
+unary_op = partial(elementwise_op, 1)
+binary_op = partial(elementwise_op, 2)

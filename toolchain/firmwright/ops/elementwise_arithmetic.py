@@ -15,13 +15,13 @@ Semantics: TFLite's reference operators of these names.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
@@ -224,40 +224,41 @@ def _lower_xor(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 _EXACT = both_profiles(None, "exact", "reference_ops")
 _FLOAT = both_profiles(None, "exact; floats in float32", "reference_ops")
 _LITERT_EXACT, _LITERT_FLOAT = ({"litert": row["litert"]} for row in (_EXACT, _FLOAT))
-_BITS = (INT8, UINT8, INT16, INT32)
+_CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
+_BITS = ("int8", "uint8", "int16", "int32")
 
 
 def _arithmetic_op(
-    name: str,
-    function: Any,
-    int8: ElementwiseKernel,
-    int16: ElementwiseKernel,
-    accumulator: str,
-    source: str,
+    name: str, function: Any, quantized: Iterable[ElementwiseKernel], accumulator: str, source: str
 ) -> OpDef:
-    implementations = {
-        INT8: int8,
-        INT16: int16,
-        INT32: _wrapping_int32(function),
-        FLOAT32: _activated_float32(function),
-    }
-    numerics = both_profiles(Rounding.TWICE, accumulator, source)
-    return binary_op(name, implementations, numerics, _import_activation)
+    int8, int16 = quantized
+    return binary_op(
+        name,
+        both_profiles(Rounding.TWICE, accumulator, source),
+        _import_activation,
+        int8=int8,
+        int16=int16,
+        int32=_wrapping_int32(function),
+        float32=_activated_float32(function),
+    )
 
 
 def _sum_op(name: str, function: Any, sign: int, source: str) -> OpDef:
-    checks = elementwise.check_per_tensor, elementwise.check_symmetric_int16
-    int8, int16 = (_sum(sign, check) for check in checks)
-    return _arithmetic_op(name, function, int8, int16, "int32, inputs << 20 (int16: 15)", source)
+    sums = (_sum(sign, check) for check in _CHECKS)
+    return _arithmetic_op(name, function, sums, "int32, inputs << 20 (int16: 15)", source)
 
 
 def _integer_op(name: str, function: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
-    integers = dict.fromkeys((INT8, INT16, INT32), compute_elements(_integer(function), value))
-    return binary_op(name, {**integers, FLOAT32: float32}, _FLOAT)
+    integers = dict.fromkeys(
+        ("int8", "int16", "int32"), compute_elements(_integer(function), value)
+    )
+    return binary_op(name, _FLOAT, **integers, float32=float32)
 
 
-def _libm_op(name: str) -> Callable[[OpCall, ArithExpr, ArithExpr], ArithExpr]:
-    return lambda call, a, b: intrinsic(f"{name}_f32", [a, b], FLOAT32)
+def _libm_op(name: str, function: Any) -> ElementwiseKernel:
+    return compute_elements(
+        _in_double(function), lambda call, a, b: intrinsic(f"{name}_f32", [a, b], FLOAT32)
+    )
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -266,25 +267,20 @@ OPDEFS: tuple[OpDef, ...] = (
     _arithmetic_op(
         "mul",
         operator.mul,
-        ElementwiseKernel(_product, _lower_product, elementwise.check_per_tensor),
-        ElementwiseKernel(_product, _lower_product, elementwise.check_symmetric_int16),
+        (ElementwiseKernel(_product, _lower_product, check) for check in _CHECKS),
         "int32",
         "reference_integer_ops Mul",
     ),
     binary_op(
         "div",
-        {
-            **dict.fromkeys(
-                (INT8, INT16),
-                compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
-            ),
-            INT32: compute_elements(
-                _integer_quotient, lambda call, a, b: a / b, _check_no_activation
-            ),
-            FLOAT32: _activated_float32(operator.truediv),
-        },
         both_profiles(Rounding.TWICE, "int32, by a reciprocal; others exact", "reference_ops Div"),
         _import_activation,
+        **dict.fromkeys(
+            ("int8", "int16"),
+            compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
+        ),
+        int32=compute_elements(_integer_quotient, lambda call, a, b: a / b, _check_no_activation),
+        float32=_activated_float32(operator.truediv),
     ),
     _integer_op(
         "floor_div",
@@ -302,28 +298,22 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     binary_op(
         "pow",
-        {
-            INT32: compute_elements(
-                lambda call, a, b: POWER_I32.meaning(a, b),
-                lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
-            ),
-            FLOAT32: compute_elements(_in_double(np.power), _libm_op("pow")),
-        },
         _LITERT_FLOAT,
+        int32=compute_elements(
+            lambda call, a, b: POWER_I32.meaning(a, b),
+            lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
+        ),
+        float32=_libm_op("pow", np.power),
     ),
-    binary_op(
-        "atan2",
-        {FLOAT32: compute_elements(_in_double(np.arctan2), _libm_op("atan2"))},
-        _LITERT_FLOAT,
-    ),
+    binary_op("atan2", _LITERT_FLOAT, float32=_libm_op("atan2", np.arctan2)),
     binary_op(
         "bitwise_xor",
-        dict.fromkeys(_BITS, compute_elements(lambda call, a, b: a ^ b, _lower_xor)),
         _LITERT_EXACT,
+        **dict.fromkeys(_BITS, compute_elements(lambda call, a, b: a ^ b, _lower_xor)),
     ),
     binary_op(
         "right_shift",
-        dict.fromkeys(_BITS, compute_elements(_right_shift, _lower_right_shift)),
         _LITERT_EXACT,
+        **dict.fromkeys(_BITS, compute_elements(_right_shift, _lower_right_shift)),
     ),
 )

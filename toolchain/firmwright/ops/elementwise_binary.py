@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array, DType
+from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir import tir
@@ -32,6 +32,7 @@ from firmwright.ops.elementwise import (
     check_symmetric_int16,
     compute_elements,
 )
+from firmwright.ops.import_checks import no_attrs
 from firmwright.ops.requantize import clamp, tensor_quant
 
 # ---- quantized values --------------------------------------------------------------------------
@@ -62,19 +63,15 @@ def _check_same_quantization(call: OpCall) -> None:
 
 def _extreme(
     pick: Any, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
-) -> Mapping[DType, ElementwiseKernel]:
+) -> Mapping[str, ElementwiseKernel]:
     meaning = compute_elements(
         lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _check_same_quantization
     )
-    return dict.fromkeys((INT8, UINT8, INT16, INT32, FLOAT32), meaning)
+    return dict.fromkeys(("int8", "uint8", "int16", "int32", "float32"), meaning)
 
 
-def _logical(op: tir.BinaryOp, pick: Any) -> Mapping[DType, ElementwiseKernel]:
-    return {
-        BOOL: compute_elements(
-            lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
-        )
-    }
+def _logical(op: tir.BinaryOp, pick: Any) -> ElementwiseKernel:
+    return compute_elements(lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b))
 
 
 # ---- comparisons -------------------------------------------------------------------------------
@@ -88,7 +85,7 @@ def _check_scales_below_one(call: OpCall) -> None:
         raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
 
 
-def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, ElementwiseKernel]:
+def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
     def quantized(call: OpCall, a: Array, b: Array) -> Array:
         left, right = (
             _scaled(x << _COMPARED_BITS, tensor_quant(call.input(index)).scale)
@@ -103,14 +100,12 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[DType, ElementwiseKernel
         )
         return binary_expr(op, left, right)
 
-    unquantized = compute_elements(
-        lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
-    )
+    unquantized = _logical(op, pick)
     scaled = compute_elements(quantized, value, _check_scales_below_one)
-    implementations = {INT8: scaled, **dict.fromkeys((INT32, FLOAT32), unquantized)}
+    kernels = {"int8": scaled, "int32": unquantized, "float32": unquantized}
     if op in ("eq", "ne"):
-        return implementations | {INT16: scaled, BOOL: unquantized}
-    return implementations | {INT16: replace(unquantized, check=_check_same_quantization)}
+        return kernels | {"int16": scaled, "bool": unquantized}
+    return kernels | {"int16": replace(unquantized, check=_check_same_quantization)}
 
 
 # ---- squared_difference ------------------------------------------------------------------------
@@ -155,13 +150,6 @@ def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return (difference * difference).cast(INT32)
 
 
-_SQUARED = {
-    INT8: compute_elements(_squared_quantized, _lower_squared_quantized, check_per_tensor),
-    INT16: compute_elements(_squared_quantized, _lower_squared_quantized, check_symmetric_int16),
-    INT32: compute_elements(_squared, _squared_int32),
-    FLOAT32: compute_elements(_squared, _squared),
-}
-
 # ---- prelu -------------------------------------------------------------------------------------
 
 
@@ -191,14 +179,6 @@ def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr
     return clamp(scaled + tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 
-_PRELU = {
-    INT8: compute_elements(_prelu_int8, _lower_prelu_int8, check_per_tensor),
-    FLOAT32: compute_elements(
-        lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
-        lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
-    ),
-}
-
 _EXACT = both_profiles(None, "exact", "reference_ops")
 _REQUANT = both_profiles(Rounding.TWICE, "int32", "reference_ops")
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
@@ -211,14 +191,29 @@ _COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
 )
 
 OPDEFS: tuple[OpDef, ...] = (
-    binary_op("maximum", _extreme(np.maximum, maximum), _EXACT),
-    binary_op("minimum", _extreme(np.minimum, minimum), _EXACT),
-    binary_op("logical_and", _logical("and", np.logical_and), _EXACT),
-    binary_op("logical_or", _logical("or", np.logical_or), _EXACT),
-    binary_op("squared_difference", _SQUARED, _REQUANT),
-    binary_op("prelu", _PRELU, _REQUANT),
+    binary_op("maximum", _EXACT, **_extreme(np.maximum, maximum)),
+    binary_op("minimum", _EXACT, **_extreme(np.minimum, minimum)),
+    binary_op("logical_and", _EXACT, bool=_logical("and", np.logical_and)),
+    binary_op("logical_or", _EXACT, bool=_logical("or", np.logical_or)),
+    binary_op(
+        "squared_difference",
+        _REQUANT,
+        int8=compute_elements(_squared_quantized, _lower_squared_quantized, check_per_tensor),
+        int16=compute_elements(_squared_quantized, _lower_squared_quantized, check_symmetric_int16),
+        int32=compute_elements(_squared, _squared_int32),
+        float32=compute_elements(_squared, _squared),
+    ),
+    binary_op(
+        "prelu",
+        _REQUANT,
+        int8=compute_elements(_prelu_int8, _lower_prelu_int8, check_per_tensor),
+        float32=compute_elements(
+            lambda call, x, alpha: np.where(x >= 0, x, x * alpha),
+            lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
+        ),
+    ),
     *(
-        binary_op(name, _comparison(op, pick), _REQUANT, result=BOOL)
+        binary_op(name, _REQUANT, no_attrs, BOOL, **_comparison(op, pick))
         for name, op, pick in _COMPARISONS
     ),
 )

@@ -9,14 +9,14 @@ NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import lookup_tables
@@ -25,7 +25,7 @@ from firmwright.ops.elementwise import (
     check_symmetric_int16,
     compute_elements,
     compute_float32,
-    elementwise_op,
+    unary_op,
 )
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.libm_intrinsics import libm_function
@@ -84,69 +84,6 @@ def _lower_sqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
-_ROOTS = {
-    "rsqrt": (
-        {
-            INT8: lookup_tables.lookup_int8(_rsqrt_quantized),
-            INT16: compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
-        },
-        both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
-    ),
-    "sqrt": (
-        {
-            INT8: lookup_tables.lookup_int8(_sqrt_quantized),
-            INT16: compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
-        },
-        both_profiles(None, "float32, truncated", "elementwise"),
-    ),
-}
-
-
-def _int8(function: Callable[[OpCall, Array], Array]) -> ElementwiseKernel:
-    return lookup_tables.lookup_int8(
-        lambda call, x: lookup_tables.evaluate_int8_lut(
-            call, x, lookup_tables.round_to_float32(lambda real: function(call, real))
-        )
-    )
-
-
-_ROWS: tuple[
-    tuple[
-        str,
-        Callable[[Array], Array],
-        Callable[[ArithExpr], ArithExpr],
-        Callable[[OpCall, Array], Array] | None,
-    ],
-    ...,
-] = (
-    # name, double, TIR, quantized values
-    ("ceil", np.ceil, libm_function("ceil"), None),
-    ("cos", np.cos, libm_function("cos"), None),
-    ("exp", np.exp, libm_function("exp"), lambda call, x: np.exp(x)),
-    ("floor", np.floor, libm_function("floor"), None),
-    ("log", np.log, libm_function("log"), _log),
-    ("round", np.rint, libm_function("rint"), None),
-    ("rsqrt", lambda x: 1 / np.sqrt(x), libm_function("rsqrt"), None),
-    ("sin", np.sin, libm_function("sin"), None),
-    ("sqrt", np.sqrt, libm_function("sqrt"), None),
-)
-
-
-def _opdefs() -> Iterator[OpDef]:
-    for name, exact, value, quantized in _ROWS:
-        implementations: dict[DType, ElementwiseKernel] = {FLOAT32: compute_float32(exact, value)}
-        if quantized is not None:
-            implementations = {
-                INT8: _int8(quantized),
-                INT16: lookup_tables.interpolate_int16(quantized),
-            } | implementations
-        numerics = both_profiles(None, "float32", "elementwise")
-        if name in _ROOTS:
-            integers, numerics = _ROOTS[name]
-            implementations = {**integers, **implementations}
-        yield elementwise_op(name, implementations, numerics)
-
-
 def _abs_requant(call: OpCall) -> Requantization:
     x, y = (np.float32(tensor_quant(kind).scale) for kind in (call.input(0), call.output))
     return make_requantization([float(x / y)], Rounding.TWICE, call.output, "none")
@@ -192,31 +129,73 @@ def _whole(
 
 
 _EXACT = both_profiles(None, "exact", "elementwise")
-_ABS = both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized")
+_FLOAT32 = both_profiles(None, "float32", "elementwise")
+
+
+def _real_op(
+    name: str,
+    exact: Callable[[Array], Array],
+    function: str = "",
+    numerics: Mapping[str, NumericsSpec] = _FLOAT32,
+    /,
+    **integers: ElementwiseKernel,
+) -> OpDef:
+    """Define a real function by its numpy function in double and its libm function."""
+    kernel = compute_float32(exact, libm_function(function or name))
+    return unary_op(name, numerics, **integers, float32=kernel)
+
+
+def _interpolated(function: Callable[[OpCall, Array], Array]) -> dict[str, ElementwiseKernel]:
+    return {
+        "int8": lookup_tables.lookup_int8_float32(function),
+        "int16": lookup_tables.interpolate_int16(function),
+    }
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    *tuple(_opdefs()),
-    elementwise_op(
+    _real_op("ceil", np.ceil),
+    _real_op("cos", np.cos),
+    _real_op("exp", np.exp, **_interpolated(lambda call, x: np.exp(x))),
+    _real_op("floor", np.floor),
+    _real_op("log", np.log, **_interpolated(_log)),
+    _real_op("round", np.rint, "rint"),
+    _real_op("sin", np.sin),
+    _real_op(
+        "rsqrt",
+        lambda x: 1 / np.sqrt(x),
+        "rsqrt",
+        both_profiles(Rounding.TWICE, "int32", "elementwise RsqrtEvalQuantized"),
+        int8=lookup_tables.lookup_int8(_rsqrt_quantized),
+        int16=compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
+    ),
+    _real_op(
+        "sqrt",
+        np.sqrt,
+        "sqrt",
+        both_profiles(None, "float32, truncated", "elementwise"),
+        int8=lookup_tables.lookup_int8(_sqrt_quantized),
+        int16=compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
+    ),
+    unary_op(
         "abs",
-        {
-            INT8: lookup_tables.lookup_int8(_abs_quantized),
-            INT16: compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
-            INT32: _whole(np.abs, _abs),
-            FLOAT32: compute_float32(np.abs, _abs),
-        },
-        _ABS,
+        both_profiles(Rounding.TWICE, "int32", "elementwise AbsEvalQuantized"),
+        int8=lookup_tables.lookup_int8(_abs_quantized),
+        int16=compute_elements(_abs_quantized, _abs_int16, check_symmetric_int16),
+        int32=_whole(np.abs, _abs),
+        float32=compute_float32(np.abs, _abs),
     ),
-    elementwise_op(
+    unary_op(
         "neg",
-        dict.fromkeys((INT8, INT16), _whole(np.negative, _negative_narrow))
-        | {INT32: _whole(np.negative, _negative), FLOAT32: compute_float32(np.negative, _negative)},
         _EXACT,
+        **dict.fromkeys(("int8", "int16"), _whole(np.negative, _negative_narrow)),
+        int32=_whole(np.negative, _negative),
+        float32=compute_float32(np.negative, _negative),
     ),
-    elementwise_op(
+    unary_op(
         "sign",
-        {INT32: _whole(np.sign, _sign), FLOAT32: compute_float32(np.sign, _sign)},
         {"litert": _EXACT["litert"]},
+        int32=_whole(np.sign, _sign),
+        float32=compute_float32(np.sign, _sign),
     ),
-    elementwise_op("square", {FLOAT32: compute_float32(np.square, lambda x: x * x)}, _EXACT),
+    unary_op("square", _EXACT, float32=compute_float32(np.square, lambda x: x * x)),
 )

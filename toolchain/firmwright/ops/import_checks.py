@@ -14,10 +14,14 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 Importer = Callable[[ImportContext], ImportedCall]
 
 
+def no_attrs(context: ImportContext) -> Attrs:
+    return {}
+
+
 def importer(
     op: str,
     inputs: int = 1,
-    attrs: Callable[[ImportContext], Attrs] = lambda context: {},
+    attrs: Callable[[ImportContext], Attrs] = no_attrs,
     keep: tuple[int, ...] | None = None,
     *,
     outputs: int | None = 1,

@@ -26,6 +26,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
 from firmwright.ops.requantize import tensor_quant
 
@@ -196,13 +197,6 @@ def _lower_logistic(call: OpCall, b: Kernel) -> None:
         store(select(x < _EXP_BELOW, power, quotient))
 
 
-def _tanh_f32(x: ArithExpr) -> ArithExpr:
-    return intrinsic("tanh_f32", [x], FLOAT32)
-
-
-# ---- the operators -----------------------------------------------------------------------------
-
-
 _NUMERICS: Mapping[str, NumericsSpec] = {
     "litert": NumericsSpec(None, "int8 by float32, int16 interpolated", "activations, LUTPopulate"),
     "tflm": NumericsSpec(
@@ -210,25 +204,24 @@ _NUMERICS: Mapping[str, NumericsSpec] = {
     ),
 }
 
+_INTEGERS = {
+    "int8": lookup_int8(_int8, _check_int8),
+    "int16": elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
+}
+
 OPDEFS: tuple[OpDef, ...] = (
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "logistic",
-        {
-            INT8: lookup_int8(_int8, _check_int8),
-            INT16: elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
-            FLOAT32: elementwise.ElementwiseKernel(
-                lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
-            ),
-        },
         _NUMERICS,
+        **_INTEGERS,
+        float32=elementwise.ElementwiseKernel(
+            lambda call, x: _logistic(x.astype(np.float64)).astype(np.float32), _lower_logistic
+        ),
     ),
-    elementwise.elementwise_op(
+    elementwise.unary_op(
         "tanh",
-        {
-            INT8: lookup_int8(_int8, _check_int8),
-            INT16: elementwise.ElementwiseKernel(_int16, _lower_int16, _check_int16),
-            FLOAT32: elementwise.compute_float32(np.tanh, _tanh_f32),
-        },
         _NUMERICS,
+        **_INTEGERS,
+        float32=elementwise.compute_float32(np.tanh, libm_function("tanh")),
     ),
 )

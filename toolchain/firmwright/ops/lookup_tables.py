@@ -10,6 +10,7 @@ the step. Semantics: TFLite's LUTPopulate and LUTLookup for int16.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -119,6 +120,15 @@ def lookup_int8(
         check(call)
 
     return elementwise.ElementwiseKernel(reference, lower, check_all)
+
+
+def lookup_int8_float32(
+    function: Callable[[OpCall, Array], Array],
+) -> elementwise.ElementwiseKernel:
+    """Implement int8 as a table of `function`, correctly rounded to float32."""
+    return lookup_int8(
+        lambda call, x: evaluate_int8_lut(call, x, round_to_float32(partial(function, call)))
+    )
 
 
 def interpolate_int16(
