@@ -66,10 +66,6 @@ def requantization_of(call: OpCall) -> Requantization:
     return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
 
 
-def _wide(call: OpCall) -> DType:
-    return {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
-
-
 def _zero_point(call: OpCall, index: int) -> int:
     kind = call.input(index)
     return 0 if kind.dtype == FLOAT32 else tensor_quant(kind).zero_point
@@ -91,7 +87,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     batches = call.output.shape[:-2]
     rows, depth = _matrix_shape(call, 0)
-    columns, wide = call.output.shape[-1], _wide(call)
+    columns = call.output.shape[-1]
+    wide = {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
     loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
     with ExitStack() as stack:
         finish = (

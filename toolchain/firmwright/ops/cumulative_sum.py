@@ -8,11 +8,12 @@ Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, UINT32, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attrs
@@ -21,7 +22,7 @@ from firmwright.ir.graph.op_import import ImportContext, ImportedCall
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.import_checks import (
     bool_options,
     constant_int,
@@ -31,12 +32,7 @@ from firmwright.ops.import_checks import (
     require_tensors,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    make_requantization,
-    requantize_value,
-    tensor_quant,
-)
+from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
 from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
@@ -85,20 +81,7 @@ def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 
 def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
-    step = _output_requantization(call)
-    return requantize_value(total, step.multipliers[0], step.shifts[0], step, INT8)
-
-
-def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    if a.expr.dtype != INT32:
-        return a + b
-    return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
-
-
-def _multiply_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    if a.expr.dtype != INT32:
-        return a * b
-    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
+    return _output_requantization(call).lower(total, INT8)
 
 
 def _to_output(call: OpCall, total: Array) -> Array:
@@ -143,7 +126,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     shape, axis, kind = call.input(0).shape, call.int_attr("axis"), call.input(0).dtype
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     quantized, is_sum = _is_quantized(call), call.str_attr("step") == "add"
-    wide, join = INT32 if quantized else kind, _add_wrapping if is_sum else _multiply_wrapping
+    wide, join = INT32 if quantized else kind, operator.add if is_sum else operator.mul
     with (
         b.views("values sums", (before, count, after), b.input(0), b.y) as (x, y),
         b.for_("outer", before) as outer,
@@ -156,7 +139,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
             at = [outer, count - 1 - k if call.int_attr("reverse") else k, inner]
             item = b.load(x, at)
             item = _lower_term(call, item) if quantized else item
-            with b.let("total", join(acc.value, item)) as total:
+            with b.let("total", wrapping(join, acc.value, item)) as total:
                 result = acc.value if call.int_attr("exclusive") else total
                 b.store(y, at, _lower_output(call, result) if quantized else result)
                 acc.set(total)
@@ -184,7 +167,7 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
         if quantized and _initial_sum(call):
             others.append(ArithExpr(immediate(_initial_sum(call), INT32)))
         for term in others:
-            total = _add_wrapping(total, term)
+            total = wrapping(operator.add, total, term)
         store(_lower_output(call, total) if quantized else total)
 
 

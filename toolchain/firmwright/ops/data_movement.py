@@ -99,10 +99,10 @@ def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
         if axis >= len(begin):
             firsts, steps, counts = [*firsts, 0], [*steps, 1], [*counts, n]
             continue
-        first, step, count = _axis_range(
-            n, begin[axis], end[axis], strides[axis],
-            _bit(options["begin_mask"], axis), _bit(options["end_mask"], axis),
-        )  # fmt: skip
+        start = None if _bit(options["begin_mask"], axis) else begin[axis]
+        stop = None if _bit(options["end_mask"], axis) else end[axis]
+        positions = range(*slice(start, stop, strides[axis]).indices(n))
+        first, step, count = positions.start, strides[axis], len(positions)
         if _bit(options["shrink_axis_mask"], axis):
             shrunk.append(axis)
             step, count = 1, 1
@@ -113,15 +113,6 @@ def _strided_attrs(context: ImportContext) -> dict[str, Attr]:
 def _bit(mask: Attr, axis: int) -> bool:
     assert isinstance(mask, int)
     return bool(mask >> axis & 1)
-
-
-def _axis_range(
-    n: int, begin: int, end: int, step: int, from_start: bool, to_end: bool
-) -> tuple[int, int, int]:
-    """Return (first, step, count) of one axis, clipped to the input like a Python slice."""
-    axis_slice = slice(None if from_start else begin, None if to_end else end, step)
-    positions = range(*axis_slice.indices(n))
-    return (positions.start, step, len(positions))
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, Array, DType
+from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
@@ -148,6 +148,15 @@ def centered(call: OpCall, *values: Any) -> Any:
         - tensor_quant(call.input(index)).zero_point
         for index, x in enumerate(values)
     )
+
+
+def wrapping(
+    function: Callable[[ArithExpr, ArithExpr], ArithExpr], a: ArithExpr, b: ArithExpr
+) -> ArithExpr:
+    """Apply a sum or product; integers keep their low bits, as int32 overflow is undefined in C."""
+    if a.expr.dtype == INT32:
+        return function(a.cast(UINT32), b.cast(UINT32)).cast(INT32)
+    return function(a, b)
 
 
 def check_per_tensor(call: OpCall) -> None:

@@ -108,8 +108,7 @@ def _lower_product(call: OpCall, b: Kernel) -> None:
     with elementwise.loop_over_elements(b) as (values, store):
         left, right = elementwise.centered(call, *values)
         if call.input(0).dtype == INT16:  # 30-bit products need the general step
-            step = params.multipliers[0], params.shifts[0]
-            store(requantize.requantize_value(left * right, *step, params, INT16))
+            store(params.lower(left * right, INT16))
         else:
             requantize.store_requantized(b, left * right, params, INT8, store)
 

@@ -29,12 +29,7 @@ from firmwright.ops.elementwise import (
 )
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import (
-    Requantization,
-    make_requantization,
-    requantize_value,
-    tensor_quant,
-)
+from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
 
 
 def _log(call: OpCall, x: Array) -> Array:
@@ -62,11 +57,11 @@ def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
 
 
 def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    value, params = maximum(x.cast(INT32), 1), _root_requant(call)
+    value = maximum(x.cast(INT32), 1)
     factor = intrinsic("inverse_root", [value], INT32)
     shift = intrinsic("inverse_root_shift", [value], INT32) + _EXTRA_BITS
     root = intrinsic("requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32)
-    scaled = requantize_value(root, params.multipliers[0], params.shifts[0], params, INT16)
+    scaled = _root_requant(call).lower(root, INT16)
     return select(x > 0, scaled, ArithExpr(immediate(INT16.max, INT16)))
 
 
@@ -95,9 +90,8 @@ def _abs_quantized(call: OpCall, x: Array) -> Array:
 
 
 def _abs_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    params, value = _abs_requant(call), x.cast(INT32)
-    size = maximum(value, 0 - value)
-    return requantize_value(size, params.multipliers[0], params.shifts[0], params, INT16)
+    value = x.cast(INT32)
+    return _abs_requant(call).lower(maximum(value, 0 - value), INT16)
 
 
 def _abs(x: ArithExpr) -> ArithExpr:

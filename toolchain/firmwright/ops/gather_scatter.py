@@ -14,18 +14,20 @@ of range, which are clamped here, so no access leaves a tensor.
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
+from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
@@ -291,17 +293,13 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
             for k in range(named)
         ]
         c = stack.enter_context(b.for_("c", size))
-        b.store(
-            y, [*coordinates, c], _add_wrapping(b.load(y, [*coordinates, c]), b.load(x, [i, c]))
-        )
+        b.store(y, [*coordinates, c], _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])))
 
 
-def _add_wrapping(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     kind = a.expr.dtype
-    if kind == FLOAT32:
-        return a + b
-    if kind == INT32:
-        return (a.cast(UINT32) + b.cast(UINT32)).cast(INT32)
+    if kind in (FLOAT32, INT32):
+        return wrapping(operator.add, a, b)
     return (a.cast(INT32) + b.cast(INT32)).cast(kind)
 
 

@@ -124,7 +124,10 @@ def quantize_batch(
     if len(scales) > 1:
         offset = b.reg("offset", INT32)
         passes.find_min_max(b, n, size, low, high)
-        inverse = _asymmetric_scale(b, (low, high), scale, offset)
+        ends = b.load(low, [0]), b.load(high, [0])
+        b.store(scale, [0], intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+        b.store(offset, [0], intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
+        inverse = ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
         passes.quantize_values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
         return QuantizedBatch(scale, offset)
     passes.find_max_magnitude(b, n, size, high)
@@ -168,15 +171,6 @@ def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir
         max_bits.set(maximum(max_bits.value, bits.cast(INT32)))
     b.store(low, [0], intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
     b.store(high, [0], intrinsic("float_of_bits", [max_bits.value], FLOAT32))
-
-
-def _asymmetric_scale(
-    b: Kernel, ends: tuple[tir.Buffer, tir.Buffer], scale: tir.Buffer, offset: tir.Buffer
-) -> ArithExpr:
-    low, high = (b.load(end, [0]) for end in ends)
-    b.store(scale, [0], intrinsic("dynamic_scale", [low, high], FLOAT32, FLOAT32))
-    b.store(offset, [0], intrinsic("dynamic_zero_point", [low, high], INT32, FLOAT32))
-    return ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def _mirror_attrs(context: ImportContext) -> dict[str, Attr]:
 
 
 def _margins(call: OpCall) -> list[tuple[int, int]]:
-    flat = call.ints_attr("paddings")
+    flat = call.ints_attr("paddings" if "paddings" in call.attrs else "margins")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -194,15 +194,10 @@ def _space_attrs(context: ImportContext) -> dict[str, Attr]:
     return {"block": block, "margins": margins}
 
 
-def _block_margins(call: OpCall) -> list[tuple[int, int]]:
-    flat = call.ints_attr("margins")
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
     shape, block = call.input(0).shape, call.ints_attr("block")
     cut: list[int] = []
-    for n, size, (before, after) in zip(shape[1:], block, _block_margins(call), strict=False):
+    for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
         if (before + n + after) % size:
             raise NotSupportedError(f"{before + n + after} elements in blocks of {size}")
         cut.append((before + n + after) // size)
@@ -213,7 +208,7 @@ def _space_shape(call: OpCall) -> tuple[int, ...]:
     shape, block = call.input(0).shape, call.ints_attr("block")
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
-    rows = zip(shape[1:], block, _block_margins(call), strict=False)
+    rows = zip(shape[1:], block, _margins(call), strict=False)
     extents = [n * size - before - after for n, size, (before, after) in rows]
     return (shape[0] // math.prod(block), *extents, *shape[1 + len(block) :])
 
@@ -232,7 +227,7 @@ def _block_loops(
         if not 1 <= axis <= len(block):
             rows.append((n, stride, (), strides[axis]))
             continue
-        size, before = block[axis - 1], _block_margins(call)[axis - 1][0]
+        size, before = block[axis - 1], _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
         offsets = [
             (k + before) % size * images + (k + before) // size * strides[axis] for k in range(n)
@@ -257,15 +252,10 @@ def _zero_point(call: OpCall) -> int:
     return quant.zero_points[0] if quant is not None and call.numerics == "litert" else 0
 
 
-def _fill(call: OpCall) -> float | None:
-    """Return the value of added elements, or None without margins."""
-    return _zero_point(call) if any(call.ints_attr("margins")) else None
-
-
 def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     block, shape = call.ints_attr("block"), call.input(0).shape
     cut = len(block)
-    widths = [(0, 0), *_block_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
+    widths = [(0, 0), *_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
     padded = np.pad(arrays[0], widths, constant_values=_zero_point(call))
     split: list[int] = [shape[0]]
     for n, size in zip(padded.shape[1:], block, strict=False):
@@ -287,8 +277,7 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
     extents = [n * size for n, size in zip(shape[1:], block, strict=False)]
     whole = parts.transpose(order).reshape(images, *extents, *shape[1 + cut :])
     cropped = tuple(
-        slice(before, n - after)
-        for n, (before, after) in zip(extents, _block_margins(call), strict=True)
+        slice(before, n - after) for n, (before, after) in zip(extents, _margins(call), strict=True)
     )
     return [whole[(slice(None), *cropped)]]
 
@@ -329,7 +318,7 @@ OPDEFS: tuple[OpDef, ...] = (
             _to_batch_copies,
             _to_batch_reference,
             {"SPACE_TO_BATCH_ND": (3, _space_attrs)},
-            fill=_fill,
+            fill=lambda call: _zero_point(call) if any(call.ints_attr("margins")) else None,
         ),
         numerics={
             "litert": NumericsSpec(None, "copies; zero points added", "reference_ops"),

@@ -9,12 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from firmwright.base import quant
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT8
-from firmwright.base.quant import (
-    Rounding,
-    multiply_by_quantized_multiplier,
-    saturating_rounding_doubling_high_mul,
-)
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT, LOGARITHM, SIGMOID16
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
@@ -25,8 +21,8 @@ _MULTIPLIER = Operand("multiplier", "in", INT32)
 _SHIFT = Operand("shift", "in", INT32)
 
 
-def _requantize(rounding: Rounding) -> Callable[[Any, Any, Any], Any]:
-    return lambda x, multiplier, shift: multiply_by_quantized_multiplier(
+def _requantize(rounding: quant.Rounding) -> Callable[[Any, Any, Any], Any]:
+    return lambda x, multiplier, shift: quant.multiply_by_quantized_multiplier(
         x, multiplier, shift, rounding
     ).astype(np.int32)
 
@@ -35,7 +31,7 @@ REQUANTIZE_ONCE = Intrinsic(
     name="requantize_once",
     operands=(_X, _MULTIPLIER, _SHIFT),
     result=INT32,
-    meaning=_requantize(Rounding.ONCE),
+    meaning=_requantize(quant.Rounding.ONCE),
     portable="""\
 const int32_t right = 31 - shift;
 const int64_t half = (int64_t)1 << (right - 1);
@@ -48,7 +44,7 @@ REQUANTIZE_TWICE = Intrinsic(
     name="requantize_twice",
     operands=(_X, _MULTIPLIER, _SHIFT),
     result=INT32,
-    meaning=_requantize(Rounding.TWICE),
+    meaning=_requantize(quant.Rounding.TWICE),
     portable="""\
 const int32_t left = shift > 0 ? shift : 0;
 const int32_t right = shift > 0 ? 0 : -shift;
@@ -107,7 +103,7 @@ return zeros;""",
 
 
 def _reciprocal(total: Any, headroom: Any) -> Any:
-    high_mul = saturating_rounding_doubling_high_mul
+    high_mul = quant.saturating_rounding_doubling_high_mul
     normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
     half = (normal + (1 << 31)) >> 1
     x = 1515870810 + high_mul(half, -1010580540)

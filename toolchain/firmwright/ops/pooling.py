@@ -120,14 +120,6 @@ def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (clip_to_activation(call, taps.max(axis=-2)),)
 
 
-def _lower_max(call: OpCall, b: Kernel) -> None:
-    lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc)
-
-
-def _max_row_window(call: OpCall) -> RowWindow | None:
-    return sliding_row_window(call, pool_window(call), _lowest(call))
-
-
 def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
     x = arrays[0].astype(np.float64)
@@ -226,8 +218,8 @@ OPDEFS: tuple[OpDef, ...] = (
         name="max_pool2d",
         infer=infer,
         reference=_reference_max,
-        lower=_lower_max,
-        row_access=_max_row_window,
+        lower=lambda call, b: lower_pool(call, b, _lowest(call), maximum, lambda at, acc: acc),
+        row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
         imports={"tflite:MAX_POOL_2D": importer("max_pool2d", 1, _import_attrs)},
         dtypes=DTYPES,
         numerics=both_profiles(None, "int8", "reference MaxPool"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph.nodes import TensorType
@@ -68,19 +68,13 @@ def lower(call: OpCall, b: Kernel) -> None:
         offset = values[0].cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
-            scaled = (params.multipliers[0], params.shifts[0])
-            store(_requantize_int32(offset, *scaled, params.zero_point, kind))
+            step = [params.multipliers[0], params.shifts[0]]
+            value = intrinsic("requantize_twice", [offset, *step], INT32)
+            if params.zero_point:
+                value = value + params.zero_point
+            store(value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind))
         else:
             requantize.store_requantized(b, offset, params, kind, store)
-
-
-def _requantize_int32(
-    offset: ArithExpr, multiplier: int, shift: int, zero_point: int, kind: DType
-) -> ArithExpr:
-    value = intrinsic("requantize_twice", [offset, multiplier, shift], INT32)
-    if zero_point:
-        value = value + zero_point
-    return value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind)
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:

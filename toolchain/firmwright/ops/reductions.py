@@ -15,6 +15,7 @@ Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, b
 overflow (seven times -128 gives -1). TFLM has no products.
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,6 +41,7 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
+from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import (
     bool_options,
     constant_ints,
@@ -49,7 +51,7 @@ from firmwright.ops.import_checks import (
 )
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, clamp, requantize_value, tensor_quant
+from firmwright.ops.requantize import Requantization, clamp, tensor_quant
 from firmwright.ops.row_windows import sum_rows
 
 
@@ -188,8 +190,7 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
             return total.cast(kind)
         count = reduced_count(call)
         return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
-    params = _mean_requantization(call)
-    return requantize_value(total, params.multipliers[0], params.shifts[0], params, kind)
+    return _mean_requantization(call).lower(total, kind)
 
 
 def _lower_mean(call: OpCall, b: Kernel) -> None:
@@ -254,16 +255,15 @@ def reduction_op(
 _ALL = (INT8, INT16, INT32, FLOAT32)
 
 
-def _times(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    if a.expr.dtype == FLOAT32:
-        return a * b
-    return (a.cast(UINT32) * b.cast(UINT32)).cast(INT32)
-
-
 _NONE = 1 << 32
 """Marks an empty product: products have 32 bits, and arithmetic on this value does not overflow."""
 _PLAIN = reduction_op(
-    "reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, _times, in_tflm=False
+    "reduce_prod",
+    (INT32, FLOAT32),
+    np.prod,
+    lambda kind: 1,
+    partial(wrapping, operator.mul),
+    in_tflm=False,
 )
 
 

@@ -117,6 +117,10 @@ class Requantization:
         shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
         return shifted.astype(dtype.np)
 
+    def lower(self, acc: ArithExpr, dtype: DType) -> ArithExpr:
+        """Emit the requantization by one multiplier for the whole tensor."""
+        return requantize_value(acc, self.multipliers[0], self.shifts[0], self, dtype)
+
 
 def make_requantization(
     factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str

@@ -121,7 +121,7 @@ def _lower_int16(call: OpCall, b: Kernel, params: RescaledSum, sign: int) -> Non
             for index, (term, x) in enumerate(zip(params.terms, values, strict=True))
         )
         total, step = left + right if sign > 0 else left - right, params.output
-        store(requantize.requantize_value(total, step.multipliers[0], step.shifts[0], step, INT16))
+        store(step.lower(total, INT16))
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:

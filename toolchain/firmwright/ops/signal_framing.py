@@ -66,11 +66,6 @@ def _update_history(
 # ---- framer ------------------------------------------------------------------------------------
 
 
-def _framer_history(size: int, step: int, *, prefill: bool) -> int:
-    """Return the number of samples from earlier runs that the frames of a run contain."""
-    return size - step if prefill else -(-size // step) * step - step
-
-
 def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     _only_int16(call)
     frames = _streams(call.input(0))[1] // call.int_attr("frame_step")
@@ -136,7 +131,8 @@ def _import_framer(context: ImportContext) -> ImportedCall:
     if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
         raise NotSupportedError(f"frames of {size} samples with a step of {step}")
     prefill = bool(int_option(context, "prefill"))
-    reach = _framer_history(size, step, prefill=prefill)
+    # The samples from earlier runs that the frames of a run contain.
+    reach = size - step if prefill else -(-size // step) * step - step
     memory = []
     if reach:
         memory.append(ImplicitState("past", TensorType((_streams(x)[0], reach), INT16)))

@@ -10,20 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import (
-    BOOL,
-    FLOAT32,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    Array,
-    DType,
-)
+from firmwright.base import dtypes
+from firmwright.base.dtypes import INT32, UINT8, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
@@ -34,7 +22,8 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.import_checks import Importer, importer
 from firmwright.ops.kernel import Kernel
 
-DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL, UINT16, UINT32, UINT64)
+_NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
+DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)

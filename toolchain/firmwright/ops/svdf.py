@@ -147,17 +147,13 @@ def _accumulate(
 def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
-    params = state_and_output_requant(call)[0]
-    kind = call.input(_STATE).dtype
-    return requantize.requantize_value(acc, params.multipliers[0], params.shifts[0], params, kind)
+    return state_and_output_requant(call)[0].lower(acc, call.input(_STATE).dtype)
 
 
 def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return requantize.apply_activation(total, call.str_attr("activation"))
-    params = state_and_output_requant(call)[1]
-    acc = total.cast(INT32)
-    return requantize.requantize_value(acc, params.multipliers[0], params.shifts[0], params, INT8)
+    return state_and_output_requant(call)[1].lower(total.cast(INT32), INT8)
 
 
 def import_tflite(context: ImportContext) -> ImportedCall:

@@ -328,7 +328,8 @@ def _walk(
     keys: tir.Buffer,
     sums: tir.Buffer,
 ) -> None:
-    branches = _branch_table(b, forest)
+    words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
+    branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
     sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
     bits = _column_bits(forest)
     first = b.register("first", UINT32)
@@ -361,11 +362,6 @@ def _walk(
 
 def _column_bits(forest: Forest) -> int:
     return max(len(forest.features) - 1, 1).bit_length()
-
-
-def _branch_table(b: Kernel, forest: Forest) -> tir.Buffer:
-    words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
-    return b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
 
 
 def smallest_unsigned_dtype(most: int) -> DType:
