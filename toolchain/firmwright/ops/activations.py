@@ -25,8 +25,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import ArithExpr, immediate, maximum, minimum, select
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum, select
 from firmwright.ops import elementwise
 from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
@@ -59,7 +58,7 @@ def _gelu(call: OpCall, x: Array) -> Array:
 def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
     if call.attrs["approximate"]:
         inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
-        return (intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
+        return (call_intrinsic("tanh_f32", [inner], FLOAT32) + 1.0) * (x * 0.5)
     return libm_function("erfc")(x * -_ROOT_HALF) * (x * 0.5)
 
 
@@ -142,7 +141,7 @@ def _lower_leaky_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
         select(positive, ArithExpr(immediate(a, INT32)), ArithExpr(immediate(b, INT32)))
         for a, b in zip(above, below, strict=True)
     )
-    scaled = intrinsic("requantize_twice", [value, multiplier, shift], INT32)
+    scaled = call_intrinsic("requantize_twice", [value, multiplier, shift], INT32)
     return clamp(scaled, INT16.min, INT16.max, INT16)
 
 

@@ -15,8 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DT
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape

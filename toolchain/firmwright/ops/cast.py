@@ -11,8 +11,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import logical_not
 from firmwright.ops.elementwise import compute_elements, lower_elementwise, unary_op
 from firmwright.ops.import_checks import importer

@@ -12,8 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
+from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel

@@ -13,8 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow, Subviews, both_profiles
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel

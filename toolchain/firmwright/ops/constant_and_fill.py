@@ -13,9 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr, Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.import_checks import constant_ints, importer, input_rank, input_type
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES, lower_fill

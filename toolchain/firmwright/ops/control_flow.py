@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 from firmwright.ops.kernel import Kernel
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize

@@ -23,8 +23,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and, maximum
 from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression
 from firmwright.ops.kernel import Kernel

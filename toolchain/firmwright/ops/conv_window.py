@@ -13,8 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph import ImportContext, OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
 from firmwright.ops.import_checks import checked_int_option
 

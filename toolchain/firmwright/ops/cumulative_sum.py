@@ -17,11 +17,9 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.import_checks import (
     bool_options,
@@ -77,7 +75,7 @@ def _initial_sum(call: OpCall) -> int:
 def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
     term = _term(call)
     shifted = (x.cast(INT32) - term.zero_point) * (1 << _LEFT_SHIFT)
-    return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+    return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
 def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, UsageError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 
 
 def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:

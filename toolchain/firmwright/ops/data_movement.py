@@ -13,8 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
 from firmwright.ops.import_checks import (
     constant_int,
     constant_ints,

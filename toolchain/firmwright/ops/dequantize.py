@@ -9,8 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise

@@ -22,8 +22,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, logical_and, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic

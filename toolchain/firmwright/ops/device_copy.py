@@ -6,8 +6,7 @@ The pass that plans devices inserts it where the consumer cannot access the prod
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import DTYPES
 

@@ -16,9 +16,7 @@ from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel

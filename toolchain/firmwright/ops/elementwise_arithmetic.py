@@ -25,8 +25,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum

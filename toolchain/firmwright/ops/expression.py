@@ -19,8 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, DTYPES, HANDLE, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow
+from firmwright.ir.graph import OpCall, OpDef, RowWindow, TensorType
 from firmwright.ir.tir.builder import ArithExpr, binary_expr
 from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (

@@ -22,9 +22,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph import ImportContext, OpCall, TensorType
 from firmwright.ops.fft_lowering import (
     FftBuilder,
     digit_reversal,

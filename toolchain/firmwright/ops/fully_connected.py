@@ -15,9 +15,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, Array
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double

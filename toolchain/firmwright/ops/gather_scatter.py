@@ -24,8 +24,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
+from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, maximum, minimum, select
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.import_checks import constant_ints, importer

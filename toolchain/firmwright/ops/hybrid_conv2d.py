@@ -15,10 +15,8 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
-from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum
 from firmwright.ops.conv2d import bias_of, count_macs, output_shape
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, im2col, window_of
 from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
@@ -125,8 +123,8 @@ def quantize_batch(
         offset = b.reg("offset", INT32)
         passes.find_min_max(b, n, size, low, high)
         ends = b.load(low, [0]), b.load(high, [0])
-        b.store(scale, [0], intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
-        b.store(offset, [0], intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
+        b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+        b.store(offset, [0], call_intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
         inverse = ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
         passes.quantize_values(b, n, target, inverse, b.load(offset, [0]).cast(FLOAT32))
         return QuantizedBatch(scale, offset)
@@ -158,7 +156,7 @@ def _find_max_magnitude(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -
     max_bits = b.register("max_bits", INT32, 0)
     with _value_bits(b, n, size, INT32) as bits:
         max_bits.set(maximum(max_bits.value, bits & _MAGNITUDE))
-    b.store(reach, [0], intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+    b.store(reach, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
 def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
@@ -169,8 +167,8 @@ def _find_min_max(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir
     with _value_bits(b, n, size, UINT32) as bits:
         min_bits.set(maximum(min_bits.value, bits))
         max_bits.set(maximum(max_bits.value, bits.cast(INT32)))
-    b.store(low, [0], intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
-    b.store(high, [0], intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+    b.store(low, [0], call_intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
+    b.store(high, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
 
 
 @contextmanager
@@ -200,7 +198,7 @@ def _quantize_values(
         shifted = b.load(values, [i * unroll + u]) * factor
         if moved_by is not None:
             shifted = moved_by + shifted
-        nearest = intrinsic("nearest_int8", [shifted], INT32, FLOAT32)
+        nearest = call_intrinsic("nearest_int8", [shifted], INT32, FLOAT32)
         b.store(flat, [i * unroll + u], nearest.cast(INT8))
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef
 from firmwright.ops.import_checks import bool_options, constant_ints, input_rank, input_type
 from firmwright.ops.strided_copy import (
     CopyAxis,

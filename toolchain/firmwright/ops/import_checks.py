@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attr, Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 
 Importer = Callable[[ImportContext], ImportedCall]
 

@@ -23,10 +23,8 @@ import numpy as np
 from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops import requantize
 from firmwright.ops.intrinsics import FACTOR_LOW_BITS, REQUANTIZE_EXACT
 from firmwright.ops.kernel import Kernel
@@ -158,7 +156,7 @@ def _exact_epilogue(
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if per_channel else 0
         factor = [b.load(table, [index]) for table in tables]
-        scaled = intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
+        scaled = call_intrinsic("requantize_exact", [acc.cast(INT64), *factor], INT32)
         if scale.zero_point:
             scaled = scaled + scale.zero_point
         return requantize.clamp(scaled, scale.clamp_min, scale.clamp_max, dtype)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 _COST = 40
@@ -85,4 +84,4 @@ FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
 
 def libm_function(name: str) -> Callable[[ArithExpr], ArithExpr]:
     """Return the TIR builder of function `name`, such as "log"."""
-    return lambda x: intrinsic(f"{name}_f32", [x], FLOAT32)
+    return lambda x: call_intrinsic(f"{name}_f32", [x], FLOAT32)

@@ -22,8 +22,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
-from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
@@ -191,7 +190,7 @@ def _lower_logistic(call: OpCall, b: Kernel) -> None:
     with (
         elementwise.loop_over_elements(b) as (values, store),
         b.let("x", values[0]) as x,
-        b.let("power", intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
+        b.let("power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)) as power,
     ):
         quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
         store(select(x < _EXP_BELOW, power, quotient))

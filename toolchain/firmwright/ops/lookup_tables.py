@@ -17,8 +17,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
 from firmwright.ops import elementwise
 from firmwright.ops.kernel import Kernel

@@ -30,9 +30,7 @@ from firmwright.base.quant import (
     rounding_divide_by_pot,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16

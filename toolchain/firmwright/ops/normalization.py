@@ -17,8 +17,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph import ImportContext, TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic

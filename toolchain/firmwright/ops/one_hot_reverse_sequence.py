@@ -14,9 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import constant_int, importer, input_rank, normalize_axis
 from firmwright.ops.kernel import Kernel

@@ -12,10 +12,8 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements, lower_elementwise
 from firmwright.ops.import_checks import importer
@@ -69,7 +67,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
             step = [params.multipliers[0], params.shifts[0]]
-            value = intrinsic("requantize_twice", [offset, *step], INT32)
+            value = call_intrinsic("requantize_twice", [offset, *step], INT32)
             if params.zero_point:
                 value = value + params.zero_point
             store(value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind))
@@ -80,7 +78,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32, so the conversion is always in range."""
     quant, dtype = requantize.tensor_quant(kind), kind.dtype
-    steps = intrinsic("round_f32", [x / quant.scale], FLOAT32)
+    steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     return (minimum(maximum(steps, float(low)), float(high)).cast(INT32) + quant.zero_point).cast(
         dtype

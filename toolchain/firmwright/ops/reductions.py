@@ -29,8 +29,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph import ImportContext, TensorType
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowReduction, both_profiles
 from firmwright.ir.tir.builder import (
     ArithExpr,

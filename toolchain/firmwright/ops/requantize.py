@@ -20,10 +20,8 @@ from firmwright.base.quant import (
     quantize_multiplier,
     round_half_away,
 )
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, maximum, minimum
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, call_intrinsic, maximum, minimum
 
 ACTIVATIONS = {
     "none": (None, None),
@@ -166,7 +164,7 @@ def requantize_value(
 ) -> ArithExpr:
     """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
     name = "requantize_once" if params.rounding is Rounding.ONCE else "requantize_twice"
-    scaled = intrinsic(name, [acc, multiplier, shift], INT32)
+    scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
@@ -261,6 +259,6 @@ def requantize_fourfold(fourfold: ArithExpr, params: Requantization, dtype: DTyp
         high = ((fourfold.cast(INT64) * multiplier) >> 32).cast(INT32)
         value = (high + (fourfold >> 31) * 2 + addend) >> (right + 1)
     else:
-        scaled = intrinsic("requantize_twice", [fourfold >> 2, multiplier, -right], INT32)
+        scaled = call_intrinsic("requantize_twice", [fourfold >> 2, multiplier, -right], INT32)
         value = scaled + params.zero_point
     return clamp(value, params.clamp_min, params.clamp_max, dtype)

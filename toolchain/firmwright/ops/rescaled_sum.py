@@ -19,8 +19,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, as_expr
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
@@ -129,7 +128,7 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     if constant is not None:
         return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
     shifted = x.cast(INT32) * (1 << term.left)
-    return intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+    return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
 
 
 def _fourfold(

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.strided_copy import lower_flat_copy

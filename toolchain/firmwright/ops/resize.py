@@ -18,9 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import ImportContext, OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, minimum
 from firmwright.ops.import_checks import bool_options, constant_ints, importer, input_rank
 from firmwright.ops.kernel import Kernel

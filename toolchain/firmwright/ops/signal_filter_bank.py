@@ -18,9 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
-from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.import_checks import int_options, require_tensors

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firmwright.base.dtypes import Array
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef
+from firmwright.ir.graph import NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ops.import_checks import Importer, importer, int_options
 
 

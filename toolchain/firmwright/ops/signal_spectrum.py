@@ -15,10 +15,8 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ir.tir.builder import maximum, minimum, select
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_operator import options_importer, signal_operator
 
@@ -92,7 +90,7 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
             with b.else_(), b.if_(negative > so_far):
                 peak.set(negative.cast(INT16))
         magnitude = peak.value.cast(INT32)
-        length = intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
+        length = call_intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
         with b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32) as left:
             b.store(bits, [0], left)
             with b.for_("k", count) as k:

@@ -27,11 +27,9 @@ from firmwright.base.quant import (
     saturating_rounding_doubling_high_mul,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext, ImportedCall
+from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import INDEX, ArithExpr, maximum, minimum, select
-from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ops import softmax_int16
 from firmwright.ops.fixed_point import LOGARITHM, OUT_BITS, exp_on_negative_values
 from firmwright.ops.import_checks import importer, require_tensors
@@ -161,12 +159,12 @@ def lower_exponential_sum(
 def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     highest, total, table = lower_exponential_sum(b, x, row)
     with (
-        b.let("headroom", intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
+        b.let("headroom", call_intrinsic("clz", [b.load(total, [0])], INT32)) as headroom,
         _bind_reciprocal(b, b.load(total, [0]), headroom, x.shape[1], y.dtype) as (inverse, shift),
         b.for_("i", x.shape[1]) as i,
     ):
         power = b.load(table, [_distance_index(b, highest, x, row, i)])
-        value = intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
+        value = call_intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
@@ -175,7 +173,7 @@ def _bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
 ) -> Iterator[tuple[ArithExpr, ArithExpr]]:
     """Bind the reciprocal of `total` as multiplier and shift of the output's requantization."""
-    inverse = intrinsic("reciprocal", [total, headroom], INT32)
+    inverse = call_intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
     if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _MIN_HEADROOM):
         inverse = select(headroom < _MIN_HEADROOM, 0, inverse)
@@ -196,7 +194,7 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> Non
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
         scaled = (b.load(x, [row, i]) - b.load(highest, [0])) * beta
-        with b.let("power", intrinsic("exp_f32", [scaled], FLOAT32)) as power:
+        with b.let("power", call_intrinsic("exp_f32", [scaled], FLOAT32)) as power:
             b.store(y, [row, i], power)
             b.store(total, [0], b.load(total, [0]) + power)
     with b.for_("i", x.shape[1]) as i:
@@ -279,7 +277,7 @@ def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) ->
     highest, total = softmax_int16.lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
     with b.for_("i", x.shape[1]) as i:
         below = b.load(x, [row, i]) - b.load(highest, [0])
-        b.store(total, [0], b.load(total, [0]) + intrinsic("exp_f32", [below], FLOAT32))
+        b.store(total, [0], b.load(total, [0]) + call_intrinsic("exp_f32", [below], FLOAT32))
     with (
         b.let("logarithm", libm_function("log")(b.load(total, [0]))) as logarithm,
         b.for_("i", x.shape[1]) as i,
@@ -290,16 +288,16 @@ def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) ->
 def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
     by = _scaling(b.call)
     highest, total, _ = lower_exponential_sum(b, x, row)
-    with b.let("logarithm", intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
+    with b.let("logarithm", call_intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
         lowest = logarithm + INT32_MIN
-        back = intrinsic("requantize_twice", [lowest, *by.back], INT32)
+        back = call_intrinsic("requantize_twice", [lowest, *by.back], INT32)
         with (
             b.let("least", maximum(back, -by.radius - 1)) as lower_bound,
             b.for_("i", x.shape[1]) as i,
             b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
         ):
             with b.if_(below > lower_bound):
-                scaled = intrinsic("requantize_twice", [below, by.multiplier, by.shift], INT32)
+                scaled = call_intrinsic("requantize_twice", [below, by.multiplier, by.shift], INT32)
                 with b.let("difference", scaled - logarithm) as difference:
                     half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
                     value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT

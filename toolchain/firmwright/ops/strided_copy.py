@@ -15,8 +15,7 @@ from firmwright.base.dtypes import INT32, UINT8, UINT16, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.op_import import ImportContext
+from firmwright.ir.graph import ImportContext, TensorType
 from firmwright.ir.graph.opdef import NumericsProfile, NumericsSpec, OpCall, OpDef, Subviews
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.import_checks import Importer, importer

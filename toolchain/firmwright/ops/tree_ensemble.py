@@ -23,8 +23,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.ir import tir
-from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef
+from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,

@@ -1,1 +1,17 @@
-"""The operator level of the IR (the role of Relay): typed values and calls."""
+"""The operator level of the IR (the role of Relay): typed values, calls and operator definitions."""
+
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall
+from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, both_profiles
+
+__all__ = [
+    "ImplicitState",
+    "ImportContext",
+    "ImportedCall",
+    "NumericsSpec",
+    "OpCall",
+    "OpDef",
+    "RowWindow",
+    "TensorType",
+    "both_profiles",
+]
