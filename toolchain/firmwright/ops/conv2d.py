@@ -9,7 +9,7 @@ Semantics: TFLite's reference convolutions and quantization specification.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -104,16 +104,10 @@ def _zero_point(call: OpCall) -> int:
     return 0 if x.dtype == FLOAT32 else requantize.tensor_quant(x).zero_point
 
 
-def lower_convolution(
-    call: OpCall,
-    b: Kernel,
-    channel_axis: int,
-    output_channels: AbstractContextManager[tuple[ArithExpr, ArithExpr | None]],
-) -> None:
+def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
     """Emit direct loops, one output at a time; taps outside the input are skipped.
 
-    `output_channels` opens the loop over the output channels, which are axis `channel_axis` of the
-    weights. It yields the output channel and its input channel, or None to sum over all of them.
+    The output channels are axis `channel_axis` of the weights.
     """
     is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
@@ -130,7 +124,10 @@ def lower_convolution(
         else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
     x_shape, y_shape = call.input(0).shape, call.output.shape
-    with window.outputs(b, x_shape, y_shape) as at, output_channels as (oc, input_channel):
+    with (
+        window.outputs(b, x_shape, y_shape) as at,
+        _channels(call, b, channel_axis) as (oc, input_channel),
+    ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
         acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
@@ -146,13 +143,26 @@ def lower_convolution(
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 
-def lower(call: OpCall, b: Kernel) -> None:
-    @contextmanager
-    def output_channels() -> Iterator[tuple[ArithExpr, None]]:
+@contextmanager
+def _channels(
+    call: OpCall, b: Kernel, channel_axis: int
+) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
+    """Open loops over the output channels; yield the channel and, if depthwise, its input channel."""
+    if channel_axis == 0:
         with b.for_("oc", call.input(1).shape[0]) as oc:
             yield oc, None
+        return
+    count = channel_multiplier_of(call)
+    with b.for_("ic", call.input(0).shape[3]) as ic:
+        if count == 1:
+            yield ic, ic
+        else:
+            with b.for_("m", count) as m:
+                yield ic * count + m, ic
 
-    lower_convolution(call, b, 0, output_channels())
+
+def lower(call: OpCall, b: Kernel) -> None:
+    _lower_convolution(call, b, 0)
 
 
 def count_macs(call: OpCall) -> int:
@@ -188,19 +198,7 @@ def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 
 
 def lower_depthwise(call: OpCall, b: Kernel) -> None:
-    lower_convolution(call, b, 3, _channels(call, b))
-
-
-@contextmanager
-def _channels(call: OpCall, b: Kernel) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-    """Open loops over the channels; yield (output channel, input channel)."""
-    count = channel_multiplier_of(call)
-    with b.for_("ic", call.input(0).shape[3]) as ic:
-        if count == 1:
-            yield ic, ic
-        else:
-            with b.for_("m", count) as m:
-                yield ic * count + m, ic
+    _lower_convolution(call, b, 3)
 
 
 def count_depthwise_macs(call: OpCall) -> int:

@@ -351,11 +351,7 @@ _FACTOR_LINES = "\n".join(
 
 SIGMOID16 = Intrinsic(
     name="sigmoid16",
-    operands=(
-        Operand("x", "in", INT32),
-        Operand("integer_bits", "in", INT32),
-        Operand("is_tanh", "in", INT32),
-    ),
+    operands=tuple(Operand(name, "in", INT32) for name in ("x", "integer_bits", "is_tanh")),
     result=INT32,
     meaning=sigmoid16,
     portable=f"""\

@@ -70,9 +70,7 @@ REQUANTIZE_EXACT = Intrinsic(
     name="requantize_exact",
     operands=(
         Operand("x", "in", INT64),
-        Operand("high", "in", INT32),
-        Operand("low", "in", INT32),
-        Operand("right", "in", INT32),
+        *(Operand(name, "in", INT32) for name in ("high", "low", "right")),
     ),
     result=INT32,
     meaning=_exact,

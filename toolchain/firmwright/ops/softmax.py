@@ -11,7 +11,6 @@ profiles are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -225,21 +224,11 @@ def infer_log(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, x.dtype, y.quantization),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scaling:
-    """Multipliers and shifts to and from 5 integer bits; differences above `radius` do not fit."""
-
-    multiplier: int
-    shift: int
-    back: tuple[int, int]
-    radius: int
-
-
-def _scaling(call: OpCall) -> _Scaling:
+def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Return (multiplier, shift) to and from 5 integer bits, and the greatest difference that fits."""
     multiplier, shift, radius = difference_scaling(call, 1.0)
-    return _Scaling(
-        multiplier, shift, quantize_multiplier(2.0 ** (31 - shift) / multiplier), radius
-    )
+    back = quantize_multiplier(2.0 ** (31 - shift) / multiplier)
+    return (multiplier, shift), back, radius
 
 
 def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -248,16 +237,14 @@ def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         below = values - values.max(axis=-1, keepdims=True)
         total = np.log(np.exp(below).sum(axis=-1, keepdims=True))
         return ((below - total).astype(np.float32),)
-    x, by = arrays[0].astype(np.int64), _scaling(call)
+    x, (scale, back, radius) = arrays[0].astype(np.int64), _log_scaling(call)
     below = x - x.max(axis=-1, keepdims=True)
     powers = exponential_table(call).astype(np.int64)[-below]
     total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
     logarithm = LOGARITHM.meaning(total).astype(np.int64)
-    back = multiply_by_quantized_multiplier(logarithm + INT32_MIN, *by.back, Rounding.TWICE)
-    is_near = below > np.maximum(-by.radius - 1, back)
-    scaled = multiply_by_quantized_multiplier(
-        np.where(is_near, below, 0), by.multiplier, by.shift, Rounding.TWICE
-    )
+    least = multiply_by_quantized_multiplier(logarithm + INT32_MIN, *back, Rounding.TWICE)
+    is_near = below > np.maximum(-radius - 1, least)
+    scaled = multiply_by_quantized_multiplier(np.where(is_near, below, 0), *scale, Rounding.TWICE)
     difference = np.where(is_near, scaled - logarithm, 0)
     y = np.where(is_near, rounding_divide_by_pot(difference, _RIGHT) + OUTPUT_ZERO_POINT, INT8.min)
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
@@ -286,18 +273,18 @@ def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) ->
 
 
 def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
-    by = _scaling(b.call)
+    scale, back, radius = _log_scaling(b.call)
     highest, total, _ = lower_exponential_sum(b, x, row)
     with b.let("logarithm", call_intrinsic("logarithm", [b.load(total, [0])], INT32)) as logarithm:
         lowest = logarithm + INT32_MIN
-        back = call_intrinsic("requantize_twice", [lowest, *by.back], INT32)
+        least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
         with (
-            b.let("least", maximum(back, -by.radius - 1)) as lower_bound,
+            b.let("least", maximum(least, -radius - 1)) as lower_bound,
             b.for_("i", x.shape[1]) as i,
             b.let("below", b.load_i32(x, [row, i]) - b.load(highest, [0])) as below,
         ):
             with b.if_(below > lower_bound):
-                scaled = call_intrinsic("requantize_twice", [below, by.multiplier, by.shift], INT32)
+                scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
                 with b.let("difference", scaled - logarithm) as difference:
                     half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
                     value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT

@@ -69,6 +69,10 @@ class ThresholdGrid:
     high: int
 
 
+Grids = tuple[ThresholdGrid, ...]
+"""The grid of each column."""
+
+
 def forest_from_call(call: OpCall) -> Forest:
     features, thresholds, lefts, missing, sizes, leaves = (
         _array(call, index) for index in range(1, 7)
@@ -90,7 +94,7 @@ def _array(call: OpCall, index: int) -> Array:
 # ---- thresholds --------------------------------------------------------------------------------
 
 
-def threshold_grids(forest: Forest) -> tuple[ThresholdGrid, ...] | None:
+def threshold_grids(forest: Forest) -> Grids | None:
     """Return the grid of every column, or None if any column has no grid."""
     column_grids = []
     for column in range(len(forest.features)):
@@ -114,7 +118,7 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
     return None
 
 
-def grid_thresholds(forest: Forest, column_grids: tuple[ThresholdGrid, ...]) -> Array:
+def grid_thresholds(forest: Forest, column_grids: Grids) -> Array:
     """Return thresholds as uint16 positions on their columns' grids; the lowest is 0."""
     factors = np.array([2.0**grid.shift for grid in column_grids])
     lows = np.array([grid.low for grid in column_grids], np.int64)
@@ -276,11 +280,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _write_keys(
-    b: Kernel,
-    forest: Forest,
-    column_grids: tuple[ThresholdGrid, ...] | None,
-    keys: tir.Buffer,
-    row: ArithExpr,
+    b: Kernel, forest: Forest, grids: Grids | None, keys: tir.Buffer, row: ArithExpr
 ) -> None:
     x, count = b.input(0), len(forest.features)
     features = np.array([feature for feature, _ in forest.features])
@@ -288,7 +288,7 @@ def _write_keys(
     last = x.shape[1] - 1
     with ExitStack() as stack:
         enter = stack.enter_context
-        if column_grids is None:
+        if grids is None:
             bits = enter(b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4))
             sides = np.array([missing_value_key(left) for _, left in forest.features])
             missing = b.constant("missing", sides, INT32)
@@ -300,7 +300,7 @@ def _write_keys(
             b.store(keys, [v], value)
             return
         table = np.array(
-            [grid_key_params(*pair) for pair in zip(forest.features, column_grids, strict=True)]
+            [grid_key_params(*pair) for pair in zip(forest.features, grids, strict=True)]
         )
         numbers = b.constant("grid", table, FLOAT32)
         v = enter(b.for_("column", count))
