@@ -36,7 +36,7 @@ from firmwright.ops.requantize import (
     clamp,
     float_activation_range,
     quantized_activation_range,
-    requantize_by_scales,
+    requant_by_scales,
     store_requantized,
     tensor_quant,
 )
@@ -103,15 +103,12 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    x, y = (
-        np.float32(tensor_quant(call.input(0)).scale),
-        np.float32(tensor_quant(call.output).scale),
-    )
+    x, y = (np.float32(tensor_quant(t).scale) for t in (call.input(0), call.output))
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
-def _leaky_quantized(call: OpCall, x: Array) -> Array:
+def _leaky_relu(call: OpCall, x: Array) -> Array:
     kind, y = call.output.dtype, tensor_quant(call.output)
     offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
     above, below = (
@@ -159,7 +156,7 @@ def _reference_relu(call: OpCall, x: Array) -> Array:
     if _clamps_raw_values(call):
         return np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype)
     (offset,) = elementwise.centered(call, x)
-    return requantize_by_scales(call, operator.truediv, call.op).apply(offset, call.output.dtype)
+    return requant_by_scales(call, operator.truediv, call.op).apply(offset, call.output.dtype)
 
 
 def _lower_relu(call: OpCall, b: Kernel) -> None:
@@ -170,7 +167,7 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
             store(clamp(values[0].cast(INT32), low, high, kind.dtype))
         else:
             (offset,) = elementwise.centered(call, values[0])
-            params = requantize_by_scales(call, operator.truediv, call.op)
+            params = requant_by_scales(call, operator.truediv, call.op)
             store_requantized(b, offset, params, kind.dtype, store)
 
 
@@ -218,10 +215,8 @@ OPDEFS: tuple[OpDef, ...] = (
         "leaky_relu",
         _LEAKY,
         lambda context: {"alpha": float(context.node.options["alpha"])},  # type: ignore[arg-type]  # a number
-        int8=lookup_int8(_leaky_quantized, _check_leaky),
-        int16=elementwise.compute_elements(
-            _leaky_quantized, _lower_leaky_int16, _check_leaky_int16
-        ),
+        int8=lookup_int8(_leaky_relu, _check_leaky),
+        int16=elementwise.compute_elements(_leaky_relu, _lower_leaky_int16, _check_leaky_int16),
         float32=elementwise.compute_elements(
             lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
             lambda call, x: select(x > 0.0, x, x * _alpha(call)),

@@ -125,12 +125,10 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             i = inner.enter_context(b.for_("i", x.shape[axis]))
             item = inner.enter_context(b.let("item", b.load(x, _replace_axis(outer, axis, i))))
             last = inner.enter_context(b.let("last", binary_expr("max", rank - 1, 0)))
-            value, index_there = (
-                b.load(t, _replace_axis(outer, axis, last)) for t in (values, indices)
-            )
+            value, there = (b.load(t, _replace_axis(outer, axis, last)) for t in (values, indices))
             # After the previous rank: a worse value, or an equal value at a higher index.
             worse = binary_expr(after, item, value)  # type: ignore[arg-type]  # a comparison
-            same = logical_and(item.equal(value), i.cast(indices.dtype) > index_there)
+            same = logical_and(item.equal(value), i.cast(indices.dtype) > there)
             is_candidate = binary_expr("or", rank.equal(0), binary_expr("or", worse, same))
             inner.enter_context(b.if_(is_candidate))
             ahead = binary_expr(before, item, best.value)  # type: ignore[arg-type]  # a comparison

@@ -53,9 +53,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     cycles = _runs_per_execution(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
     state = (ImplicitState("before", y, zero, next_output=0),)
-    return ImportedCall(
-        "circular_buffer", {"cycles": cycles} if cycles > 1 else {}, (0,), (), state
-    )
+    attrs = {"cycles": cycles} if cycles > 1 else {}
+    return ImportedCall("circular_buffer", attrs, (0,), (), state)
 
 
 def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:

@@ -11,12 +11,8 @@ from collections.abc import Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
-from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
+from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef
 from firmwright.ops.kernel import Kernel
-
-
-def _infer(call: OpCall) -> tuple[TensorType, ...]:
-    return call.outputs
 
 
 def _reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -34,7 +30,7 @@ def _import(context: ImportContext) -> ImportedCall:
 def _record(name: str, *foreign: str, restrictions: str = "") -> OpDef:
     return OpDef(
         name=name,
-        infer=_infer,
+        infer=lambda call: call.outputs,
         reference=_reference,
         lower=_lower,
         imports={f"tflite:{item}": _import for item in foreign},

@@ -55,13 +55,10 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
     factors = [x.scale * scale / y.scale for scale in scales]
+    activation = call.str_attr("activation")
     if int16x8.is_int16x8(call) and int16x8.has_int64_sum(call):
-        return int16x8.requant_with_16_bit_multiplier(
-            factors, call.output, call.str_attr("activation")
-        )
-    return requantize.make_requantization(
-        factors, Rounding.TWICE, call.output, call.str_attr("activation")
-    )
+        return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
+    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
 
 
 def bias_of(call: OpCall, dtype: str) -> Array:
@@ -123,17 +120,12 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
         if is_float
         else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
-    x_shape, y_shape = call.input(0).shape, call.output.shape
-    with (
-        window.outputs(b, x_shape, y_shape) as at,
-        _channels(call, b, channel_axis) as (oc, input_channel),
-    ):
+    with window.outputs(b, call.output.shape) as at, _channels(call, b, channel_axis) as (oc, ic):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
         acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
-            ic = input_channel
             if ic is None:
-                ic = loops.enter_context(b.for_("ic", x_shape[3]))
+                ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
             x = b.load(b.input(0), [at.n, iy, ix, ic])
             w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
             product = (

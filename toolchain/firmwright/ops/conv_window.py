@@ -66,9 +66,7 @@ class ConvWindow:
         return first > 0 or last >= self.input_size[axis]
 
     @contextmanager
-    def outputs(
-        self, b: Builder, x_shape: Sequence[int], y_shape: Sequence[int]
-    ) -> Iterator[OutputPosition]:
+    def outputs(self, b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosition]:
         """Open loops over batch, output rows and output columns."""
         with (
             b.for_("n", y_shape[0]) as n,

@@ -13,14 +13,6 @@ from firmwright.base.errors import NotSupportedError, UsageError
 from firmwright.ir.graph import ImportContext, ImportedCall, OpCall, OpDef, TensorType
 
 
-def declared_outputs(call: OpCall) -> tuple[TensorType, ...]:
-    return call.outputs
-
-
-def no_int_args(call: OpCall) -> Sequence[int]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class CustomOp:
     """A user-supplied operator: a C function, its type rule and its numpy reference.
@@ -34,8 +26,8 @@ class CustomOp:
     function: str
     sources: Mapping[str, str]
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
-    infer: Callable[[OpCall], tuple[TensorType, ...]] = declared_outputs
-    int_args: Callable[[OpCall], Sequence[int]] = no_int_args
+    infer: Callable[[OpCall], tuple[TensorType, ...]] = lambda call: call.outputs
+    int_args: Callable[[OpCall], Sequence[int]] = lambda call: ()
     workspace_bytes: Callable[[OpCall], int] = lambda call: 0
     macs: Callable[[OpCall], int] = lambda call: 0
     domain: str = ""

@@ -9,11 +9,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
+from firmwright.ir.graph import TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
@@ -34,17 +33,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    quant = tensor_quant(call.input(0))
-
-    def compute(x: Sequence[ArithExpr]) -> ArithExpr:
-        return (x[0].cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
-
-    lower_elementwise(b, compute)
-
-
-def import_tflite(context: ImportContext) -> ImportedCall:
-    require_tensors(context, 1)
-    return ImportedCall("dequantize", {}, (0,))
+    q = tensor_quant(call.input(0))
+    lower_elementwise(b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale)
 
 
 OPDEF = OpDef(
@@ -53,7 +43,7 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     row_access=elementwise_row_window,
-    imports={"tflite:DEQUANTIZE": import_tflite},
+    imports={"tflite:DEQUANTIZE": importer("dequantize")},
     dtypes=("int8", "uint8", "int16"),
     numerics=both_profiles(None, "float32", "reference_ops Dequantize"),
 )

@@ -340,19 +340,17 @@ def _lower_insertion(
         b.store(boxes, [slot], at.cast(INT32))
 
 
-def _lower_results(
-    b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, box_count: tir.Buffer
-) -> None:
+def _lower_results(b: Kernel, corners: tir.Buffer, boxes: tir.Buffer, total: tir.Buffer) -> None:
     count = b.call.input(0).shape[1]
     with b.for_("d", b.call.int_attr("max_detections")) as d:
-        with b.if_(d.cast(INT32) < b.load(box_count, [0])):
+        with b.if_(d.cast(INT32) < b.load(total, [0])):
             place = minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
             with b.let("box", place) as box:
                 for k in range(4):
                     b.store(b.outputs[0], [0, d, k], b.load(corners, [box, k]))
-        with b.if_(d.cast(INT32) >= b.load(box_count, [0])):
+        with b.if_(d.cast(INT32) >= b.load(total, [0])):
             b.store(b.outputs[2], [0, d], 0.0)
-    b.store(b.outputs[3], [0], b.load(box_count, [0]).cast(FLOAT32))
+    b.store(b.outputs[3], [0], b.load(total, [0]).cast(FLOAT32))
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -71,13 +71,11 @@ def loop_over_elements(b: Kernel) -> Iterator[ElementLoop]:
     sources = [b.input(index) for index in range(len(b.call.inputs))]
     loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
-    def flat(
-        index: int | None, buffer: tir.Buffer, name: str, access: tir.AccessMode
-    ) -> tir.Buffer:
+    def flat(index: int | None, x: tir.Buffer, name: str, access: tir.AccessMode) -> tir.Buffer:
         extents = [extent for extent, moving in loops if index is None or index in moving]
-        if extents and tuple(extents) == buffer.shape:
-            return buffer
-        window = b.view(name, buffer, 0, extents or [1], access=access)
+        if extents and tuple(extents) == x.shape:
+            return x
+        window = b.view(name, x, 0, extents or [1], access=access)
         return stack.enter_context(window)
 
     with ExitStack() as stack:

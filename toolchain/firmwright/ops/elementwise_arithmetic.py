@@ -33,7 +33,7 @@ from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_ele
 from firmwright.ops.intrinsics import CLZ, POWER_I32, RECIPROCAL
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import Requantization, requantize_by_scales
+from firmwright.ops.requantize import Requantization, requant_by_scales
 
 
 def _import_activation(context: ImportContext) -> Attrs:
@@ -94,7 +94,7 @@ def _sum(sign: int, check_tensors: Callable[[OpCall], None]) -> ElementwiseKerne
 
 
 def product_requantization(call: OpCall) -> Requantization:
-    return requantize_by_scales(call, lambda a, b, y: a * b / y, call.str_attr("activation"))
+    return requant_by_scales(call, lambda a, b, y: a * b / y, call.str_attr("activation"))
 
 
 def _product(call: OpCall, a: Array, b: Array) -> Array:
@@ -123,7 +123,7 @@ def _integer_quotient(call: OpCall, a: Array, b: Array) -> Array:
 
 
 def _quotient_requantization(call: OpCall) -> Requantization:
-    return requantize_by_scales(call, lambda a, b, y: a / (b * y), call.str_attr("activation"))
+    return requant_by_scales(call, lambda a, b, y: a / (b * y), call.str_attr("activation"))
 
 
 def _quotient(call: OpCall, a: Array, b: Array) -> Array:
@@ -246,10 +246,8 @@ def _sum_op(name: str, function: Any, sign: int, source: str) -> OpDef:
     return _arithmetic_op(name, function, sums, "int32, inputs << 20 (int16: 15)", source)
 
 
-def _integer_op(name: str, function: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
-    integers = dict.fromkeys(
-        ("int8", "int16", "int32"), compute_elements(_integer(function), value)
-    )
+def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
+    integers = dict.fromkeys(("int8", "int16", "int32"), compute_elements(_integer(exact), value))
     return binary_op(name, _FLOAT, **integers, float32=float32)
 
 

@@ -107,9 +107,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     shape: tuple[int, ...] = ()
     for input_shape in permuted_shapes(call):
         shape = broadcast_shape(shape, input_shape)
-    variables = [
-        ArithExpr(tir.Var(name, kind.dtype)) for name, kind in zip(INPUT_NAMES, kinds, strict=False)
-    ]
+    variables = [ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)]
     dtype = result_dtype(call.str_attr("formula"), variables)
     return (TensorType(shape, dtype, call.output.quantization),)
 
@@ -174,23 +172,19 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
             axis=call.ints_attr("axes"),
             initial=_neutral_element(call.str_attr("step"), unreduced.dtype),
         )
-        return (
-            np.asarray(reduced).astype(unreduced.dtype.np).reshape(infer_reduction(call)[0].shape),
-        )
+        return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),)
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
     unreduced, axes = _unreduced_type(call), call.ints_attr("axes")
     sources = [b.input(index) for index in range(len(call.inputs))]
-    op, _ = _STEPS[call.str_attr("step")]
+    step = call.str_attr("step")
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, n in enumerate(unreduced.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        acc = b.register(
-            "acc", unreduced.dtype, _neutral_element(call.str_attr("step"), unreduced.dtype)
-        )
+        acc = b.register("acc", unreduced.dtype, _neutral_element(step, unreduced.dtype))
         with ExitStack() as inner:
             for axis in axes:
                 n = unreduced.shape[axis]
@@ -200,7 +194,7 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
                 for source, perm in zip(sources, input_permutations(call), strict=True)
             ]
             with lower_expression(b, call.str_attr("formula"), values) as value:
-                acc.set(binary_expr(op, acc.value, value))
+                acc.set(binary_expr(_STEPS[step][0], acc.value, value))
         b.store(b.y, output_index(call, index), acc.value)
 
 

@@ -173,9 +173,7 @@ def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any
 class TirAlgebra:
     """Builds TIR expressions (`E`) and binds names with `let`."""
 
-    def __init__(
-        self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, value: value
-    ) -> None:
+    def __init__(self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x) -> None:
         self._bind = bind
 
     def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:

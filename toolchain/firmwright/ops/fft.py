@@ -168,9 +168,8 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
         bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
         samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
         return (samples.astype(np.float32),)
-    return (
-        _Fractions(fraction_bits(call.output.dtype)).samples(x.astype(np.int64)).astype(x.dtype),
-    )
+    samples = _Fractions(fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
+    return (samples.astype(x.dtype),)
 
 
 # ---- lowering ----------------------------------------------------------------------------------

@@ -280,9 +280,8 @@ class FftBuilder:
 
     def _twiddle(self, circle: tir.Buffer, place: ArithExpr, *, is_unity: bool) -> Complex:
         if is_unity:
-            return ArithExpr(
-                as_expr((1 << self.bits) - 1 if self.bits else 1, self.wide)
-            ), self._zero
+            one = (1 << self.bits) - 1 if self.bits else 1
+            return ArithExpr(as_expr(one, self.wide)), self._zero
         return self._load(circle, place)
 
     def _multiply(self, x: Complex, by: Complex) -> Complex:

@@ -310,9 +310,8 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
     square = _high_mul16(x, x)
     cube, fourth = _high_mul16(square, x), _high_mul16(square, square)
     series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, _THIRD) + square
-    result = _saturate16(
-        _EXP_EIGHTH + _high_mul16(x + rounding_divide_by_pot(series, 1), _EXP_EIGHTH)
-    )
+    x = x + rounding_divide_by_pot(series, 1)
+    result = _saturate16(_EXP_EIGHTH + _high_mul16(x, _EXP_EIGHTH))
     for exponent, factor in _FACTORS16:
         if exponent < integer_bits:
             bit = (part - a) >> (15 - integer_bits + exponent) & 1

@@ -176,9 +176,7 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     along = call.str_attr("mode") == "along"
     first = call.int_attr("axis") if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
-    batches, before, size = (
-        math.prod(part) for part in (x[:batch], x[batch:first], x[first + named :])
-    )
+    batches, before, size = (math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :]))
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     with (
         b.view("slices", b.input(0), 0, (batches, before, *axes, size)) as source,
@@ -238,10 +236,8 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
     lower_flat_copy(b, b.input(0), b.y)
     with ExitStack() as stack:
         first = [
-            stack.enter_context(
-                b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - size + 1))
-            )
-            for k, (n, size) in enumerate(zip(shape, part, strict=True))
+            stack.enter_context(b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - m + 1)))
+            for k, (n, m) in enumerate(zip(shape, part, strict=True))
         ]
         index = stack.enter_context(b.loops("i", part))
         position = [a + i for a, i in zip(first, index, strict=True)]

@@ -111,9 +111,7 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
     return (n, h * block, w * block, c // (block * block))
 
 
-def _block_axes(
-    call: OpCall, deep: Sequence[int], flat: Sequence[int]
-) -> list[tuple[int, int, int]]:
+def _blocks(call: OpCall, deep: Sequence[int], flat: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six loops."""
     block, (n, h, w, _), c = call.int_attr("block"), deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
@@ -124,12 +122,12 @@ def _block_axes(
 
 
 def _to_depth_copies(call: OpCall) -> Sequence[StridedCopy]:
-    rows = _block_axes(call, _to_depth_shape(call), call.input(0).shape)
+    rows = _blocks(call, _to_depth_shape(call), call.input(0).shape)
     return [StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))]
 
 
 def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
-    rows = _block_axes(call, call.input(0).shape, _to_space_shape(call))
+    rows = _blocks(call, call.input(0).shape, _to_space_shape(call))
     return [StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))]
 
 

@@ -148,9 +148,7 @@ def _exact_epilogue(
     b: Kernel, scale: ExactScale, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     names = ("factor_high", "factor_low", "right")
-    tables = [
-        b.constant(name, values, INT32) for name, values in zip(names, scale.parts(), strict=True)
-    ]
+    tables = [b.constant(n, v, INT32) for n, v in zip(names, scale.parts(), strict=True)]
     per_channel = len(scale.factors) > 1
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:

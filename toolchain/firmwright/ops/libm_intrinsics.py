@@ -61,12 +61,10 @@ _OF_TWO: tuple[tuple[str, str, Callable[..., Any], str], ...] = (
 )
 
 
-def _intrinsic(
-    name: str, text: str, meaning: Callable[..., Any], doc: str, names: str
-) -> Intrinsic:
+def _intrinsic(name: str, text: str, meaning: Callable[..., Any], doc: str, args: str) -> Intrinsic:
     return Intrinsic(
         name=name,
-        operands=tuple(Operand(operand, "in", FLOAT32) for operand in names),
+        operands=tuple(Operand(operand, "in", FLOAT32) for operand in args),
         result=FLOAT32,
         meaning=_evaluate_in_double(meaning),
         portable=f"return {text};",

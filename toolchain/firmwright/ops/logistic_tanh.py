@@ -72,9 +72,8 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
     radius = math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left)
     offset = x.astype(np.int64) - quant.zero_point
     inside = np.abs(offset) < radius
-    scaled = multiply_by_quantized_multiplier(
-        np.where(inside, offset, 0), multiplier, left, Rounding.TWICE
-    )
+    x = np.where(inside, offset, 0)
+    scaled = multiply_by_quantized_multiplier(x, multiplier, left, Rounding.TWICE)
     if call.op == "tanh":
         y = rounding_divide_by_pot(fixed_point.tanh(scaled, _INTEGER_BITS), 24)
     else:

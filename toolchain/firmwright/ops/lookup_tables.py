@@ -121,12 +121,10 @@ def lookup_int8(
     return elementwise.ElementwiseKernel(reference, lower, check_all)
 
 
-def lookup_int8_float32(
-    function: Callable[[OpCall, Array], Array],
-) -> elementwise.ElementwiseKernel:
-    """Implement int8 as a table of `function`, correctly rounded to float32."""
+def lookup_int8_float32(exact: Callable[[OpCall, Array], Array]) -> elementwise.ElementwiseKernel:
+    """Implement int8 as a table of `exact`, correctly rounded to float32."""
     return lookup_int8(
-        lambda call, x: evaluate_int8_lut(call, x, round_to_float32(partial(function, call)))
+        lambda call, x: evaluate_int8_lut(call, x, round_to_float32(partial(exact, call)))
     )
 
 
@@ -136,9 +134,7 @@ def interpolate_int16(
     """Implement int16 by linear interpolation in a table of 513 entries."""
 
     def table(call: OpCall) -> Array:
-        x, y = (
-            quantized_range(tensor_quant(kind).scale, 0) for kind in (call.input(0), call.output)
-        )
+        x, y = (quantized_range(tensor_quant(t).scale, 0) for t in (call.input(0), call.output))
         return build_lut(lambda real: function(call, real), x, y, kind)
 
     def reference(call: OpCall, x: Array) -> Array:

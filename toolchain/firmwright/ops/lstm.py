@@ -160,9 +160,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _float_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    gates = [
-        x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(len(_GATES))
-    ]
+    gates = [x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(4)]
     i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
     cells = f * cells + i * np.tanh(gates[_CELL_GATE])
     limit = cell_clip(call)
@@ -372,12 +370,10 @@ class _UnitBuilder:
             )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
-    def _activate(
-        self, stack: ExitStack, x: ArithExpr, integer_bits: int, is_tanh: bool
-    ) -> ArithExpr:
+    def _activate(self, stack: ExitStack, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
         if self.table is None:
-            return intrinsic("sigmoid16", [x, integer_bits, int(is_tanh)], INT32)
-        steps = x * (3 << (integer_bits - _GATE_BITS))
+            return intrinsic("sigmoid16", [x, bits, int(is_tanh)], INT32)
+        steps = x * (3 << (bits - _GATE_BITS))
         value = stack.enter_context(self.b.let("steps", steps))
         return stack.enter_context(lookup_sigmoid(self.b, self.table, value, is_tanh))
 

@@ -30,13 +30,11 @@ def replace_table(page: str, ops: OpTable) -> str:
     return f"{head}{BEGIN}\n\n{format_numerics_table(ops)}\n{END}{tail}"
 
 
-def _row(opdef: OpDef) -> Sequence[str]:
-    imported_names = (
-        ", ".join(name.removeprefix("tflite:") for name in opdef.imports) or "(by its types)"
-    )
-    litert, tflm = opdef.numerics.get("litert"), opdef.numerics.get("tflm")
+def _row(op: OpDef) -> Sequence[str]:
+    names = ", ".join(name.removeprefix("tflite:") for name in op.imports) or "(by its types)"
+    litert, tflm = op.numerics.get("litert"), op.numerics.get("tflm")
     tflm_text = "the same" if litert is not None and litert == tflm else _cell(tflm)
-    return (opdef.name, imported_names, ", ".join(opdef.dtypes), _cell(litert), tflm_text)
+    return (op.name, names, ", ".join(op.dtypes), _cell(litert), tflm_text)
 
 
 def _cell(cell: NumericsSpec | None) -> str:

@@ -41,10 +41,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
-    factor = (
-        requantize.tensor_quant(call.input(0)).scale / requantize.tensor_quant(call.output).scale
-    )
-    return requantize.make_requantization([factor], Rounding.TWICE, call.output, "none")
+    x, y = requantize.tensor_quant(call.input(0)), requantize.tensor_quant(call.output)
+    return requantize.make_requantization([x.scale / y.scale], Rounding.TWICE, call.output, "none")
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -80,9 +78,8 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     quant, dtype = requantize.tensor_quant(kind), kind.dtype
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
-    return (minimum(maximum(steps, float(low)), float(high)).cast(INT32) + quant.zero_point).cast(
-        dtype
-    )
+    limited = minimum(maximum(steps, float(low)), float(high)).cast(INT32)
+    return (limited + quant.zero_point).cast(dtype)
 
 
 OPDEF = OpDef(

@@ -18,12 +18,10 @@ def op_table() -> Mapping[str, OpDef]:
     table: dict[str, OpDef] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
-        for opdef in getattr(module, "OPDEFS", ()) or filter(
-            None, [getattr(module, "OPDEF", None)]
-        ):
-            if opdef.name in table:
-                raise InternalError(f"operator {opdef.name} is defined twice")
-            table[opdef.name] = opdef
+        for op in getattr(module, "OPDEFS", ()) or filter(None, [getattr(module, "OPDEF", None)]):
+            if op.name in table:
+                raise InternalError(f"operator {op.name} is defined twice")
+            table[op.name] = op
     return table
 
 

@@ -138,9 +138,7 @@ def make_requantization(
     )
 
 
-def requantize_by_scales(
-    call: OpCall, factor: Callable[..., Any], activation: str
-) -> Requantization:
+def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str) -> Requantization:
     """Return the requantization by factor(*input scales, output scale), rounding twice.
 
     LiteRT computes the factor in float32, TFLM in double.

@@ -40,10 +40,8 @@ class SumTerm:
     left: int = _LEFT_SHIFT
 
     def apply(self, x: Array) -> Array:
-        shifted = (x.astype(np.int64) - self.zero_point) << self.left
-        return multiply_by_quantized_multiplier(
-            shifted, self.multiplier, self.shift, Rounding.TWICE
-        )
+        wide = (x.astype(np.int64) - self.zero_point) << self.left
+        return multiply_by_quantized_multiplier(wide, self.multiplier, self.shift, Rounding.TWICE)
 
     def fourfold(self, b: Kernel, stack: ExitStack, x: ArithExpr) -> ArithExpr:
         """Return 4 * `apply` in TIR; a multiplier that is a power of two needs one product only."""
@@ -74,9 +72,7 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
     kinds = [requantize.tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
-    terms = [
-        SumTerm(kind.zero_point, *quantize_multiplier(kind.scale / widest), left) for kind in kinds
-    ]
+    terms = [SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left) for q in kinds]
     factor = widest / ((1 << left) * requantize.tensor_quant(call.output).scale)
     output = requantize.make_requantization(
         [factor], Rounding.TWICE, call.output, call.str_attr("activation")

@@ -14,7 +14,7 @@ from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import select
 from firmwright.ops.elementwise import broadcast_shape, lower_elementwise
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
@@ -40,9 +40,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3)
-    condition, x = context.inputs[0], context.inputs[1]
-    assert condition is not None  # ensured by require_tensors
-    assert x is not None
+    condition, x = input_type(context), input_type(context, 1)
     one = condition.elements == 1 or condition.shape == x.shape
     if context.node.op == "SELECT" and not one:
         raise NotSupportedError(

@@ -70,6 +70,4 @@ return (uint32_t)(x - root * root > root && root != limit ? root + 1u : root);""
     instructions=300,
 )
 
-SIGNAL_INTRINSICS: Mapping[str, Intrinsic] = {
-    item.name: item for item in (BIT_LENGTH, NEAREST_ROOT)
-}
+SIGNAL_INTRINSICS: Mapping[str, Intrinsic] = {i.name: i for i in (BIT_LENGTH, NEAREST_ROOT)}

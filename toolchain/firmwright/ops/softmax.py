@@ -84,9 +84,8 @@ def softmax_beta(call: OpCall) -> float:
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
     """Return the multiplier and shift of differences, and the greatest difference that fits."""
-    factor = min(
-        beta * tensor_quant(call.input(0)).scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0
-    )
+    scale = beta * tensor_quant(call.input(0)).scale
+    factor = min(scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
     multiplier, left = quantize_multiplier(factor)
     radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
     return multiplier, left, math.floor(radius)

@@ -106,12 +106,9 @@ def lower(call: OpCall, b: Kernel) -> None:
         total = b.reg("total", FLOAT32 if is_float else UINT32)
         b.store(total, [0], _initial_sum(call, b, unit))
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
-            with (
-                b.for_("t", steps - 1) as t,
-                b.let("older", b.load(before, [n, f, t + 1])) as older,
-            ):
-                b.store(after, [n, f, t], older)
-                _accumulate(b, total, older, [f, t])
+            with b.for_("t", steps - 1) as t, b.let("older", b.load(before, [n, f, t + 1])) as old:
+                b.store(after, [n, f, t], old)
+                _accumulate(b, total, old, [f, t])
             acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
@@ -132,14 +129,12 @@ def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
     return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
 
 
-def _accumulate(
-    b: Kernel, total: tir.Buffer, value: ArithExpr, at: Sequence[ArithExpr | int]
-) -> None:
+def _accumulate(b: Kernel, total: tir.Buffer, x: ArithExpr, at: Sequence[ArithExpr | int]) -> None:
     weight = b.load(b.input(2), at)
     if total.dtype == FLOAT32:
-        product = value * weight
+        product = x * weight
     else:
-        product = (value.cast(INT32) * weight.cast(INT32)).cast(UINT32)
+        product = (x.cast(INT32) * weight.cast(INT32)).cast(UINT32)
     b.store(total, [0], b.load(total, [0]) + product)
 
 

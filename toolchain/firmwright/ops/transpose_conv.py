@@ -21,7 +21,7 @@ from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
 from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
 from firmwright.ops.conv_window import OutputPosition
-from firmwright.ops.import_checks import checked_int_option, require_tensors
+from firmwright.ops.import_checks import checked_int_option, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import check_weights_and_bias, import_activation, tensor_quant
 
@@ -134,9 +134,7 @@ def macs(call: OpCall) -> int:
 def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3)
     options, shape = context.node.options, context.constants[0]
-    _, w, x = context.inputs[:3]
-    assert w is not None
-    assert x is not None
+    w, x = input_type(context, 1), input_type(context, 2)
     if shape is None or tuple(shape.reshape(-1)) != context.outputs[0].shape:
         raise NotSupportedError("an output shape that is not constant")
     if import_activation(options.get("fused_activation_function", "NONE")) != "none":

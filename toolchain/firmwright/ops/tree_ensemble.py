@@ -74,9 +74,7 @@ Grids = tuple[ThresholdGrid, ...]
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    features, thresholds, lefts, missing, sizes, leaves = (
-        _array(call, index) for index in range(1, 7)
-    )
+    features, thresholds, lefts, missing, sizes, leaves = (_array(call, k) for k in range(1, 7))
     pairs = [(int(f), bool(m)) for f, m in zip(features.tolist(), missing.tolist(), strict=True)]
     distinct = tuple(sorted(set(pairs)))
     column_index = {pair: index for index, pair in enumerate(distinct)}
@@ -299,9 +297,7 @@ def _write_keys(
             )
             b.store(keys, [v], value)
             return
-        table = np.array(
-            [grid_key_params(*pair) for pair in zip(forest.features, grids, strict=True)]
-        )
+        table = np.array([grid_key_params(*p) for p in zip(forest.features, grids, strict=True)])
         numbers = b.constant("grid", table, FLOAT32)
         v = enter(b.for_("column", count))
         feature = enter(b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last)))

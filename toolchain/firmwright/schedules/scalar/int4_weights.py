@@ -91,7 +91,7 @@ def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
     halves = b.constant("halves", pack_int4_weights(weights), UINT8)
     finish = requantize_epilogue(b, requantization_of(op), wide, INT8)
     window = window_of(op, (height, width))
-    with window.outputs(b, op.input(0).shape, op.output.shape) as at, b.for_("oc", outputs) as oc:
+    with window.outputs(b, op.output.shape) as at, b.for_("oc", outputs) as oc:
         acc = b.reg("acc", wide)
         b.store(acc, [0], b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix):
