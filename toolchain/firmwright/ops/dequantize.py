@@ -9,8 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.graph import TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
+from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
