@@ -35,10 +35,10 @@ from firmwright.ops.requantize import (
     apply_activation,
     clamp,
     float_activation_range,
+    per_tensor_quant,
     quantized_activation_range,
     requant_by_scales,
     store_requantized,
-    tensor_quant,
 )
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -64,7 +64,7 @@ def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
     """Compute in 16 bits on inputs scaled by 2^7, as TFLite's HardSwish does."""
-    quant, y = tensor_quant(call.input(0)), tensor_quant(call.output)
+    quant, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
     gate_multiplier, gate_shift = _int16_multiplier(float(fine / (np.float32(3) / 32768)))
@@ -80,7 +80,7 @@ def _hard_swish_int8(call: OpCall, x: Array) -> Array:
 
 
 def _check_hard_swish(call: OpCall) -> None:
-    if tensor_quant(call.input(0)).scale / 128 >= tensor_quant(call.output).scale:
+    if per_tensor_quant(call.input(0)).scale / 128 >= per_tensor_quant(call.output).scale:
         raise NotSupportedError("a hard_swish with an output scale below 1/128 of the input scale")
 
 
@@ -103,14 +103,14 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    x, y = (np.float32(tensor_quant(t).scale) for t in (call.input(0), call.output))
+    x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
 def _leaky_relu(call: OpCall, x: Array) -> Array:
-    kind, y = call.output.dtype, tensor_quant(call.output)
-    offset = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    kind, y = call.output.dtype, per_tensor_quant(call.output)
+    offset = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     above, below = (
         multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
         for part, factor in zip(

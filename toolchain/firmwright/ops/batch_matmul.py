@@ -21,7 +21,7 @@ from firmwright.ops import int16x8
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.import_checks import bool_options, importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
+from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 
 _DTYPES = (INT8, INT16, FLOAT32)
 _FLAGS = ("adj_x", "adj_y")
@@ -37,7 +37,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
     if x.dtype != FLOAT32:
-        zero_points = [tensor_quant(kind).zero_point for kind in (x, y, z)]
+        zero_points = [per_tensor_quant(kind).zero_point for kind in (x, y, z)]
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
         if depth > _MOST_TERMS[x.dtype]:
@@ -59,7 +59,7 @@ def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    x, y, z = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    x, y, z = (per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     if call.input(0).dtype == INT16:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
     return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
@@ -67,7 +67,7 @@ def requantization_of(call: OpCall) -> Requantization:
 
 def _zero_point(call: OpCall, index: int) -> int:
     kind = call.input(index)
-    return 0 if kind.dtype == FLOAT32 else tensor_quant(kind).zero_point
+    return 0 if kind.dtype == FLOAT32 else per_tensor_quant(kind).zero_point
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -48,9 +48,9 @@ def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
 def requantization_of(call: OpCall) -> requantize.Requantization:
     """Return the per-channel requantization by x scale * w scale / y scale, computed in double."""
     x, w, y = (
-        requantize.tensor_quant(call.input(0)),
+        requantize.per_tensor_quant(call.input(0)),
         requantize.quantization_of(call.input(1)),
-        requantize.tensor_quant(call.output),
+        requantize.per_tensor_quant(call.output),
     )
     channels = call.output.shape[-1]
     scales = w.scales if len(w.scales) > 1 else w.scales * channels
@@ -98,7 +98,7 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
 
 def _zero_point(call: OpCall) -> int:
     x = call.input(0)
-    return 0 if x.dtype == FLOAT32 else requantize.tensor_quant(x).zero_point
+    return 0 if x.dtype == FLOAT32 else requantize.per_tensor_quant(x).zero_point
 
 
 def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:

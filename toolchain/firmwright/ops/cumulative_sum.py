@@ -30,7 +30,7 @@ from firmwright.ops.import_checks import (
     require_tensors,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
+from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
@@ -51,7 +51,15 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if {kind.shape for kind in kinds} != {x.shape}:
         raise NotSupportedError(f"a {call.op} of unequal shapes")
     if x.dtype == INT8:
-        if len({(tensor_quant(kind).scale, tensor_quant(kind).zero_point) for kind in kinds}) > 1:
+        if (
+            len(
+                {
+                    (per_tensor_quant(kind).scale, per_tensor_quant(kind).zero_point)
+                    for kind in kinds
+                }
+            )
+            > 1
+        ):
             raise NotSupportedError(f"a {call.op} of inputs with different quantization")
         if _output_requantization(call).shifts[0] > 0:
             raise NotSupportedError("an output scale too far below the input scale")
@@ -59,13 +67,13 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _output_requantization(call: OpCall) -> Requantization:
-    twice = 2 * tensor_quant(call.input(0)).scale
-    factor = twice / ((1 << _LEFT_SHIFT) * tensor_quant(call.output).scale)
+    twice = 2 * per_tensor_quant(call.input(0)).scale
+    factor = twice / ((1 << _LEFT_SHIFT) * per_tensor_quant(call.output).scale)
     return make_requantization([factor], Rounding.TWICE, call.output, "none")
 
 
 def _term(call: OpCall) -> SumTerm:
-    return SumTerm(tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5))
+    return SumTerm(per_tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5))
 
 
 def _initial_sum(call: OpCall) -> int:

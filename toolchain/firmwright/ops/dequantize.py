@@ -13,7 +13,7 @@ from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 
@@ -21,18 +21,18 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype not in (INT8, UINT8, INT16) or y.dtype != FLOAT32:
         raise NotSupportedError(f"{x.dtype.name} dequantized to {y.dtype.name}")
-    tensor_quant(x)
+    per_tensor_quant(x)
     return (TensorType(x.shape, FLOAT32),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    quant = tensor_quant(call.input(0))
+    quant = per_tensor_quant(call.input(0))
     steps = (arrays[0].astype(np.int64) - quant.zero_point).astype(np.float32)
     return (steps * np.float32(quant.scale),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    q = tensor_quant(call.input(0))
+    q = per_tensor_quant(call.input(0))
     lower_elementwise(b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale)
 
 

@@ -20,7 +20,7 @@ from firmwright.ir.graph import ImportContext, NumericsSpec, OpCall, OpDef, Tens
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.import_checks import importer, no_attrs
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 ElementLoop = tuple[list[ArithExpr], Callable[[ArithExpr], None]]
@@ -141,7 +141,7 @@ def centered(call: OpCall, *values: Any) -> Any:
     """Subtract the inputs' zero points from arrays (as int64) or expressions (as int32)."""
     return (
         (x.cast(INT32) if isinstance(x, ArithExpr) else x.astype(np.int64))
-        - tensor_quant(call.input(index)).zero_point
+        - per_tensor_quant(call.input(index)).zero_point
         for index, x in enumerate(values)
     )
 
@@ -159,13 +159,13 @@ def check_per_tensor(call: OpCall) -> None:
     """Raise NotSupportedError unless all tensors have one scale."""
     for kind in (*call.inputs, call.output):
         if kind is not None:
-            tensor_quant(kind)
+            per_tensor_quant(kind)
 
 
 def check_symmetric_int16(call: OpCall) -> None:
     """Raise NotSupportedError unless all tensors have one scale and zero point 0."""
     check_per_tensor(call)
-    if any(tensor_quant(kind).zero_point for kind in (*call.inputs, call.output) if kind):
+    if any(per_tensor_quant(kind).zero_point for kind in (*call.inputs, call.output) if kind):
         raise NotSupportedError("int16 with a zero point other than 0")
 
 

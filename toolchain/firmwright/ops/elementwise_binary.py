@@ -33,7 +33,7 @@ from firmwright.ops.elementwise import (
     compute_elements,
 )
 from firmwright.ops.import_checks import no_attrs
-from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant
 
 # ---- quantized values --------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ def _lower_scaled(x: ArithExpr, real: float) -> ArithExpr:
 
 def _quantized(call: OpCall) -> None:
     for kind in (call.input(0), call.input(1)):
-        tensor_quant(kind)
+        per_tensor_quant(kind)
 
 
 # ---- maximum, minimum, logical ------------------------------------------------------------
@@ -81,21 +81,21 @@ _COMPARED_BITS = 8
 
 def _check_scales_below_one(call: OpCall) -> None:
     _quantized(call)
-    if max(tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
+    if max(per_tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
         raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
 
 
 def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
     def quantized(call: OpCall, a: Array, b: Array) -> Array:
         left, right = (
-            _scaled(x << _COMPARED_BITS, tensor_quant(call.input(index)).scale)
+            _scaled(x << _COMPARED_BITS, per_tensor_quant(call.input(index)).scale)
             for index, x in enumerate(centered(call, a, b))
         )
         return np.asarray(pick(left, right))
 
     def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
         left, right = (
-            _lower_scaled(x * (1 << _COMPARED_BITS), tensor_quant(call.input(index)).scale)
+            _lower_scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
             for index, x in enumerate(centered(call, a, b))
         )
         return binary_expr(op, left, right)
@@ -114,7 +114,7 @@ _SQUARED_BITS = {INT8: 7, INT16: 0}
 
 
 def _square_factors(call: OpCall) -> tuple[float, float, float]:
-    a, b, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    a, b, y = (per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
     twice, bits = 2 * max(a, b), _SQUARED_BITS[call.output.dtype]
     return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
@@ -125,7 +125,7 @@ def _squared_quantized(call: OpCall, a: Array, b: Array) -> Array:
     kind = call.output.dtype
     bits = _SQUARED_BITS[kind]
     difference = _scaled(left << bits, first) - _scaled(right << bits, second)
-    total = _scaled(difference * difference, last) + tensor_quant(call.output).zero_point
+    total = _scaled(difference * difference, last) + per_tensor_quant(call.output).zero_point
     return np.asarray(np.clip(total, kind.min, kind.max))
 
 
@@ -137,7 +137,7 @@ def _lower_squared_quantized(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithE
         for x, factor in zip(centered(call, a, b), (first, second), strict=True)
     )
     square = (left - right) * (left - right)
-    total = _lower_scaled(square, last) + tensor_quant(call.output).zero_point
+    total = _lower_scaled(square, last) + per_tensor_quant(call.output).zero_point
     return clamp(total, kind.min, kind.max, kind)
 
 
@@ -154,7 +154,9 @@ def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:
-    x, alpha, y = (tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    x, alpha, y = (
+        per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output)
+    )
     return x / y, x * alpha / y
 
 
@@ -162,7 +164,7 @@ def _prelu_int8(call: OpCall, x: Array, alpha: Array) -> Array:
     above, below = _prelu_factors(call)
     value, slope = centered(call, x, alpha)
     scaled = np.where(value >= 0, _scaled(value, above), _scaled(value * slope, below))
-    total = scaled + tensor_quant(call.output).zero_point
+    total = scaled + per_tensor_quant(call.output).zero_point
     return np.asarray(np.clip(total, INT8.min, INT8.max))
 
 
@@ -176,7 +178,7 @@ def _lower_prelu_int8(call: OpCall, x: ArithExpr, alpha: ArithExpr) -> ArithExpr
     scaled = intrinsic(
         "requantize_twice", [select(positive, value, value * slope), multiplier, shift], INT32
     )
-    return clamp(scaled + tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
+    return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 
 _EXACT = both_profiles(None, "exact", "reference_ops")

@@ -29,11 +29,11 @@ from firmwright.ops.elementwise import (
 )
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import Requantization, make_requantization, tensor_quant
+from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 
 
 def _log(call: OpCall, x: Array) -> Array:
-    quant = tensor_quant(call.output)
+    quant = per_tensor_quant(call.output)
     least = (call.output.dtype.min - quant.zero_point) * np.float32(quant.scale)
     return np.where(x > 0, np.log(np.where(x > 0, x, 1)), least)
 
@@ -43,13 +43,13 @@ _EXTRA_BITS = 20
 
 def _root_requant(call: OpCall) -> Requantization:
     """Return the requantization to the output of 2^20 / sqrt(raw input value)."""
-    x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
 
 
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
-    value = x.astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    value = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     shift = INVERSE_ROOT_SHIFT.meaning(value).astype(np.int64) + _EXTRA_BITS
     root = multiply_by_quantized_multiplier(1, INVERSE_ROOT.meaning(value), shift, Rounding.TWICE)
     scaled = _root_requant(call).apply(root, call.output.dtype)
@@ -66,26 +66,26 @@ def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 
 def _sqrt_quantized(call: OpCall, x: Array) -> Array:
-    quant, kind = tensor_quant(call.output), call.output.dtype
-    value = np.maximum(x.astype(np.int64) - tensor_quant(call.input(0)).zero_point, 0)
-    real = np.sqrt(value.astype(np.float32) * np.float32(tensor_quant(call.input(0)).scale))
+    quant, kind = per_tensor_quant(call.output), call.output.dtype
+    value = np.maximum(x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point, 0)
+    real = np.sqrt(value.astype(np.float32) * np.float32(per_tensor_quant(call.input(0)).scale))
     whole = np.trunc(real / np.float32(quant.scale)).astype(np.float64) + quant.zero_point
     return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
 
 
 def _lower_sqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    real = maximum(x.cast(INT32), 0).cast(FLOAT32) * tensor_quant(call.input(0)).scale
-    steps = libm_function("sqrt")(real) / tensor_quant(call.output).scale
+    real = maximum(x.cast(INT32), 0).cast(FLOAT32) * per_tensor_quant(call.input(0)).scale
+    steps = libm_function("sqrt")(real) / per_tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
 def _abs_requant(call: OpCall) -> Requantization:
-    x, y = (np.float32(tensor_quant(kind).scale) for kind in (call.input(0), call.output))
+    x, y = (np.float32(per_tensor_quant(kind).scale) for kind in (call.input(0), call.output))
     return make_requantization([float(x / y)], Rounding.TWICE, call.output, "none")
 
 
 def _abs_quantized(call: OpCall, x: Array) -> Array:
-    distance = np.abs(x.astype(np.int64) - tensor_quant(call.input(0)).zero_point)
+    distance = np.abs(x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point)
     return _abs_requant(call).apply(distance, call.output.dtype)
 
 

@@ -67,9 +67,9 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
 
 def _scale_factors(call: OpCall) -> list[float]:
     x, w, y = (
-        requantize.tensor_quant(call.input(0)),
+        requantize.per_tensor_quant(call.input(0)),
         requantize.quantization_of(call.input(1)),
-        requantize.tensor_quant(call.output),
+        requantize.per_tensor_quant(call.output),
     )
     return [x.scale * scale / y.scale for scale in w.scales]
 
@@ -77,7 +77,7 @@ def _scale_factors(call: OpCall) -> list[float]:
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
     """Return the least and the greatest possible sum of each output."""
     weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
-    zero_point = requantize.tensor_quant(call.input(0)).zero_point
+    zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
     return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
 
@@ -103,7 +103,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             return (int16x8.apply_int64_requant(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
-        acc = ((x - requantize.tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
+        acc = ((x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
     low, high = requantize.float_activation_range(call.str_attr("activation"))
     total = x @ w.T + bias_of(call, "float32")
@@ -130,7 +130,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
-    zero_point = requantize.tensor_quant(call.input(0)).zero_point
+    zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
     w, sum_dtype = b.input(1), int16x8.accumulator_dtype(call, 0)
     outputs, inputs = w.shape
     sums = weights_of(call).sum(axis=1, dtype=np.int64)

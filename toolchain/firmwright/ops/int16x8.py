@@ -106,7 +106,7 @@ def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
         raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
-    zero_point = requantize.tensor_quant(output).zero_point
+    zero_point = requantize.per_tensor_quant(output).zero_point
     return ExactScale(same, zero_point, *requantize.quantized_activation_range(activation, output))
 
 

@@ -27,7 +27,7 @@ from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 
 _INTEGER_BITS = 4
 _LAST = 255
@@ -67,7 +67,7 @@ _FUNCTIONS = {"logistic": _logistic_in_float32, "tanh": round_to_float32(np.tanh
 
 
 def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
-    quant = tensor_quant(call.input(0))
+    quant = per_tensor_quant(call.input(0))
     multiplier, left = quantize_multiplier(quant.scale * (1 << (31 - _INTEGER_BITS)))
     radius = math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left)
     offset = x.astype(np.int64) - quant.zero_point
@@ -83,7 +83,7 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
 
 
 def _check_int8(call: OpCall) -> None:
-    quant = tensor_quant(call.output)
+    quant = per_tensor_quant(call.output)
     if call.op == "logistic" and (quant.scale, quant.zero_point) != (1 / 256, -128):
         raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
 
@@ -92,7 +92,7 @@ def _check_int8(call: OpCall) -> None:
 
 
 def _check_int16(call: OpCall) -> None:
-    x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
+    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
     if x.zero_point or y.zero_point:
         raise NotSupportedError("int16 with a zero point other than 0")
     if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
@@ -103,7 +103,7 @@ def _check_int16(call: OpCall) -> None:
 
 def _step_multiplier(call: OpCall) -> tuple[int, int]:
     """Return (multiplier, shift) from int16 to steps of 1/12288, or half of that for tanh."""
-    scale = tensor_quant(call.input(0)).scale
+    scale = per_tensor_quant(call.input(0)).scale
     exponent = math.log2(scale)
     left = 12 + round(exponent)
     near = abs(exponent - round(exponent)) < _LOG2_TOLERANCE

@@ -21,7 +21,7 @@ from firmwright.ir.graph import OpCall, OpDef, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder
 from firmwright.ops import elementwise
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 _ENTRIES = 256
@@ -134,7 +134,7 @@ def interpolate_int16(
     """Implement int16 by linear interpolation in a table of 513 entries."""
 
     def table(call: OpCall) -> Array:
-        x, y = (quantized_range(tensor_quant(t).scale, 0) for t in (call.input(0), call.output))
+        x, y = (quantized_range(per_tensor_quant(t).scale, 0) for t in (call.input(0), call.output))
         return build_lut(lambda real: function(call, real), x, y, kind)
 
     def reference(call: OpCall, x: Array) -> Array:
@@ -154,11 +154,11 @@ def interpolate_int16(
 
 def evaluate_int8_lut(call: OpCall, x: Array, function: Callable[[Array], Array]) -> Array:
     """Evaluate a float32 `function` on int8 values as LiteRT does when it generates tables."""
-    kind, quant = call.output.dtype, tensor_quant(call.output)
+    kind, quant = call.output.dtype, per_tensor_quant(call.output)
     inverse = np.float32(1) / np.float32(quant.scale)
-    steps = (x.astype(np.int64) - tensor_quant(call.input(0)).zero_point).astype(np.float32)
+    steps = (x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point).astype(np.float32)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        scaled = function(np.float32(tensor_quant(call.input(0)).scale) * steps) * inverse
+        scaled = function(np.float32(per_tensor_quant(call.input(0)).scale) * steps) * inverse
     whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
     shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(np.float64)
     return np.clip(shifted, kind.min, kind.max).astype(kind.np)

@@ -37,7 +37,7 @@ from firmwright.ops.fixed_point import sigmoid16
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
-from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _GATES = ("input", "forget", "cell", "output")
 _CELL_GATE = 2
@@ -89,16 +89,25 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
         weights, bias = _CONSTANTS[call.input(0).dtype]
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if weights == INT8 and first != BIAS and tensor_quant(call.input(first + gate)).zero_point:
+        if (
+            weights == INT8
+            and first != BIAS
+            and per_tensor_quant(call.input(first + gate)).zero_point
+        ):
             raise NotSupportedError("weights with a zero point other than 0")
 
 
 def _check_quantized(call: OpCall) -> None:
-    hidden, cells = tensor_quant(call.input(HIDDEN_STATE)), tensor_quant(call.input(CELL_STATE))
-    y = tensor_quant(call.output)
+    hidden, cells = (
+        per_tensor_quant(call.input(HIDDEN_STATE)),
+        per_tensor_quant(call.input(CELL_STATE)),
+    )
+    y = per_tensor_quant(call.output)
     if (hidden.scale, hidden.zero_point) != (y.scale, y.zero_point):
         raise NotSupportedError("hidden values and output quantized differently")
-    if call.input(0).dtype == INT16 and (tensor_quant(call.input(0)).zero_point or y.zero_point):
+    if call.input(0).dtype == INT16 and (
+        per_tensor_quant(call.input(0)).zero_point or y.zero_point
+    ):
         raise NotSupportedError("int16 with a zero point other than 0")
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
@@ -111,7 +120,7 @@ def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
 
 
 def _cell_bits(call: OpCall) -> int:
-    return 15 + math.frexp(tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
+    return 15 + math.frexp(per_tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
 
 
 def cell_clip(call: OpCall) -> float:
@@ -119,13 +128,13 @@ def cell_clip(call: OpCall) -> float:
     assert isinstance(limit, float)  # ensured on import
     if limit == 0 or call.input(0).dtype == FLOAT32:
         return limit
-    return int(min(limit / tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
+    return int(min(limit / per_tensor_quant(call.input(CELL_STATE)).scale, INT16.max))
 
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
     positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
-    x, hidden, w, r = (tensor_quant(call.input(position)).scale for position in positions)
+    x, hidden, w, r = (per_tensor_quant(call.input(position)).scale for position in positions)
     return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
 
 
@@ -135,7 +144,7 @@ def _as_tflm(call: OpCall) -> bool:
 
 
 def hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(2.0**-30 / tensor_quant(call.input(HIDDEN_STATE)).scale)
+    return quantize_multiplier(2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale)
 
 
 # ---- reference ---------------------------------------------------------------------------------
@@ -171,7 +180,7 @@ def _float_step(
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = (tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE))
+    x_zero, zero = (per_tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE))
     gates: list[Array] = []
     for k in range(len(_GATES)):
         input_factor, recurrent = gate_factors(call, k)
@@ -278,7 +287,7 @@ class _UnitBuilder:
         if self.is_real:
             return b.input(BIAS + gate), None
         correction, recurrent = (
-            -tensor_quant(call.input(index)).zero_point
+            -per_tensor_quant(call.input(index)).zero_point
             * _constant_int64(call, weights + gate).sum(axis=1)
             for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
         )
@@ -360,7 +369,7 @@ class _UnitBuilder:
         b.store(b.outputs[2], state, value.cast(INT16))
         out = o * self._activate(stack, value, bits, True)
         scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
-        total = scaled + tensor_quant(call.input(HIDDEN_STATE)).zero_point
+        total = scaled + per_tensor_quant(call.input(HIDDEN_STATE)).zero_point
         b.store(b.y, y, clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
     def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:

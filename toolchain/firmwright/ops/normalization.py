@@ -25,7 +25,7 @@ from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import clamp, import_activation, tensor_quant
+from firmwright.ops.requantize import clamp, import_activation, per_tensor_quant
 
 BUILTIN = "LOCAL_RESPONSE_NORMALIZATION"
 _PARAMETERS = ("bias", "alpha", "beta")
@@ -90,8 +90,8 @@ def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype or not x.shape:
         raise NotSupportedError(f"normalization of {x.dtype.name} to {y.dtype.name}")
     if x.dtype == INT8:
-        tensor_quant(x)
-        quant = tensor_quant(y)
+        per_tensor_quant(x)
+        quant = per_tensor_quant(y)
         if (quant.scale, quant.zero_point) != (1 / 128, 0):
             raise NotSupportedError("an int8 result must have scale 1/128 and zero point 0")
         if x.shape[-1] > _MOST_ELEMENTS:
@@ -104,7 +104,7 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         values = arrays[0].astype(np.float64)
         length = np.sqrt((values * values).sum(axis=-1, keepdims=True))
         return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
-    x = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
     shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64) + _OUTPUT_BITS
     y = multiply_by_quantized_multiplier(x, INVERSE_ROOT.meaning(squares), shift, Rounding.TWICE)
@@ -121,7 +121,9 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
 
         def value(i: ArithExpr) -> ArithExpr:
             item = b.load(x, [row, i])
-            return item if is_float else item.cast(INT32) - tensor_quant(call.input(0)).zero_point
+            return (
+                item if is_float else item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
+            )
 
         with b.for_("i", depth) as i, b.let("v", value(i)) as v:
             squares.add(v * v)

@@ -46,7 +46,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32):
         raise NotSupportedError(f"a pool of {x.dtype.name}")
     if x.dtype != FLOAT32:
-        x_quant, y_quant = requantize.tensor_quant(x), requantize.tensor_quant(call.output)
+        x_quant, y_quant = requantize.per_tensor_quant(x), requantize.per_tensor_quant(call.output)
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
             raise NotSupportedError("a pool with different quantization of input and output")
     window = pool_window(call)

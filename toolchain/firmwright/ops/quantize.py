@@ -34,21 +34,21 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if y.dtype not in (_FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())):
         raise NotSupportedError(f"{x.dtype.name} quantized to {y.dtype.name}")
-    requantize.tensor_quant(y)
+    requantize.per_tensor_quant(y)
     if x.dtype != FLOAT32:
-        requantize.tensor_quant(x)
+        requantize.per_tensor_quant(x)
     return (TensorType(x.shape, y.dtype, y.quantization),)
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
-    x, y = requantize.tensor_quant(call.input(0)), requantize.tensor_quant(call.output)
+    x, y = requantize.per_tensor_quant(call.input(0)), requantize.per_tensor_quant(call.output)
     return requantize.make_requantization([x.scale / y.scale], Rounding.TWICE, call.output, "none")
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    y, quant = call.output, requantize.tensor_quant(call.output)
+    y, quant = call.output, requantize.per_tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
-        x = arrays[0].astype(np.int64) - requantize.tensor_quant(call.input(0)).zero_point
+        x = arrays[0].astype(np.int64) - requantize.per_tensor_quant(call.input(0)).zero_point
         return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # the float32 quotient becomes infinity
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
@@ -61,7 +61,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         lower_elementwise(b, lambda x: _quantize_float(x[0], call.output))
         return
     with loop_over_elements(b) as (values, store):
-        offset = values[0].cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
+        offset = values[0].cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):  # too wide for the short form
             step = [params.multipliers[0], params.shifts[0]]
@@ -75,7 +75,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32, so the conversion is always in range."""
-    quant, dtype = requantize.tensor_quant(kind), kind.dtype
+    quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
     limited = minimum(maximum(steps, float(low)), float(high)).cast(INT32)

@@ -50,7 +50,7 @@ from firmwright.ops.import_checks import (
 )
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, clamp, tensor_quant
+from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
 from firmwright.ops.row_windows import sum_rows
 
 
@@ -102,7 +102,7 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in _ALL or call.output.dtype != x.dtype:
         raise NotSupportedError(f"a {call.op} of {x.dtype.name}")
     if _is_quantized(call):
-        zero_points = tensor_quant(x).zero_point, tensor_quant(call.output).zero_point
+        zero_points = per_tensor_quant(x).zero_point, per_tensor_quant(call.output).zero_point
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
         if reduced_count(call) << x.dtype.bits > INT32.max:
@@ -138,7 +138,7 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def _mean_requantization(call: OpCall) -> Requantization:
-    x, y, count = tensor_quant(call.input(0)), tensor_quant(call.output), _divisor(call)
+    x, y, count = per_tensor_quant(call.input(0)), per_tensor_quant(call.output), _divisor(call)
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
     return Requantization(
@@ -156,7 +156,7 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if kind == FLOAT32:
         total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
         return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
-    zero_point = tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
+    zero_point = per_tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
     total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
     if kind == INT32:
         cut = np.sign(total) * (np.abs(total) // _divisor(call))
@@ -176,7 +176,7 @@ def _row_reduction(call: OpCall) -> RowReduction | None:
 
 def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     x = call.input(0)
-    offset = tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
+    offset = per_tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
     ones = [0] * (len(call.output.shape) - 1)
     with b.for_("c", x.shape[3]) as c:
         b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
@@ -196,7 +196,7 @@ def _lower_mean(call: OpCall, b: Kernel) -> None:
     """Emit one output at a time; the sum starts at -(zero point * number of elements)."""
     dtype, start = _sum_dtype(call), 0
     if _is_quantized(call):
-        start = -tensor_quant(call.input(0)).zero_point * reduced_count(call)
+        start = -per_tensor_quant(call.input(0)).zero_point * reduced_count(call)
     lower_reduction(
         call,
         b,
@@ -267,7 +267,7 @@ _PLAIN = reduction_op(
 
 
 def _prod_factor(call: OpCall) -> tuple[int, int]:
-    x, y = tensor_quant(call.input(0)).scale, tensor_quant(call.output).scale
+    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
 
 
@@ -278,7 +278,7 @@ def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
     y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
     if y.dtype != x.dtype or not x.elements:
         raise NotSupportedError(f"a product of {x.dtype.name} giving {y.dtype.name}")
-    if x.dtype == INT16 and (tensor_quant(x).zero_point or tensor_quant(y).zero_point):
+    if x.dtype == INT16 and (per_tensor_quant(x).zero_point or per_tensor_quant(y).zero_point):
         raise NotSupportedError("int16 with a zero point other than 0")
     _prod_factor(replace(call, outputs=(y,)))
     return (y,)
@@ -287,8 +287,8 @@ def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
 def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if not _is_quantized(call):
         return _PLAIN.reference(call, arrays)
-    axes, y, factor = call.ints_attr("axes"), tensor_quant(call.output), _prod_factor(call)
-    offsets = arrays[0].astype(np.int64) - tensor_quant(call.input(0)).zero_point
+    axes, y, factor = call.ints_attr("axes"), per_tensor_quant(call.output), _prod_factor(call)
+    offsets = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     outer_axes = [axis for axis in range(offsets.ndim) if axis not in axes]
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
@@ -309,8 +309,8 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
         _PLAIN.lower(call, b)
         return
     zero, y, kind = (
-        tensor_quant(call.input(0)).zero_point,
-        tensor_quant(call.output),
+        per_tensor_quant(call.input(0)).zero_point,
+        per_tensor_quant(call.output),
         call.output.dtype,
     )
     multiplier, right = (ArithExpr(immediate(value, INT32)) for value in _prod_factor(call))

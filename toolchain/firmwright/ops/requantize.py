@@ -40,7 +40,7 @@ def quantization_of(kind: TensorType) -> Quantization:
     return kind.quantization
 
 
-def tensor_quant(kind: TensorType) -> Quantization:
+def per_tensor_quant(kind: TensorType) -> Quantization:
     """Return the per-tensor quantization of a tensor; NotSupportedError unless it has one scale."""
     quantization = quantization_of(kind)
     if len(quantization.scales) != 1:
@@ -73,7 +73,7 @@ def apply_activation(value: ArithExpr, activation: str) -> ArithExpr:
 def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, int]:
     """Return the lower and upper bound of a quantized result, computed in float32."""
     low, high = ACTIVATIONS[activation]
-    quant = tensor_quant(kind)
+    quant = per_tensor_quant(kind)
     scale = np.float32(quant.scale)
 
     lowest, highest = kind.dtype.min, kind.dtype.max
@@ -132,7 +132,7 @@ def make_requantization(
         tuple(multiplier for multiplier, _ in pairs),
         tuple(shift for _, shift in pairs),
         rounding,
-        tensor_quant(output).zero_point,
+        per_tensor_quant(output).zero_point,
         clamp_min,
         clamp_max,
     )
@@ -144,7 +144,7 @@ def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str)
     LiteRT computes the factor in float32, TFLM in double.
     """
     inputs = [call.input(index) for index in range(len(call.inputs))]
-    scales = [tensor_quant(kind).scale for kind in (*inputs, call.output)]
+    scales = [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]
     if call.numerics == "litert":
         with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
             real = float(factor(*map(np.float32, scales)))
@@ -188,7 +188,7 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
         )
     if x.dtype == FLOAT32:
         return
-    zero_points = tensor_quant(x).zero_point, tensor_quant(call.output).zero_point
+    zero_points = per_tensor_quant(x).zero_point, per_tensor_quant(call.output).zero_point
     if x.dtype == INT16 and any(zero_points):
         raise NotSupportedError("int16 with a zero point other than 0")
     quant = quantization_of(w)

@@ -69,11 +69,11 @@ class RescaledSum:
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    kinds = [requantize.tensor_quant(call.input(index)) for index in (0, 1)]
+    kinds = [requantize.per_tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = _LEFT_SHIFT_INT16 if call.input(0).dtype == INT16 else _LEFT_SHIFT
     terms = [SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left) for q in kinds]
-    factor = widest / ((1 << left) * requantize.tensor_quant(call.output).scale)
+    factor = widest / ((1 << left) * requantize.per_tensor_quant(call.output).scale)
     output = requantize.make_requantization(
         [factor], Rounding.TWICE, call.output, call.str_attr("activation")
     )

@@ -35,7 +35,7 @@ from firmwright.ops.import_checks import importer, require_tensors
 from firmwright.ops.intrinsics import RECIPROCAL
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _INTEGER_BITS = 5
 SUM_INTEGER_BITS = 12
@@ -61,7 +61,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         softmax_int16.check_int16(call, softmax_beta(call))
     if x.dtype == INT8:
         check_int8_row(call)
-        quant = tensor_quant(y)
+        quant = per_tensor_quant(y)
         if (quant.scale, quant.zero_point) != (2.0**-y.dtype.bits, y.dtype.min):
             raise NotSupportedError(
                 f"an {y.dtype.name} result of int8 must have scale 1/{1 << y.dtype.bits} and zero "
@@ -71,7 +71,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def check_int8_row(call: OpCall) -> None:
-    tensor_quant(call.input(0))
+    per_tensor_quant(call.input(0))
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
         raise NotSupportedError(f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements")
 
@@ -84,7 +84,7 @@ def softmax_beta(call: OpCall) -> float:
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
     """Return the multiplier and shift of differences, and the greatest difference that fits."""
-    scale = beta * tensor_quant(call.input(0)).scale
+    scale = beta * per_tensor_quant(call.input(0)).scale
     factor = min(scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
     multiplier, left = quantize_multiplier(factor)
     radius = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
@@ -217,7 +217,7 @@ def infer_log(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if x.dtype == INT8:
         check_int8_row(call)
-        quant = tensor_quant(y)
+        quant = per_tensor_quant(y)
         if (quant.scale, quant.zero_point) != (1 / 16, OUTPUT_ZERO_POINT):
             raise NotSupportedError("an int8 result must have scale 1/16 and zero point 127")
     return (TensorType(x.shape, x.dtype, y.quantization),)

@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import ArithExpr, ExprLike, immediate, maximum, m
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
-from firmwright.ops.requantize import clamp, tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _STEP = 10 / 65535
 _OUTPUT_RANGE = (-65536 / 65535, 65534 / 65535)
@@ -27,7 +27,7 @@ _CENTER = (1 << 15) + (1 << 16)
 
 def check_int16(call: OpCall, beta: float) -> None:
     """Raise NotSupportedError unless the scales are as defined and all numbers fit 32 bits."""
-    x, y = tensor_quant(call.input(0)), tensor_quant(call.output)
+    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
         raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")
     if difference_multiplier(x.scale, beta)[1] > _MAX_SHIFT:
@@ -51,7 +51,7 @@ def lookup_tables() -> tuple[Array, Array]:
 
 def reference(call: OpCall, x: Array, beta: float) -> Array:
     exponentials, reciprocals = lookup_tables()
-    multiplier, shift = difference_multiplier(tensor_quant(call.input(0)).scale, beta)
+    multiplier, shift = difference_multiplier(per_tensor_quant(call.input(0)).scale, beta)
     below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
     scaled = multiply_by_quantized_multiplier(below, multiplier, shift, Rounding.TWICE)
     powers = lookup_array(exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max))
@@ -83,7 +83,7 @@ def lower_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: flo
         b.constant(name, table, INT16)
         for name, table in zip(("exponentials", "reciprocals"), lookup_tables(), strict=True)
     )
-    multiplier, shift = difference_multiplier(tensor_quant(b.call.input(0)).scale, beta)
+    multiplier, shift = difference_multiplier(per_tensor_quant(b.call.input(0)).scale, beta)
     highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
     with b.for_("i", x.shape[1]) as i:
         below = b.load_i32(x, [row, i]) - b.load(highest, [0])

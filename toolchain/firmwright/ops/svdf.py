@@ -50,10 +50,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a bias that is not one constant for each unit")
     if x.dtype == INT8:
         for kind in (feature, time, state):
-            if requantize.tensor_quant(kind).zero_point:
+            if requantize.per_tensor_quant(kind).zero_point:
                 raise NotSupportedError("weights or state with a zero point other than 0")
-        requantize.tensor_quant(x)
-        requantize.tensor_quant(call.output)
+        requantize.per_tensor_quant(x)
+        requantize.per_tensor_quant(call.output)
     y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
 
@@ -62,9 +62,12 @@ def state_and_output_requant(
     call: OpCall,
 ) -> tuple[requantize.Requantization, requantize.Requantization]:
     x, feature, time, state = (
-        requantize.tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE)
+        requantize.per_tensor_quant(call.input(index)).scale for index in (0, 1, 2, _STATE)
     )
-    first, second = x * feature / state, state * time / requantize.tensor_quant(call.output).scale
+    first, second = (
+        x * feature / state,
+        state * time / requantize.per_tensor_quant(call.output).scale,
+    )
     kind = call.input(_STATE)
     return (
         requantize.make_requantization([first], Rounding.TWICE, kind, "none"),
@@ -80,7 +83,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
-        x = x - requantize.tensor_quant(call.input(0)).zero_point
+        x = x - requantize.per_tensor_quant(call.input(0)).zero_point
     features = np.asarray(x @ feature.T)
     if not is_float:
         features = state_and_output_requant(call)[0].apply(features, call.input(_STATE).dtype)
@@ -113,7 +116,7 @@ def lower(call: OpCall, b: Kernel) -> None:
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
                 if not is_float:
-                    item = item.cast(INT32) - requantize.tensor_quant(call.input(0)).zero_point
+                    item = item.cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
                     weight = weight.cast(INT32)
                 acc.add(item * weight)
             with b.let("newest", _requantize_state(call, acc.value)) as newest:

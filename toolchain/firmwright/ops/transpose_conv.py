@@ -23,7 +23,7 @@ from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.import_checks import checked_int_option, input_type, require_tensors
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import check_weights_and_bias, import_activation, tensor_quant
+from firmwright.ops.requantize import check_weights_and_bias, import_activation, per_tensor_quant
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -40,7 +40,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    offset = 0 if call.input(0).dtype == FLOAT32 else tensor_quant(call.input(0)).zero_point
+    offset = 0 if call.input(0).dtype == FLOAT32 else per_tensor_quant(call.input(0)).zero_point
     total = _scattered(call, arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64))
     return (reference_epilogue(call, total),)
 
@@ -96,7 +96,7 @@ def _tap(
 def lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype != FLOAT32
     sum_dtype = int16x8.accumulator_dtype(call, 0) if quantized else FLOAT32
-    zero_point = tensor_quant(call.input(0)).zero_point if quantized else 0
+    zero_point = per_tensor_quant(call.input(0)).zero_point if quantized else 0
     w = b.input(1)
     bias = b.constant("bias", bias_of(call, "int32" if quantized else "float32"), sum_dtype)
     finish = (

@@ -31,7 +31,7 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 """Name of the list in a file that defines custom operators."""
 
 
-def is_registered(domain: str, name: str) -> bool:
+def supports_custom_op(domain: str, name: str) -> bool:
     """Return whether a custom operator or a backend's pattern covers that operator."""
     if CUSTOM_OPS.find(domain, name) is not None:
         return True

@@ -16,7 +16,7 @@ from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import import_table, op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.partitioning.custom_ops import is_registered
+from firmwright.partitioning.custom_ops import supports_custom_op
 from firmwright.schedules.registry import INTRINSICS
 
 
@@ -58,9 +58,9 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
         return module
     name = name or to_c_identifier(Path(file).stem)
     if is_onnx(data, file):
-        return import_onnx(data, file, name, op_table(), is_registered)
+        return import_onnx(data, file, name, op_table(), supports_custom_op)
     raw = read_tflite(data, file)
-    return import_model(raw, name, import_table(), data, op_table(), signature, is_registered)
+    return import_model(raw, name, import_table(), data, op_table(), signature, supports_custom_op)
 
 
 def source_digest(data: bytes) -> str:

@@ -12,7 +12,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import Requantization, requantize_value, tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant, requantize_value
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -35,7 +35,7 @@ def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
     """Return the bias less the zero point times the sum of each channel's `weights`."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
     bias: Array = (
-        bias_of(op, "int32").astype(np.int64) - tensor_quant(op.input(0)).zero_point * sums
+        bias_of(op, "int32").astype(np.int64) - per_tensor_quant(op.input(0)).zero_point * sums
     )
     return bias
 

@@ -18,7 +18,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops import conv2d, fully_connected, lstm, svdf
 from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
-from firmwright.ops.requantize import Requantization, quantization_of, tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
     c_dims,
@@ -99,7 +99,7 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
     bias = "bias"
     lines = [
         f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_{kind}_params params = {{{-tensor_quant(x).zero_point}, "
+        f"const cmsis_nn_{kind}_params params = {{{-per_tensor_quant(x).zero_point}, "
         f"{step.zero_point}, {multiple}{c_tile(call.ints_attr('stride'))}, "
         f"{c_tile((padding[0], padding[2]))}, {c_tile(call.ints_attr('dilation'))}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}};",
@@ -129,7 +129,7 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     )
     lines = [
         f"const cmsis_nn_context context = {buffer}, turn = {other};",
-        f"const cmsis_nn_transpose_conv_params params = {{{-tensor_quant(x).zero_point}, "
+        f"const cmsis_nn_transpose_conv_params params = {{{-per_tensor_quant(x).zero_point}, "
         f"{step.zero_point}, {c_tile(call.ints_attr('stride'))}, "
         f"{c_tile(call.ints_attr('before'))}, "
         f"{{0, 0}}, {{1, 1}}, {{{step.clamp_min}, {step.clamp_max}}}}};",
@@ -148,7 +148,7 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     """Write fully_connected; int8 weights may have per-output scales."""
     step, x = _step(call), call.input(0)
     outputs, inputs = call.input(1).shape
-    rows, zero_point = x.elements // inputs, tensor_quant(x).zero_point
+    rows, zero_point = x.elements // inputs, per_tensor_quant(x).zero_point
     weights, bias, multipliers, shifts = _weights(kernel, call)
     heads, arguments = _heads(call), [kernel.inputs[0], weights, bias]
     name, quant = f"arm_fully_connected_{dtype_suffix(x.dtype)}", _QUANT
@@ -205,7 +205,7 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
     lines = [
         f"const cmsis_nn_context first = {one}, second = {two};",
         f"const cmsis_nn_svdf_params params = {{{call.int_attr('rank')}, "
-        f"{tensor_quant(x).zero_point}, {second.zero_point}, {{{INT16.min}, {INT16.max}}}, "
+        f"{per_tensor_quant(x).zero_point}, {second.zero_point}, {{{INT16.min}, {INT16.max}}}, "
         f"{{{second.clamp_min}, {second.clamp_max}}}}};",
         f"const cmsis_nn_per_tensor_quant_params in = {{{first.multipliers[0]}, "
         f"{first.shifts[0]}}}, out = {{{second.multipliers[0]}, {second.shifts[0]}}};",
@@ -246,12 +246,12 @@ def supports_lstm(call: OpCall) -> bool:
 def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     x, (batch, time, inputs) = call.input(0), lstm.batch_time_inputs(call)
     units = call.input(lstm.HIDDEN_STATE).shape[1]
-    hidden = tensor_quant(call.input(lstm.HIDDEN_STATE))
-    cells = tensor_quant(call.input(lstm.CELL_STATE))
+    hidden = per_tensor_quant(call.input(lstm.HIDDEN_STATE))
+    cells = per_tensor_quant(call.input(lstm.CELL_STATE))
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.int_attr("time_major")), batch, time, inputs, units]
-    numbers += [-tensor_quant(x).zero_point, *one, *new, int(lstm.cell_clip(call)), power]
+    numbers += [-per_tensor_quant(x).zero_point, *one, *new, int(lstm.cell_clip(call)), power]
     numbers += [*lstm.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
@@ -291,7 +291,7 @@ def _gate(
     ):
         weights = call.constant(first + gate)
         assert weights is not None  # ensured by the operator's types
-        zero_point = tensor_quant(call.input(source)).zero_point
+        zero_point = per_tensor_quant(call.input(source)).zero_point
         sums = -zero_point * weights.array().astype(np.int64).sum(axis=1)
         totals = sums + bias.array() if side == "x" else sums
         multiplier, shift = factors[side == "hidden"]

@@ -9,7 +9,7 @@ from firmwright.base.dtypes import INT8, INT16
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ops import batch_matmul, elementwise_arithmetic, softmax, softmax_int16
-from firmwright.ops.requantize import quantized_activation_range, tensor_quant
+from firmwright.ops.requantize import per_tensor_quant, quantized_activation_range
 from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.cmsis_nn_codegen import (
     activation_pointer_type,
@@ -63,7 +63,9 @@ def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
 def _write_softmax_int16(
     kernel: BackendKernel, call: OpCall, rows: int, depth: int, beta: float
 ) -> None:
-    multiplier, shift = softmax_int16.difference_multiplier(tensor_quant(call.input(0)).scale, beta)
+    multiplier, shift = softmax_int16.difference_multiplier(
+        per_tensor_quant(call.input(0)).scale, beta
+    )
     powers, inverses = softmax_int16.lookup_tables()
     lines = [
         "const cmsis_nn_softmax_lut_s16 tables = {powers, inverses};",
@@ -91,7 +93,7 @@ def write_add(kernel: BackendKernel, call: OpCall) -> None:
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     step = elementwise_arithmetic.product_requantization(call)
-    before = [-tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+    before = [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
     after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
     _elementwise(kernel, call, "mul", before, after)
 
@@ -123,8 +125,8 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
     params, buffer, more = workspace_context(kernel, sums)
     lines = [
         f"const cmsis_nn_context context = {buffer};",
-        f"const cmsis_nn_bmm_params params = {{false, true, {{{-tensor_quant(x).zero_point}, "
-        f"{-tensor_quant(other).zero_point}, {step.zero_point}, "
+        f"const cmsis_nn_bmm_params params = {{false, true, {{{-per_tensor_quant(x).zero_point}, "
+        f"{-per_tensor_quant(other).zero_point}, {step.zero_point}, "
         f"{{{step.clamp_min}, {step.clamp_max}}}}}}};",
         f"const cmsis_nn_per_tensor_quant_params quant = {{{step.multipliers[0]}, "
         f"{step.shifts[0]}}};",

@@ -11,7 +11,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
@@ -61,7 +61,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     gemm = plan_gemm(b, layout, kernel, bias, params, channels, block)
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
-    source = Im2colSource(b.input(0), layout, tensor_quant(op.input(0)).zero_point)
+    source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
     backward = config.get("order") == "backward"
     convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
 
@@ -163,7 +163,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
                 gemm.emit_from_bytes(b, x, n)
             return
         with b.allocate("wide", UINT32, (layout.words, 1)) as wide:
-            zero_point = tensor_quant(op.input(0)).zero_point
+            zero_point = per_tensor_quant(op.input(0)).zero_point
             Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
             gemm.emit(b, wide, n)
 

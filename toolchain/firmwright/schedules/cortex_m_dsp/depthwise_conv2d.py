@@ -13,7 +13,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
     accumulator_bounds,
@@ -47,7 +47,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(-1, kernel.shape[3]).T.astype(np.int64)
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64)
     folded = fold_zero_point_into_bias(op, flat)
     bounds = accumulator_bounds(folded, flat)

@@ -14,7 +14,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.constant_channels import (
     find_constant_channels,
     order_computed_channels,
@@ -194,7 +194,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
     taps = weights_of(op)[0].astype(np.int64)  # [y, x, channel]
     flat = taps.reshape(-1, taps.shape[2]).T
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = fold_zero_point_into_bias(op, flat)
     params = requantization_of(op)
     low, high = accumulator_bounds(bias, flat)

@@ -15,7 +15,7 @@ from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import OutputPosition, window_of
 from firmwright.ops.int16x8 import ExactScale, accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, make_epilogue
 from firmwright.schedules.schedule_factories import dsp_schedule
 
@@ -92,7 +92,7 @@ def _pairs(
         with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
             yield low, high
         return
-    zero = -tensor_quant(op.input(0)).zero_point & 0xFFFF
+    zero = -per_tensor_quant(op.input(0)).zero_point & 0xFFFF
     with b.let("word", b.load(x, [*at, 0])) as word:
         wide = [call_intrinsic(name, [word], UINT32) for name in HALVES]
         if zero:
@@ -156,7 +156,7 @@ def _finisher(
     if isinstance(step, ExactScale):
         finish = requantize_epilogue(b, step, INT32, dtype)
         return lambda channel: nullcontext(lambda acc: finish(acc, channel))
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     low, high = (end - zero_point for end in (op.input(0).dtype.min, op.input(0).dtype.max))
     bounds = accumulator_bounds(bias_of(op, "int32"), kernel, low, high)
     epilogue = make_epilogue(b, step, bounds, dtype, len(kernel))

@@ -13,7 +13,7 @@ from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
 from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -183,7 +183,7 @@ def _single_configs(op: OpCall) -> Sequence[Config]:
 def _build_single(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = weights_of(op)[0]
     by_channel = np.moveaxis(kernel, 2, 0)
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     taps = _DepthwiseTaps(1, b.constant("weights", kernel, INT8), b.input(0), zero_point)
     if op.input(0).dtype == INT16:
         sums = plan_int16_accumulation(b, op, by_channel, axis=3)

@@ -13,7 +13,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logi
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import (
     FinishElement,
@@ -141,7 +141,7 @@ def _copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
     x = b.input(0)
     _, height, width, channels = x.shape
     top, _, left, _ = b.call.ints_attr("padding")
-    point = tensor_quant(b.call.input(0)).zero_point & 0xFF
+    point = per_tensor_quant(b.call.input(0)).zero_point & 0xFF
     outside = ArithExpr(immediate(point * 0x01010101, UINT32))
     words = channels // 4
     columns = patch.shape[1]

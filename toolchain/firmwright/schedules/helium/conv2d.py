@@ -15,7 +15,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.dot_product_loop import choose_loop, pack_weight_rows
@@ -57,7 +57,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     )
     convolve_two_pixels(
         b,
-        ConvolutionInput(b.input(0), window, tensor_quant(op.input(0)).zero_point),
+        ConvolutionInput(b.input(0), window, per_tensor_quant(op.input(0)).zero_point),
         gemm,
         op.output.shape,
     )

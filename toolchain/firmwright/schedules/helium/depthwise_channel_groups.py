@@ -13,7 +13,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,
@@ -140,7 +140,7 @@ def _layer(
     kernel = weights_of(op)[0]
     count = kernel.shape[2]
     starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
-    params, zero_point = _params(op), tensor_quant(op.input(0)).zero_point
+    params, zero_point = _params(op), per_tensor_quant(op.input(0)).zero_point
     bias = bias_of(op, "int32").astype(np.int64)
     rows = [
         bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)

@@ -13,7 +13,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import depthwise_plane_microkernels, vector_requantize
 from firmwright.schedules.helium import im2col as vector_copy
@@ -168,7 +168,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     size = outer.length * inner.length
     with b.allocate("plane", INT8, (size,)) as plane:
         if (outer.inside, inner.inside) != (outer.length, inner.length):
-            vector_copy.fill_buffer(b, plane, tensor_quant(op.input(0)).zero_point, size)
+            vector_copy.fill_buffer(b, plane, per_tensor_quant(op.input(0)).zero_point, size)
         with b.for_("n", batch) as n, b.for_("c", channels) as c:
             start = outer.start * outer.x_step + inner.start * inner.x_step
             source = n * (height * width * channels) + start + c

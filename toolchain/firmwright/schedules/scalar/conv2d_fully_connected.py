@@ -17,7 +17,7 @@ from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.scalar.gemm_kernel import (
     emit_scalar_gemm,
     fits_address_offsets,
@@ -230,7 +230,7 @@ def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFami
     params = requantization_of(op)
     gemm = plan_scalar_gemm(b, op, flat, params, partial(family.rows, pixels=count))
     pixels = op.output.elements // len(flat)
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     with (
         _blocks(b, pixels, count) as at,
         pack_columns(b, op, zero_point, window, at, (count, gemm.depth)) as columns,

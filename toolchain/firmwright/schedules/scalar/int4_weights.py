@@ -14,7 +14,7 @@ from firmwright.ops.conv_window import window_of
 from firmwright.ops.fully_connected import int8_requantization
 from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import tensor_quant
+from firmwright.ops.requantize import per_tensor_quant
 
 # A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
 # tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with
@@ -59,7 +59,7 @@ def _add_row(
 
 
 def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
-    weights, zero_point = weights_of(op), tensor_quant(op.input(0)).zero_point
+    weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
     (outputs, inputs), wide = weights.shape, accumulator_dtype(op, 0)
     sums = weights.sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(op, "int32") - zero_point * sums, wide)
@@ -84,7 +84,7 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
-    weights, zero_point = weights_of(op), tensor_quant(op.input(0)).zero_point
+    weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
     outputs, height, width, inputs = weights.shape
     wide = accumulator_dtype(op, 0)
     bias = b.constant("bias", bias_of(op, "int32"), wide)

@@ -13,7 +13,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import Requantization, apply_activation, tensor_quant
+from firmwright.ops.requantize import Requantization, apply_activation, per_tensor_quant
 from firmwright.schedules.epilogue import (
     FinishElement,
     accumulator_bounds,
@@ -69,7 +69,7 @@ def plan_scalar_layer(
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
         epilogue: SumEpilogue = _FloatEpilogue(bias, op.str_attr("activation"))
         return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     wide = weights[chosen].astype(np.int64)
     folded = fold_zero_point_into_bias(op, weights)[chosen]
     bounds = accumulator_bounds(folded, wide)

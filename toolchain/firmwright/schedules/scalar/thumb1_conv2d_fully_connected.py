@@ -15,7 +15,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, tensor_quant
+from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
 from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
@@ -200,7 +200,7 @@ def _build_convolution(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = conv2d.weights_of(op)
     gemm = _plan(b, op, kernel.reshape(len(kernel), -1), conv2d.requantization_of(op))
     window = window_of(op, kernel.shape[1:3])
-    zero_point = tensor_quant(op.input(0)).zero_point
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     with (
         b.for_("pixel", op.output.elements // len(kernel)) as at,
         pack_columns(b, op, zero_point, window, at, (1, gemm.depth)) as column,
