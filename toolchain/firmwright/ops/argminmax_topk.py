@@ -105,9 +105,8 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axis, x = call.int_attr("axis"), arrays[0]
     # Reverse the order: negate floats, invert the bits of integers (their minimum has no negative).
     keys = x if call.attrs["least"] else (-x if x.dtype.kind == "f" else np.invert(x))
-    order = np.take(
-        np.argsort(keys, axis=axis, kind="stable"), np.arange(call.int_attr("k")), axis=axis
-    )
+    ranked = np.argsort(keys, axis=axis, kind="stable")
+    order = np.take(ranked, range(call.int_attr("k")), axis=axis)
     return (np.take_along_axis(x, order, axis), order.astype(call.outputs[1].dtype.np))
 
 

@@ -21,7 +21,12 @@ from firmwright.ops import int16x8
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.import_checks import bool_options, importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    per_tensor_quant,
+    tensor_scales,
+)
 
 _DTYPES = (INT8, INT16, FLOAT32)
 _FLAGS = ("adj_x", "adj_y")
@@ -59,7 +64,7 @@ def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
 
 
 def requantization_of(call: OpCall) -> Requantization:
-    x, y, z = (per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    x, y, z = tensor_scales(call)
     if call.input(0).dtype == INT16:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
     return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")

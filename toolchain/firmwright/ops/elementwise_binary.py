@@ -33,7 +33,7 @@ from firmwright.ops.elementwise import (
     compute_elements,
 )
 from firmwright.ops.import_checks import no_attrs
-from firmwright.ops.requantize import clamp, per_tensor_quant
+from firmwright.ops.requantize import clamp, per_tensor_quant, tensor_scales
 
 # ---- quantized values --------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ _SQUARED_BITS = {INT8: 7, INT16: 0}
 
 
 def _square_factors(call: OpCall) -> tuple[float, float, float]:
-    a, b, y = (per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output))
+    a, b, y = tensor_scales(call)
     twice, bits = 2 * max(a, b), _SQUARED_BITS[call.output.dtype]
     return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
@@ -154,9 +154,7 @@ def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _prelu_factors(call: OpCall) -> tuple[float, float]:
-    x, alpha, y = (
-        per_tensor_quant(kind).scale for kind in (call.input(0), call.input(1), call.output)
-    )
+    x, alpha, y = tensor_scales(call)
     return x / y, x * alpha / y
 
 

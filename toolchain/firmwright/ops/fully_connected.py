@@ -121,51 +121,41 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one dot product per output; the bias includes the terms of the input's zero point."""
-    rows = call.input(0).elements // call.input(1).shape[1]
-    if call.input(0).dtype == FLOAT32:
-        _lower_float(call, b, rows)
+    """Emit one dot product per output; integer biases include the terms of the input's zero point."""
+    is_float, w, activation = (
+        call.input(0).dtype == FLOAT32,
+        b.input(1),
+        call.str_attr("activation"),
+    )
+    outputs, inputs = w.shape
+    if is_float:
+        sum_dtype, finish = FLOAT32, None
+        bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
     else:
-        _lower_quantized(call, b, rows)
-
-
-def _lower_quantized(call: OpCall, b: Kernel, rows: int) -> None:
-    zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
-    w, sum_dtype = b.input(1), int16x8.accumulator_dtype(call, 0)
-    outputs, inputs = w.shape
-    sums = weights_of(call).sum(axis=1, dtype=np.int64)
-    bias = b.constant("bias", bias_of(call, "int32") - zero_point * sums, sum_dtype)
-    step = int16_requantization(call) if int16x8.is_int16x8(call) else int8_requantization(call)
-    finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
+        sum_dtype = int16x8.accumulator_dtype(call, 0)
+        sums = weights_of(call).sum(axis=1, dtype=np.int64)
+        offset = requantize.per_tensor_quant(call.input(0)).zero_point * sums
+        bias = b.constant("bias", bias_of(call, "int32") - offset, sum_dtype)
+        is_int16 = int16x8.is_int16x8(call)
+        step = int16_requantization(call) if is_int16 else int8_requantization(call)
+        finish = int16x8.requantize_epilogue(b, step, sum_dtype, call.output.dtype)
     with (
-        b.for_("n", rows) as n,
+        b.for_("n", call.input(0).elements // inputs) as n,
         b.view("row", b.input(0), n * inputs, (inputs,)) as row,
         b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
         b.for_("o", outputs) as o,
     ):
-        acc = b.register("acc", sum_dtype, b.load(bias, [o]))
+        acc = b.register("acc", sum_dtype, 0.0 if is_float else b.load(bias, [o]))
         with b.for_("i", inputs) as i:
-            product = b.load_i32(row, [i]) * b.load_i32(w, [o, i])
-            acc.add(product.cast(sum_dtype))
-        b.store(out, [o], finish(acc.value, o))
-
-
-def _lower_float(call: OpCall, b: Kernel, rows: int) -> None:
-    w = b.input(1)
-    outputs, inputs = w.shape
-    bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
-    with (
-        b.for_("n", rows) as n,
-        b.view("row", b.input(0), n * inputs, (inputs,)) as row,
-        b.view("out", b.y, n * outputs, (outputs,), access="w") as out,
-        b.for_("o", outputs) as o,
-    ):
-        acc = b.register("acc", FLOAT32)
-        acc.set(0.0)  # the bias comes last, as in the reference kernel
-        with b.for_("i", inputs) as i:
-            acc.add(b.load(row, [i]) * b.load(w, [o, i]))
-        total = acc.value + b.load(bias, [o])
-        b.store(out, [o], requantize.apply_activation(total, call.str_attr("activation")))
+            if is_float:
+                acc.add(b.load(row, [i]) * b.load(w, [o, i]))
+            else:
+                acc.add((b.load_i32(row, [i]) * b.load_i32(w, [o, i])).cast(sum_dtype))
+        if finish is None:  # the bias comes last, as in the reference kernel
+            total = acc.value + b.load(bias, [o])
+            b.store(out, [o], requantize.apply_activation(total, activation))
+        else:
+            b.store(out, [o], finish(acc.value, o))
 
 
 def macs(call: OpCall) -> int:

@@ -226,9 +226,7 @@ def _block_loops(
             continue
         size, before = block[axis - 1], _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
-        offsets = [
-            (k + before) % size * images + (k + before) // size * strides[axis] for k in range(n)
-        ]
+        offsets = [k % size * images + k // size * strides[axis] for k in range(before, before + n)]
         unit = max(1, math.gcd(*offsets))
         rows.append((n, stride, tuple(offset // unit for offset in offsets), unit))
     return rows

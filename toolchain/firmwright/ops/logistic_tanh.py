@@ -152,13 +152,11 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 
 
 @contextmanager
-def lookup_sigmoid(
-    b: Kernel, table: tir.Buffer, value: ArithExpr, is_tanh: bool
-) -> Iterator[ArithExpr]:
-    """Emit the kernel equivalent of `lookup_sigmoid_array`; `value` should be a variable."""
-    bits = _fraction_bits(is_tanh)
+def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> Iterator[ArithExpr]:
+    """Emit the kernel equivalent of `lookup_sigmoid_array`; `x` should be a variable."""
+    bits = _fraction_bits(tanh)
     with (
-        b.let("distance", minimum(maximum(value, 0 - value), _LAST << bits)) as distance,
+        b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits)) as distance,
         b.let("entry", ((distance >> bits) & _LAST).cast(INDEX)) as entry,
         b.let("low", b.load_i32(table, [entry])) as low,
         b.let(
@@ -167,11 +165,11 @@ def lookup_sigmoid(
             + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
         ) as raised,
     ):
-        if is_tanh:
-            yield select(value >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
+        if tanh:
+            yield select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
             return
         cut = minimum(raised, INT16.max << 10)
-        yield select(value >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
+        yield select(x >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
 
 
 # ---- float32 -----------------------------------------------------------------------------------

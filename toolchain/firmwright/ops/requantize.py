@@ -138,13 +138,18 @@ def make_requantization(
     )
 
 
+def tensor_scales(call: OpCall) -> list[float]:
+    """Return the scales of the inputs, then of the output."""
+    inputs = [call.input(index) for index in range(len(call.inputs))]
+    return [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]
+
+
 def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str) -> Requantization:
     """Return the requantization by factor(*input scales, output scale), rounding twice.
 
     LiteRT computes the factor in float32, TFLM in double.
     """
-    inputs = [call.input(index) for index in range(len(call.inputs))]
-    scales = [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]
+    scales = tensor_scales(call)
     if call.numerics == "litert":
         with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
             real = float(factor(*map(np.float32, scales)))

@@ -227,16 +227,13 @@ def _delay_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _delay_lower(call: OpCall, b: Kernel) -> None:
     rows, count = _streams(call.input(0))
     reach = call.input(1).shape[1] if call.has_input(1) else 0
-    with (
-        b.views("samples out", (rows, count), b.input(0), b.y) as (x, y),
-        b.for_("row", rows) as row,
-    ):
+    with b.views("samples out", (rows, count), b.input(0), b.y) as (x, y), b.for_("row", rows) as r:
         older = min(reach, count)
-        _copy_loop(b, y, [row], older, lambda k: b.load(b.input(1), [row, k]))
+        _copy_loop(b, y, [r], older, lambda k: b.load(b.input(1), [r, k]))
         with b.for_("j", count - older) as j:
-            b.store(y, [row, j + older], b.load(x, [row, j]))
+            b.store(y, [r, j + older], b.load(x, [r, j]))
         if reach:
-            _update_history(b, b.input(1), x, b.outputs[1], row)
+            _update_history(b, b.input(1), x, b.outputs[1], r)
 
 
 def _import_delay(context: ImportContext) -> ImportedCall:

@@ -202,8 +202,6 @@ def data_movement_op(
             for builtin, build in imports.items()
         },
         dtypes=tuple(kind.name for kind in DTYPES),
-        numerics={
-            profile: NumericsSpec(None, "copies", f"reference_ops {name}") for profile in profiles
-        },
+        numerics={p: NumericsSpec(None, "copies", f"reference_ops {name}") for p in profiles},
         subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
     )
