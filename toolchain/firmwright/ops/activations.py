@@ -26,20 +26,11 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum, minimum, select
-from firmwright.ops import elementwise
+from firmwright.ops import elementwise, requantize
 from firmwright.ops.import_checks import bool_options
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
-from firmwright.ops.requantize import (
-    apply_activation,
-    clamp,
-    float_activation_range,
-    per_tensor_quant,
-    quantized_activation_range,
-    requant_by_scales,
-    store_requantized,
-)
 
 _ROOT_HALF = math.sqrt(0.5)
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -64,7 +55,7 @@ def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
     """Compute in 16 bits on inputs scaled by 2^7, as TFLite's HardSwish does."""
-    quant, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    quant, y = requantize.per_tensor_quant(call.input(0)), requantize.per_tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
     gate_multiplier, gate_shift = _int16_multiplier(float(fine / (np.float32(3) / 32768)))
@@ -80,7 +71,10 @@ def _hard_swish_int8(call: OpCall, x: Array) -> Array:
 
 
 def _check_hard_swish(call: OpCall) -> None:
-    if per_tensor_quant(call.input(0)).scale / 128 >= per_tensor_quant(call.output).scale:
+    if (
+        requantize.per_tensor_quant(call.input(0)).scale / 128
+        >= requantize.per_tensor_quant(call.output).scale
+    ):
         raise NotSupportedError("a hard_swish with an output scale below 1/128 of the input scale")
 
 
@@ -103,14 +97,14 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
+    x, y = (np.float32(requantize.per_tensor_quant(t).scale) for t in (call.input(0), call.output))
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
 def _leaky_relu(call: OpCall, x: Array) -> Array:
-    kind, y = call.output.dtype, per_tensor_quant(call.output)
-    offset = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
+    kind, y = call.output.dtype, requantize.per_tensor_quant(call.output)
+    offset = x.astype(np.int64) - requantize.per_tensor_quant(call.input(0)).zero_point
     above, below = (
         multiply_by_quantized_multiplier(part, *factor, Rounding.TWICE)
         for part, factor in zip(
@@ -139,7 +133,7 @@ def _lower_leaky_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
         for a, b in zip(above, below, strict=True)
     )
     scaled = call_intrinsic("requantize_twice", [value, multiplier, shift], INT32)
-    return clamp(scaled, INT16.min, INT16.max, INT16)
+    return requantize.clamp(scaled, INT16.min, INT16.max, INT16)
 
 
 _ELU = both_profiles(None, "int8 by float32", "activations Elu")
@@ -154,21 +148,25 @@ def _clamps_raw_values(call: OpCall) -> bool:
 
 def _reference_relu(call: OpCall, x: Array) -> Array:
     if _clamps_raw_values(call):
-        return np.clip(x, *quantized_activation_range(call.op, call.input(0))).astype(x.dtype)
+        return np.clip(x, *requantize.quantized_activation_range(call.op, call.input(0))).astype(
+            x.dtype
+        )
     (offset,) = elementwise.centered(call, x)
-    return requant_by_scales(call, operator.truediv, call.op).apply(offset, call.output.dtype)
+    return requantize.requant_by_scales(call, operator.truediv, call.op).apply(
+        offset, call.output.dtype
+    )
 
 
 def _lower_relu(call: OpCall, b: Kernel) -> None:
     kind = call.input(0)
     with elementwise.loop_over_elements(b) as (values, store):
         if _clamps_raw_values(call):
-            low, high = quantized_activation_range(call.op, kind)
-            store(clamp(values[0].cast(INT32), low, high, kind.dtype))
+            low, high = requantize.quantized_activation_range(call.op, kind)
+            store(requantize.clamp(values[0].cast(INT32), low, high, kind.dtype))
         else:
             (offset,) = elementwise.centered(call, values[0])
-            params = requant_by_scales(call, operator.truediv, call.op)
-            store_requantized(b, offset, params, kind.dtype, store)
+            params = requantize.requant_by_scales(call, operator.truediv, call.op)
+            requantize.store_requantized(b, offset, params, kind.dtype, store)
 
 
 _RELU_INT8, _RELU_INT16 = (
@@ -176,8 +174,8 @@ _RELU_INT8, _RELU_INT16 = (
     for check in (elementwise.check_per_tensor, elementwise.check_symmetric_int16)
 )
 _RELU_FLOAT32 = elementwise.compute_elements(
-    lambda call, x: np.clip(x, *float_activation_range(call.op)).astype(np.float32),
-    lambda call, x: apply_activation(x, call.op),
+    lambda call, x: np.clip(x, *requantize.float_activation_range(call.op)).astype(np.float32),
+    lambda call, x: requantize.apply_activation(x, call.op),
 )
 _RELU = both_profiles(Rounding.TWICE, "int32", "reference_ops ReluX")
 _LITERT_ONLY = {"litert": _RELU["litert"]}

@@ -17,16 +17,10 @@ from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops import int16x8
+from firmwright.ops import int16x8, requantize
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.import_checks import bool_options, importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import (
-    Requantization,
-    make_requantization,
-    per_tensor_quant,
-    tensor_scales,
-)
 
 _DTYPES = (INT8, INT16, FLOAT32)
 _FLAGS = ("adj_x", "adj_y")
@@ -42,7 +36,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
     if x.dtype != FLOAT32:
-        zero_points = [per_tensor_quant(kind).zero_point for kind in (x, y, z)]
+        zero_points = [requantize.per_tensor_quant(kind).zero_point for kind in (x, y, z)]
         if x.dtype == INT16 and any(zero_points):
             raise NotSupportedError("int16 with a zero point other than 0")
         if depth > _MOST_TERMS[x.dtype]:
@@ -63,16 +57,16 @@ def _matrix_shape(call: OpCall, index: int) -> tuple[int, int]:
     return (columns, rows) if _is_transposed(call, index) else (rows, columns)
 
 
-def requantization_of(call: OpCall) -> Requantization:
-    x, y, z = tensor_scales(call)
+def requantization_of(call: OpCall) -> requantize.Requantization:
+    x, y, z = requantize.tensor_scales(call)
     if call.input(0).dtype == INT16:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
-    return make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
+    return requantize.make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
 
 
 def _zero_point(call: OpCall, index: int) -> int:
     kind = call.input(index)
-    return 0 if kind.dtype == FLOAT32 else per_tensor_quant(kind).zero_point
+    return 0 if kind.dtype == FLOAT32 else requantize.per_tensor_quant(kind).zero_point
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:

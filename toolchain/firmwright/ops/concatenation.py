@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
-from firmwright.ir.graph.opdef import OpCall, OpDef, RowWindow, Subviews, both_profiles
+from firmwright.ir.graph.opdef import OpCall, OpDef, Subviews, both_profiles
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import import_activation
@@ -40,11 +40,6 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         total += x.shape[axis]
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     return (TensorType(shape, first.dtype, y.quantization),)
-
-
-def row_window(call: OpCall) -> RowWindow | None:
-    """Return the row window, or None if the inputs are joined along the rows."""
-    return elementwise_row_window(call) if call.int_attr("axis") > 1 else None
 
 
 def subviews(call: OpCall) -> Subviews | None:
@@ -97,7 +92,7 @@ OPDEF = OpDef(
     reference=reference,
     lower=lower,
     subviews=subviews,
-    row_access=row_window,
+    row_access=lambda call: elementwise_row_window(call) if call.int_attr("axis") > 1 else None,
     imports={"tflite:CONCATENATION": import_tflite},
     dtypes=tuple(kind.name for kind in DTYPES),
     numerics=both_profiles(None, "copies", "reference_ops Concatenation"),

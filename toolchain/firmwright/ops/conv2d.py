@@ -10,6 +10,7 @@ Semantics: TFLite's reference convolutions and quantization specification.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -153,10 +154,6 @@ def _channels(
                 yield ic * count + m, ic
 
 
-def lower(call: OpCall, b: Kernel) -> None:
-    _lower_convolution(call, b, 0)
-
-
 def count_macs(call: OpCall) -> int:
     _, kh, kw, ic = call.input(1).shape
     return call.output.elements * kh * kw * ic
@@ -189,10 +186,6 @@ def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
     return (reference_epilogue(call, total),)
 
 
-def lower_depthwise(call: OpCall, b: Kernel) -> None:
-    _lower_convolution(call, b, 3)
-
-
 def count_depthwise_macs(call: OpCall) -> int:
     return call.output.elements * call.input(1).shape[1] * call.input(1).shape[2]
 
@@ -216,7 +209,7 @@ OPDEFS: tuple[OpDef, ...] = (
         name="conv2d",
         infer=infer,
         reference=reference,
-        lower=lower,
+        lower=partial(_lower_convolution, channel_axis=0),
         row_access=row_window,
         imports={"tflite:CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),
@@ -239,7 +232,7 @@ OPDEFS: tuple[OpDef, ...] = (
         name="depthwise_conv2d",
         infer=infer_depthwise,
         reference=reference_depthwise,
-        lower=lower_depthwise,
+        lower=partial(_lower_convolution, channel_axis=3),
         row_access=row_window,
         imports={"tflite:DEPTHWISE_CONV_2D": import_tflite},
         dtypes=("int8", "int16", "float32"),

@@ -246,14 +246,6 @@ def lower_transposed(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [n, m, *index], acc.value)
 
 
-def macs(call: OpCall) -> int:
-    return call.output.elements * call.input(1).elements // call.input(1).shape[0]
-
-
-def macs_transposed(call: OpCall) -> int:
-    return call.input(0).elements * call.input(1).elements // call.input(1).shape[0]
-
-
 _EXTREMES = (FLOAT32, INT8, UINT8)
 
 
@@ -357,7 +349,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference,
         lower=lower,
         dtypes=tuple(kind.name for kind in _CONV_DTYPES),
-        macs=macs,
+        macs=lambda call: call.output.elements * call.input(1).elements // call.input(1).shape[0],
     ),
     OpDef(
         name="conv_transpose_nd",
@@ -365,7 +357,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=reference_transposed,
         lower=lower_transposed,
         dtypes=tuple(kind.name for kind in _CONV_DTYPES),
-        macs=macs_transposed,
+        macs=lambda call: call.input(0).elements * call.input(1).elements // call.input(1).shape[0],
     ),
     OpDef(
         name="pool_nd",

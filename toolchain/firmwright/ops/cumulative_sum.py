@@ -20,15 +20,8 @@ from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.ops import import_checks
 from firmwright.ops.elementwise import loop_over_elements, wrapping
-from firmwright.ops.import_checks import (
-    bool_options,
-    constant_int,
-    importer,
-    input_rank,
-    normalize_axis,
-    require_tensors,
-)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import SumTerm
@@ -152,8 +145,14 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _cumsum_attrs(context: ImportContext) -> Attrs:
-    axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
-    return {"axis": axis, "step": "add", **bool_options(context, "exclusive", "reverse")}
+    axis = import_checks.normalize_axis(
+        import_checks.constant_int(context, 1, "axes"), import_checks.input_rank(context)
+    )
+    return {
+        "axis": axis,
+        "step": "add",
+        **import_checks.bool_options(context, "exclusive", "reverse"),
+    }
 
 
 def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -178,7 +177,7 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _add_n_import(context: ImportContext) -> ImportedCall:
-    require_tensors(context, max(1, len(context.inputs)))
+    import_checks.require_tensors(context, max(1, len(context.inputs)))
     return ImportedCall("add_n", {}, tuple(range(len(context.inputs))))
 
 
@@ -188,7 +187,7 @@ OPDEFS: tuple[OpDef, ...] = (
         infer=_infer_cumulative,
         reference=_cumulative_reference,
         lower=_cumulative_lower,
-        imports={"tflite:CUMSUM": importer("cumulative", 2, _cumsum_attrs, (0,))},
+        imports={"tflite:CUMSUM": import_checks.importer("cumulative", 2, _cumsum_attrs, (0,))},
         dtypes=tuple(kind.name for kind in _CUMULATIVE_DTYPES),
         numerics=_NUMERICS,
     ),

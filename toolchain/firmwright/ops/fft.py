@@ -23,14 +23,7 @@ from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import ImportContext, OpCall, TensorType
-from firmwright.ops.fft_lowering import (
-    FftBuilder,
-    digit_reversal,
-    fraction_bits,
-    radix_stages,
-    real_twiddle_factors,
-    twiddle_factors,
-)
+from firmwright.ops import fft_lowering
 from firmwright.ops.import_checks import importer, input_type, int_option
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.signal_operator import signal_operator
@@ -97,9 +90,9 @@ class _Fractions:
 
     def transformed(self, x: Array, *, reverse: bool) -> Array:
         count = x.shape[-2]
-        circle = twiddle_factors(count, self.bits, reverse=reverse)
-        x = x[..., list(digit_reversal(count)), :]
-        for stage in radix_stages(count):
+        circle = fft_lowering.twiddle_factors(count, self.bits, reverse=reverse)
+        x = x[..., list(fft_lowering.digit_reversal(count)), :]
+        for stage in fft_lowering.radix_stages(count):
             parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
             a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
             steps = np.arange(stage.size) * stage.blocks
@@ -126,7 +119,9 @@ class _Fractions:
         near, far = self.scaled(transform[..., k, :], 2), transform[..., count - k, :] * (1, -1)
         far = self.scaled(self.wrapped(far), 2)
         total, difference = self.wrapped(near + far), self.wrapped(near - far)
-        difference = self.turned(difference, real_twiddle_factors(count, self.bits, reverse=False))
+        difference = self.turned(
+            difference, fft_lowering.real_twiddle_factors(count, self.bits, reverse=False)
+        )
         bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
         bins[..., 0, 0] = first[..., 0] + first[..., 1]
         bins[..., count, 0] = first[..., 0] - first[..., 1]
@@ -141,7 +136,9 @@ class _Fractions:
         near = self.scaled(bins[..., k, :], 2)
         far = self.scaled(self.wrapped(bins[..., count - k, :] * (1, -1)), 2)
         total, difference = self.wrapped(near + far), self.wrapped(near - far)
-        difference = self.turned(difference, real_twiddle_factors(count, self.bits, reverse=True))
+        difference = self.turned(
+            difference, fft_lowering.real_twiddle_factors(count, self.bits, reverse=True)
+        )
         packed = np.zeros((*x.shape[:-1], count, 2), np.int64)
         ends = bins[..., 0, 0], bins[..., count, 0]
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
@@ -159,7 +156,9 @@ def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         spectrum = np.fft.rfft(padded)
         bins = np.stack([spectrum.real, spectrum.imag], axis=-1).astype(np.float32)
         return (bins.reshape(call.output.shape),)
-    return (_Fractions(fraction_bits(call.output.dtype)).spectrum(padded).astype(x.dtype),)
+    return (
+        _Fractions(fft_lowering.fraction_bits(call.output.dtype)).spectrum(padded).astype(x.dtype),
+    )
 
 
 def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -168,7 +167,7 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
         bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
         samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.int_attr("length"))
         return (samples.astype(np.float32),)
-    samples = _Fractions(fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
+    samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
     return (samples.astype(x.dtype),)
 
 
@@ -178,7 +177,7 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _rfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
-    transform = FftBuilder(b, x.dtype, length // 2, reverse=False)
+    transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=False)
     with (
         b.view("samples", b.input(0), 0, (frames, x.shape[-1])) as samples,
         b.view("bins", b.y, 0, (frames, length // 2 + 1, 2), access="w") as bins,
@@ -193,7 +192,7 @@ def _rfft_lower(call: OpCall, b: Kernel) -> None:
 def _irfft_lower(call: OpCall, b: Kernel) -> None:
     x, length = call.input(0), call.int_attr("length")
     frames = x.elements // x.shape[-1]
-    transform = FftBuilder(b, x.dtype, length // 2, reverse=True)
+    transform = fft_lowering.FftBuilder(b, x.dtype, length // 2, reverse=True)
     with (
         b.view("bins", b.input(0), 0, (frames, length // 2 + 1, 2)) as bins,
         b.allocate("joined", x.dtype, (length // 2, 2)) as packed,

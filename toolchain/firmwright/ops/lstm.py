@@ -36,6 +36,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
@@ -326,7 +327,9 @@ class _UnitBuilder:
     def _finish_float(self, sums: tir.Buffer, state: Index, y: Index) -> None:
         b, limit = self.b, cell_clip(self.call)
         i, f, g, o = (
-            _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
+            libm_function("tanh")(b.load(sums, [k]))
+            if k == _CELL_GATE
+            else _logistic(b.load(sums, [k]))
             for k in range(len(_GATES))
         )
         cell = f * b.load(b.outputs[2], state) + i * g
@@ -397,8 +400,7 @@ def _saturate(x: ArithExpr) -> ArithExpr:
     return minimum(maximum(x, INT16.min), INT16.max)
 
 
-def _tanh(x: ArithExpr) -> ArithExpr:
-    return intrinsic("tanh_f32", [x], FLOAT32)
+_tanh = libm_function("tanh")
 
 
 def _logistic(x: ArithExpr) -> ArithExpr:

@@ -40,14 +40,8 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
+from firmwright.ops import import_checks
 from firmwright.ops.elementwise import wrapping
-from firmwright.ops.import_checks import (
-    bool_options,
-    constant_ints,
-    importer,
-    input_rank,
-    normalize_axis,
-)
 from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
@@ -112,9 +106,12 @@ def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _import_attrs(context: ImportContext) -> Attrs:
-    rank = input_rank(context)
-    axes = {normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes")}
-    return {"axes": tuple(sorted(axes)), **bool_options(context, "keep_dims")}
+    rank = import_checks.input_rank(context)
+    axes = {
+        import_checks.normalize_axis(axis, rank)
+        for axis in import_checks.constant_ints(context, 1, "axes")
+    }
+    return {"axes": tuple(sorted(axes)), **import_checks.bool_options(context, "keep_dims")}
 
 
 def reduced_count(call: OpCall) -> int:
@@ -246,7 +243,7 @@ def reduction_op(
         lower_reduction(call, b, ArithExpr(immediate(start(kind), kind)), step, lambda acc: acc)
 
     names = tuple(kind.name for kind in dtypes)
-    imports = {f"tflite:{name.upper()}": importer(name, 2, _import_attrs, (0,))}
+    imports = {f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))}
     numerics = _NUMERICS if in_tflm else {"litert": _NUMERICS["litert"]}
     return OpDef(name, infer, reference, lower, imports, names, numerics)
 
@@ -335,7 +332,9 @@ OPDEFS: tuple[OpDef, ...] = (
             reference=_reference_mean,
             lower=_lower_mean,
             row_access=_row_reduction,
-            imports={f"tflite:{name.upper()}": importer(name, 2, _import_attrs, (0,))},
+            imports={
+                f"tflite:{name.upper()}": import_checks.importer(name, 2, _import_attrs, (0,))
+            },
             dtypes=tuple(kind.name for kind in _ALL),
             numerics=both_profiles(Rounding.TWICE, "int32", "reference_ops QuantizedMeanOrSum"),
         )

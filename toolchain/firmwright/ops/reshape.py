@@ -1,7 +1,8 @@
-"""reshape: the same elements in the same order with another shape.
+"""reshape: the elements of x in the same order with another shape; device_copy: x in another memory.
 
 TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. If input and
-output can be one buffer, the call is a view without code.
+output can be one buffer, the call is a view without code. The pass that plans devices inserts
+device_copy where the consumer cannot access the producer's memory.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, OpDef, TensorType, both_profiles
 from firmwright.ops.import_checks import importer
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.strided_copy import lower_flat_copy
+from firmwright.ops.strided_copy import DTYPES, lower_flat_copy
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -30,15 +31,25 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_flat_copy(b, b.input(0), b.y)
 
 
-OPDEF = OpDef(
-    name="reshape",
-    infer=infer,
-    reference=reference,
-    lower=lower,
-    imports=dict.fromkeys(
-        ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape")
+OPDEFS: tuple[OpDef, ...] = (
+    OpDef(
+        name="reshape",
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        imports=dict.fromkeys(
+            ("tflite:RESHAPE", "tflite:SQUEEZE", "tflite:EXPAND_DIMS"), importer("reshape")
+        ),
+        dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
+        numerics=both_profiles(None, "no copy", "reshape"),
+        is_view=True,
     ),
-    dtypes=("int8", "uint8", "int16", "int32", "int64", "float32", "bool"),
-    numerics=both_profiles(None, "no copy", "reshape"),
-    is_view=True,
+    OpDef(
+        name="device_copy",
+        infer=lambda call: (call.input(0),),
+        reference=lambda call, arrays: (arrays[0].copy(),),
+        lower=lower,
+        dtypes=tuple(kind.name for kind in DTYPES),
+        numerics=both_profiles(None, "copies", "the input's bytes"),
+    ),
 )

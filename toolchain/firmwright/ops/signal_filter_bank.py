@@ -22,8 +22,8 @@ from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCa
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.import_checks import int_options, require_tensors
+from firmwright.ops.intrinsics import bit_length, rounded_square_root
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.signal_intrinsics import bit_length, rounded_square_root
 from firmwright.ops.signal_operator import options_importer, signal_operator
 
 UINT32_MASK = 0xFFFFFFFF
@@ -305,10 +305,6 @@ def _log_table() -> tuple[int, ...]:
     return tuple(np.round(65536 * (np.log2(1 + steps) - steps)).astype(int).tolist())
 
 
-def _log_infer(call: OpCall) -> tuple[TensorType, ...]:
-    return (_per_channel_type(call, UINT32, INT16),)
-
-
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     table = np.array(_log_table(), np.int64)
     shifted = arrays[0].reshape(-1).astype(np.int64) << call.int_attr("input_correction_bits")
@@ -383,7 +379,7 @@ OPDEFS = (
         "filter_bank_log",
         "SignalFilterBankLog",
         (
-            _log_infer,
+            lambda call: (_per_channel_type(call, UINT32, INT16),),
             _log_reference,
             _log_lower,
             options_importer("filter_bank_log", 1, "input_correction_bits", "output_scale"),

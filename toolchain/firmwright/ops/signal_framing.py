@@ -1,4 +1,4 @@
-"""framer, stacker, delay and overlap_add: operators on sample streams that keep state between runs.
+"""Operators on sample streams that keep state between runs.
 
     framer: frames of `frame_size` samples every `frame_step` samples. With `prefill` the samples
         before the first run are zeros; otherwise frames are invalid until enough samples arrived.
@@ -6,19 +6,25 @@
         fills the left context; output starts once the right context is complete.
     delay: delays the samples by `delay_length`; the first ones are zeros.
     overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
+    circular_buffer: the last slots along axis 1; each run drops the first and appends x.
 
-All but the stacker work along the last axis. Invalid outputs, which TFLM does not write, hold the
-samples available so far, then zeros. Semantics: TFLM's signal library.
+framer, delay and overlap_add work along the last axis. Invalid outputs, which TFLM does not write,
+hold the samples available so far, then zeros. TFLM's circular_buffer can end a run early until
+enough slots have arrived; the importer turns that into a branch, requested by attribute `cycles`.
+If the file has no `cycles`, buffers of 5, 13 and 25 slots continue in every run and other sizes in
+every second run, as in TFLM. For one shape TFLM decides by the number of buffers in the process; it
+is rejected. Semantics: TFLM and its signal library.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT16, INT32, Array
+from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import ImplicitState, ImportContext, ImportedCall, OpCall, TensorType
+from firmwright.ir.graph.opdef import NumericsSpec, OpDef
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.import_checks import int_option, int_options, require_tensors
 from firmwright.ops.kernel import Kernel
@@ -326,7 +332,58 @@ def _import_overlap(context: ImportContext) -> ImportedCall:
     return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)
 
 
-OPDEFS = (
+_SLOTS_FOR_EVERY_RUN = (5, 13, 25)
+_SHAPE_BY_BUFFER_COUNT = (2, 96)
+
+
+def _circular_infer(call: OpCall) -> tuple[TensorType, ...]:
+    x, y = call.input(0), call.output
+    if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
+        raise NotSupportedError(f"a circular buffer of {x.dtype.name} with {y.dtype.name} output")
+    if len(y.shape) != 4 or x.shape != (1, 1, *y.shape[2:]):
+        raise NotSupportedError(f"slots of {list(x.shape)} in {list(y.shape)}")
+    return (TensorType(y.shape, INT8, y.quantization),)
+
+
+def _circular_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),)
+
+
+def _circular_lower(call: OpCall, b: Kernel) -> None:
+    slot, total = call.input(0).elements, call.output.elements
+    with (
+        b.view("slot", b.input(0), 0, (slot,)) as x,
+        b.views("before out", (total,), b.input(1), b.y) as (before, y),
+    ):
+        if total > slot:
+            with b.for_("i", total - slot) as i:
+                b.store(y, [i], b.load(before, [i + slot]))
+        with b.for_("k", slot) as k:
+            b.store(y, [k + (total - slot)], b.load(x, [k]))
+
+
+def _import_circular(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    y = context.outputs[0]
+    cycles = _runs_per_execution(context, y.shape)
+    zero = y.quantization.zero_points[0] if y.quantization else 0
+    state = (ImplicitState("before", y, zero, next_output=0),)
+    attrs = {"cycles": cycles} if cycles > 1 else {}
+    return ImportedCall("circular_buffer", attrs, (0,), (), state)
+
+
+def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
+    cycles = context.node.options.get("cycles_max", 0)
+    if isinstance(cycles, int) and cycles > 0:
+        return cycles
+    if len(shape) == 4 and shape[1] in _SLOTS_FOR_EVERY_RUN:
+        return 1
+    if not isinstance(cycles, int) or shape[2:] == _SHAPE_BY_BUFFER_COUNT:
+        raise NotSupportedError("a circular buffer without cycles_max")
+    return 2
+
+
+OPDEFS: tuple[OpDef, ...] = (
     signal_operator(
         "framer",
         "SignalFramer",
@@ -355,5 +412,14 @@ OPDEFS = (
         "int16",
         "float32",
         accumulator="int32",
+    ),
+    OpDef(
+        name="circular_buffer",
+        infer=_circular_infer,
+        reference=_circular_reference,
+        lower=_circular_lower,
+        imports={"tflite:custom:CIRCULAR_BUFFER": _import_circular},
+        dtypes=("int8",),
+        numerics={"tflm": NumericsSpec(None, "copies", "TFLM circular_buffer")},
     ),
 )
