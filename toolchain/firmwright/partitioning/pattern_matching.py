@@ -61,12 +61,12 @@ def all_matches(
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
         free = _free(function, item)
-        found = [
+        matched = [
             _match(entry, index, item, function, module, free)
             for entry in item.backend.table
             for index in range(len(function.body))
         ]
-        groups = [group for group in found if group is not None]
+        groups = [group for group in matched if group is not None]
         groups += annotated_calls(function, [item])
         if item.backend.merge_regions:
             whole = with_unmatched(function, greedy_cover(function, module, [item]))

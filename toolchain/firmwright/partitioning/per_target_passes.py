@@ -131,9 +131,11 @@ def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IR
     stubs = {k: _stub(f) for k, f in others.items()}
     after = step(replace(module, functions={**module.functions, **stubs}))
     back = replace(after, functions={**after.functions, **others})
-    used = referenced_constants(back)
-    kept = {k: c for k, c in module.constants.items() if k in after.constants or k in used}
-    return replace(back, constants={**kept, **after.constants})
+    referenced = referenced_constants(back)
+    remaining = {
+        k: c for k, c in module.constants.items() if k in after.constants or k in referenced
+    }
+    return replace(back, constants={**remaining, **after.constants})
 
 
 def _stub(function: AnyFunction) -> AnyFunction:

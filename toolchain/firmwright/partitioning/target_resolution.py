@@ -77,10 +77,10 @@ def format_targets(targets: Sequence[Target]) -> str:
 
 def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
     core = targets.get(CORE_TARGET_NAME)
-    listed = [] if core is None or core == board_target(board) else [core]
-    return format_targets(
-        [target for name, target in targets.items() if name != CORE_TARGET_NAME] + listed
-    )
+    listed = [target for name, target in targets.items() if name != CORE_TARGET_NAME]
+    if core is not None and core != board_target(board):
+        listed.append(core)
+    return format_targets(listed)
 
 
 def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
@@ -114,11 +114,7 @@ def check_targets(module: IRModule, board: Board) -> None:
                 raise UsageError(
                     f"the backend {item.name} needs the pool {pool}, which board {board.name} "
                     f"does not have (its pools: {', '.join(pool_names) or 'none'}).",
-                    hint=_pool_hint(board, pool),
+                    hint=f"--pool {pool}=BYTES, in addition to the others."
+                    if board.is_host
+                    else f"a board whose memory map has a region {pool}.",
                 )
-
-
-def _pool_hint(board: Board, pool: str) -> str:
-    if board.is_host:
-        return f"--pool {pool}=BYTES, in addition to the others."
-    return f"a board whose memory map has a region {pool}."

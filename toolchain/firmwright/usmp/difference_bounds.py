@@ -290,15 +290,15 @@ def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
     """Return a live set for each time at which a live range begins, without subsets of others."""
     buffers, joint = problem.buffers, _joint_bytes(problem)
     sizes = [buffer.size_bytes for buffer in buffers]
-    found = []
+    sets = []
     for group in _maximal([frozenset(alive) for alive in live_sets(buffers)]):
         members = tuple(sorted(group))
         pairs = combinations(members, 2)
         covers = ((a, b, joint.get((a, b), max(sizes[a], sizes[b]))) for a, b in pairs)
         shared = tuple(cover for cover in covers if cover[2] < sizes[cover[0]] + sizes[cover[1]])
         step = math.gcd(*(buffers[index].alignment for index in members))
-        found.append(LiveSet(members, step, shared))
-    return tuple(found)
+        sets.append(LiveSet(members, step, shared))
+    return tuple(sets)
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:

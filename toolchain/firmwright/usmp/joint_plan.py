@@ -137,10 +137,10 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 
 
 def _held_bytes(plan: Plan) -> tuple[int, int]:
+    """Return the bytes that are live before a run and those that are live after it."""
     end = _end(plan)
     before = sum(b.size_bytes for b in plan.buffers if b.kind in ("input", *PERSISTENT_KINDS))
-    after = sum(b.size_bytes for b in plan.buffers if _is_live_after_run(b, end))
-    return before, after
+    return before, sum(b.size_bytes for b in plan.buffers if _is_live_after_run(b, end))
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
@@ -157,9 +157,6 @@ def _plan_of(module: IRModule) -> Plan:
     if module.plan is None:
         raise InternalError(f"module {module.name} has no memory plan.")
     return module.plan
-
-
-# ---- the problem of all -----------------------------------------------------------------------
 
 
 def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], Constraints]:
@@ -204,9 +201,6 @@ def _shift_live_ranges(
     if _is_live_after_run(buffer, end):
         live[-1] = LiveRange(live[-1].first, total)
     return replace(buffer, name=names[buffer.name], live=tuple(live))
-
-
-# ---- back into the modules --------------------------------------------------------------------
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:

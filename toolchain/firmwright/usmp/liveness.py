@@ -253,9 +253,8 @@ class _CfgBuilder:
         reads, writes = self._accesses(exprs)
         if stored in self.roots:
             writes |= {self.roots[stored]}
-        if not reads and not writes:
-            return self.step(before, CfgNode())
-        return self.step(before, CfgNode(self._tick(), reads, writes))
+        is_access = bool(reads or writes)
+        return self.step(before, CfgNode(self._tick(), reads, writes) if is_access else CfgNode())
 
     def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
         reads, writes = self._accesses(call.args)
@@ -275,15 +274,12 @@ class _CfgBuilder:
         return self.time - 1
 
     def _accesses(self, exprs: Sequence[tir.Expr]) -> tuple[frozenset[str], frozenset[str]]:
-        accesses = [access for expr in exprs for access in _memory_accesses(expr)]
-        planned = [(self.roots[name], access) for name, access in accesses if name in self.roots]
-        reads = frozenset(name for name, access in planned if "r" in access)
-        return reads, frozenset(name for name, access in planned if "w" in access)
-
-
-def _memory_accesses(expr: tir.Expr) -> Iterator[tuple[str, str]]:
-    for part in walk(expr):
-        if isinstance(part, tir.BufferLoad):
-            yield part.buffer.name, "r"
-        elif isinstance(part, tir.AccessPtr):
-            yield part.buffer.name, part.access
+        reads: set[str] = set()
+        writes: set[str] = set()
+        for node in (node for expr in exprs for node in walk(expr)):
+            if isinstance(node, tir.BufferLoad | tir.AccessPtr) and node.buffer.name in self.roots:
+                root = self.roots[node.buffer.name]
+                access = node.access if isinstance(node, tir.AccessPtr) else "r"
+                reads |= {root} if "r" in access else set()
+                writes |= {root} if "w" in access else set()
+        return frozenset(reads), frozenset(writes)

@@ -33,27 +33,21 @@ def planner_names() -> tuple[str, ...]:
 
 
 def planner_summaries() -> dict[str, str]:
-    return {name: _summary(find_planner(name)) for name in planner_names()}
+    docs = {name: find_planner(name).__doc__ or "" for name in planner_names()}
+    return {name: doc.strip().partition("\n")[0] for name, doc in docs.items()}
 
 
 def find_planner(name: str) -> Planner:
     """Return the planner named `name`; raise UsageError if there is none."""
     if name in BUILTIN_PLANNERS:
         return BUILTIN_PLANNERS[name]
-    entry_points_by_name = _installed()
-    if name not in entry_points_by_name:
+    point = _installed().get(name)
+    if point is None:
         names = ", ".join(planner_names())
         raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {names}.")
-    return cast(Planner, entry_points_by_name[name].load())
+    return cast(Planner, point.load())
 
 
 def _installed() -> dict[str, EntryPoint]:
-    points = sorted(
-        entry_points(group=PLANNER_ENTRY_POINTS), key=lambda point: (point.name, point.value)
-    )
+    points = sorted(entry_points(group=PLANNER_ENTRY_POINTS), key=lambda p: (p.name, p.value))
     return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}
-
-
-def _summary(planner: Planner) -> str:
-    lines = (planner.__doc__ or "").strip().splitlines()
-    return lines[0] if lines else ""

@@ -85,13 +85,9 @@ def _extend_to_caller_accesses(
     live: tuple[LiveRange, ...], kind: BufferKind, to_the_end: bool, end_time: int
 ) -> tuple[LiveRange, ...]:
     end = max(end_time, 1)
-    moments = list(live)
-    if kind in ("state", "const"):
-        moments.append(LiveRange(0, end))
-    if kind == "input":
-        moments.append(LiveRange(0, 1))
-    if to_the_end:
-        moments.append(LiveRange(end - 1, end))
+    moments = [*live, LiveRange(end - 1, end)] if to_the_end else list(live)
+    if kind in ("state", "const", "input"):
+        moments.append(LiveRange(0, 1 if kind == "input" else end))
     joined: list[LiveRange] = []
     for moment in sorted(moments, key=lambda r: (r.first, r.end)):
         if joined and moment.first <= joined[-1].end:

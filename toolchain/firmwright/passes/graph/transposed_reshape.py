@@ -36,13 +36,13 @@ def reshape_before_transpose(
 
     Returns None if the axes of a group are not adjacent and in order in the source.
     """
-    places = _places(source)
+    wide = [axis for axis, extent in enumerate(source) if extent > 1]
     placed: list[tuple[int, range]] = []
     for axes, new in group_axes([source[axis] for axis in perm], after):
-        lie = [places[perm[axis]] for axis in axes if perm[axis] in places]
-        if lie != list(range(lie[0], lie[0] + len(lie))) if lie else False:
+        places = [wide.index(perm[axis]) for axis in axes if perm[axis] in wide]
+        if places and places != list(range(places[0], places[0] + len(places))):
             return None
-        placed.append((lie[0] if lie else -1, new))
+        placed.append((places[0] if places else -1, new))
     order = [axis for _, new in sorted(placed, key=lambda item: item[0]) for axis in new]
     order += [axis for axis in range(len(after)) if axis not in order]
     return tuple(after[axis] for axis in order), tuple(order.index(k) for k in range(len(after)))
@@ -56,7 +56,3 @@ def grouping_permutation(source: Sequence[int], perm: Perm, after: Sequence[int]
         wide = [axis for axis in own if source[axis] > 1]
         order.append((min(wide or own), own))
     return tuple(axis for _, own in sorted(order) for axis in own)
-
-
-def _places(shape: Sequence[int]) -> dict[int, int]:
-    return {axis: k for k, axis in enumerate(a for a, n in enumerate(shape) if n > 1)}

@@ -79,7 +79,8 @@ class _OutlinedGroup:
         numbers = first.skeleton.numbers
         scalars = {}
         for values, places in self.places.items():
-            role = min((numbers[place].role for place in places), key=_specific)
+            roles = (numbers[place].role for place in places)
+            role = min(roles, key=lambda r: (not r.endswith("_count"), r != "stride", r))
             scalars[values] = tir.Var(names.unique(role), values[0].dtype)
         return scalars
 
@@ -136,10 +137,6 @@ class _OutlinedGroup:
     @cached_property
     def _constants(self) -> list[str]:
         return differing_constants([member.func for member in self.members])
-
-
-def _specific(role: str) -> tuple[bool, bool, str]:
-    return not role.endswith("_count"), role != "stride", role
 
 
 def outline_common_kernels(
@@ -202,14 +199,11 @@ def _profitable_groups(
 ) -> Iterator[_OutlinedGroup]:
     sets: dict[tuple[object, ...], list[_SharedKernel]] = {}
     for member in members:
-        sets.setdefault(_fixed(member.skeleton), []).append(member)
+        # 64-bit numbers cannot be parameters, so they must be equal in a group.
+        fixed = (value for value in member.skeleton.values if value.dtype == INT64)
+        sets.setdefault((member.skeleton.key, *fixed), []).append(member)
     for alike in sets.values():
         yield from _split_until_profitable(_OutlinedGroup(alike, price), limit)
-
-
-def _fixed(found: KernelTemplate) -> tuple[object, ...]:
-    """Return the key of the numbers that cannot be parameters because they are 64-bit."""
-    return (found.key, *(value for value in found.values if value.dtype == INT64))
 
 
 def _split_until_profitable(sharing: _OutlinedGroup, limit: int | None) -> Iterator[_OutlinedGroup]:
