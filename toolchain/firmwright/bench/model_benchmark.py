@@ -101,7 +101,7 @@ def _row(
     goal, by_rows = mode.removesuffix(STREAM_INPUT_SUFFIX), mode.endswith(STREAM_INPUT_SUFFIX)
     compiled = compile_for(load_model(path), board, optimize=goal, stream_input_rows=by_rows)
     seconds = time.perf_counter() - start
-    image = build_image(compiled)
+    image, summary = build_image(compiled), compiled.summary
     unit, count = _count(compiled, image)
     return BenchmarkRow(
         model=path.name,
@@ -110,8 +110,8 @@ def _row(
         mode=mode,
         unit=unit,
         count=count,
-        workspace_bytes=compiled.summary.workspace_bytes,
-        lower_bound_bytes=compiled.summary.lower_bound_bytes,
+        workspace_bytes=summary.workspace_bytes,
+        lower_bound_bytes=summary.lower_bound_bytes,
         flash_bytes=image.model_flash_bytes,
         stack_bytes=image.stack.size_bytes,
         compile_seconds=round(seconds, 2),

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.resources import benchmarks_dir
@@ -32,20 +33,9 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
     file = path or benchmarks_dir() / "peers.csv"
     try:
         with file.open(encoding="utf-8", newline="") as text:
-            rows = list(csv.DictReader(text))
-        return tuple(
-            PeerFigure(
-                r["peer"],
-                r["core"],
-                r["model"],
-                r["metric"],
-                float(r["value"]),
-                r["unit"],
-                r["obtained"],
-            )
-            for r in rows
-        )
-    except (OSError, KeyError, ValueError) as error:
+            rows: list[dict[str, Any]] = list(csv.DictReader(text))
+        return tuple(PeerFigure(**{**row, "value": float(row["value"])}) for row in rows)
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error
 
 

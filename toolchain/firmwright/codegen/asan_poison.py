@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import InternalError
+from firmwright.base.templates import render_template
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
 from firmwright.codegen.model_interface import PlacedBuffer, find_placed_buffers
-from firmwright.codegen.template_rendering import render_template
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, statements
@@ -33,6 +33,7 @@ def format_poison_header(module: IRModule, prefix: str = "") -> str:
     ]
     rows = {(op, pools.index(p.pool), p.offset, p.buffer.size_bytes) for op, p in accessible}
     return render_template(
+        "firmwright.codegen",
         "poison.h.j2",
         name=name,
         NAME=name.upper(),

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
+from firmwright.base.templates import render_template
 from firmwright.codegen.stmt_printer import EmitContext
-from firmwright.codegen.template_rendering import render_template
 
 FOLDER = "tvm"
 OPTION = "--c-api tvm"
@@ -41,7 +41,9 @@ def format_microtvm_files(context: EmitContext) -> SourceTree:
     ends = (".h", ".c")
     return SourceTree(
         {
-            f"{FOLDER}/tvmgen_{tvm}{end}": render_template(f"tvmgen{end}.j2", **values)
+            f"{FOLDER}/tvmgen_{tvm}{end}": render_template(
+                "firmwright.codegen", f"tvmgen{end}.j2", **values
+            )
             for end in ends
         }
     )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import InternalError
+from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
 from firmwright.codegen import helper_functions as helpers
 from firmwright.codegen.c_names import ModelNames
@@ -41,7 +42,6 @@ from firmwright.codegen.multi_device_main import print_multi_device_main
 from firmwright.codegen.row_streaming_main import print_row_streaming_main
 from firmwright.codegen.step_function import print_step_function
 from firmwright.codegen.stmt_printer import EmitContext
-from firmwright.codegen.template_rendering import render_template
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
@@ -164,6 +164,7 @@ def _render(
     sha256 = str(module.attrs.get("source_sha256", ""))
     name, pools = context.names.prefix, context.const_pools
     return render_template(
+        "firmwright.codegen",
         template,
         name=name,
         NAME=name.upper(),

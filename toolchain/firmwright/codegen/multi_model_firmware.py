@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.templates import render_template
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_c_string
 from firmwright.codegen.constant_arrays import (
@@ -35,7 +36,6 @@ from firmwright.codegen.model_interface import (
     build_interface,
     collect_device_calls,
 )
-from firmwright.codegen.template_rendering import render_template
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools
 from firmwright.ir.module import IRModule
@@ -156,6 +156,7 @@ def _with_used_constants(module: IRModule) -> IRModule:
 
 def _text(glue: _GlueContext, identity: str, options: EmitOptions) -> str:
     return render_template(
+        "firmwright.codegen",
         "fwr_bundle.c.j2",
         glue=glue,
         models=glue.models,

@@ -64,8 +64,9 @@ def _no_marks(buffer: PlannedBuffer) -> str:
 class MapTheme:
     """The style of a map, by default for separate files.
 
-    `fill` and `marks` return a rectangle's color and extra attributes. `unit` follows a size. With `columns`, the script can map pointer positions to times, and sizes
-    are drawn on top of all rectangles.
+    `fill` and `marks` return a rectangle's color and extra attributes. `unit` follows a size. With
+    `columns`, the script can map pointer positions to times, and sizes are on top of all
+    rectangles.
     """
 
     ink: str = "#24292f"

@@ -129,11 +129,10 @@ class _AotMainBuilder:
         ]
 
     def _in_place(self, viewing: Sequence[Call]) -> dict[str, str]:
-        views = {
-            value.name for call in viewing if aliases.aliases_input(call) for value in call.outputs
-        }
+        views = [call for call in viewing if aliases.aliases_input(call)]
+        names = {value.name for call in views for value in call.outputs}
         spans = [(segment.first, segment.end) for segment in self.segments]
-        return aliases.find_state_aliases(self.entry, views, spans)
+        return aliases.find_state_aliases(self.entry, names, spans)
 
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
@@ -226,12 +225,11 @@ class _AotMainBuilder:
         """Declare the views, wholes before parts; views of the caller's inputs are read-only."""
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         reads = {value.name for value in outside}
+        chains = {name: aliases.alias_chain(placed, name) for name in placed}
         views = []
-        for name in sorted(placed, key=lambda name: len(aliases.alias_chain(placed, name))):
+        for name in sorted(placed, key=lambda name: len(chains[name])):
             place, buffer = placed[name], buffers[name]
-            access: tir.AccessMode = (
-                "r" if aliases.alias_chain(placed, name)[-1].whole in reads else "rw"
-            )
+            access: tir.AccessMode = "r" if chains[name][-1].whole in reads else "rw"
             offset = tir.IntImm(place.offset, INDEX)
             source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
             views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))

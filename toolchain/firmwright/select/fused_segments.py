@@ -41,13 +41,13 @@ class SegmentBuilder:
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
             return None
-        kernels = [self.kernels(index, band) for index in range(first, end)]
-        if any(row_kernels is None for row_kernels in kernels) or not self._is_closed(first, end):
+        found = [self.kernels(index, band) for index in range(first, end)]
+        kernels = [row_kernels for row_kernels in found if row_kernels is not None]
+        if len(kernels) < len(calls) or not self._is_closed(first, end):
             return None
-        all_kernels = [row_kernels for row_kernels in kernels if row_kernels is not None]
-        if any(isinstance(row_kernels.rows, RowReduction) for row_kernels in all_kernels[:-1]):
+        if any(isinstance(row_kernels.rows, RowReduction) for row_kernels in kernels[:-1]):
             return None
-        pairs = tuple(zip(calls, all_kernels, strict=True))
+        pairs = tuple(zip(calls, kernels, strict=True))
         stages = [_stage(call, row_kernels, band) for call, row_kernels in pairs]
         if not all(stage.height for stage in stages):  # fewer rows than a band
             return None
@@ -66,8 +66,8 @@ class SegmentBuilder:
             for name, start in zip(stage.sources, firing.starts, strict=True)
         ):
             return None
-        picks = tuple(fastest_kernel(row_kernels.candidates) for row_kernels in all_kernels)
-        return FusedSegment(first, calls, tuple(all_kernels), picks, tuple(stages), plan)
+        picks = tuple(fastest_kernel(row_kernels.candidates) for row_kernels in kernels)
+        return FusedSegment(first, calls, tuple(kernels), picks, tuple(stages), plan)
 
     def kernels(self, index: int, band: int) -> RowKernels | None:
         """Return the row kernels of call `index`, built on first use."""
@@ -130,23 +130,17 @@ def _whole_inputs(call: Call, rows: RowWindow | RowReduction) -> list[Value]:
 def _streamed_tensors(
     calls: Sequence[Call], stages: Sequence[RowStage], inside: set[str], band: int
 ) -> dict[str, StreamedTensor]:
-    values = [
-        value
-        for call, stage in zip(calls, stages, strict=True)
-        for value in (*call.variables, *call.outputs)
-        if value.name in stage.sources or value in call.outputs
-    ]
     outputs = {value.name for call in calls for value in call.outputs}
-    return {
-        value.name: StreamedTensor(
-            value.type.shape[1],
-            row_bytes(value.type),
-            value.name not in inside,
-            band if value.name in outputs else 1,
-        )
-        for value in values
-        if len(value.type.shape) == 4
-    }
+    tensors: dict[str, StreamedTensor] = {}
+    for call, stage in zip(calls, stages, strict=True):
+        for value in (*call.variables, *call.outputs):
+            name, kind = value.name, value.type
+            if (name in stage.sources or value in call.outputs) and len(kind.shape) == 4:
+                arriving = band if name in outputs else 1
+                tensors[name] = StreamedTensor(
+                    kind.shape[1], row_bytes(kind), name not in inside, arriving
+                )
+    return tensors
 
 
 def row_bytes(kind: TensorType) -> int:

@@ -86,9 +86,9 @@ class ProgramSearch:
         return tuple(front)
 
     def _widths(self, percent: int) -> list[int]:
-        """Return, by call, the length of the shortest prefix with all candidates that are fast enough.
+        """Return, by call, the length of the shortest prefix with all fast candidates.
 
-        The limit is `percent` percent of the time of the call's fastest candidate.
+        They take at most `percent` percent of the time of the call's fastest candidate.
         """
         widths = []
         for _, candidates in self.ordered:
