@@ -36,8 +36,11 @@ class BackendRegistry:
         check_backend(instance, frozenset(op_table()))
         before = self._known.get(instance.name)
         if before is not None and type(before) is not type(instance):
+            homes = [
+                f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, (before, instance))
+            ]
             raise UsageError(
-                f"two backends are called {instance.name}: {_home(before)} and {_home(instance)}.",
+                f"two backends are called {instance.name}: {homes[0]} and {homes[1]}.",
                 hint="uninstall one of them.",
             )
         self._known[instance.name] = instance
@@ -70,10 +73,8 @@ class BackendRegistry:
                 where=point.value,
                 hint="install or remove the package.",
             ) from error
-        if (
-            not (isinstance(backend, type) and issubclass(backend, Backend))
-            or backend.name != point.name
-        ):
+        is_backend = isinstance(backend, type) and issubclass(backend, Backend)
+        if not is_backend or backend.name != point.name:
             raise UsageError(
                 f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
                 "is not a backend of that name.",
@@ -87,10 +88,6 @@ def _offered() -> list[EntryPoint]:
     return sorted(
         entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)
     )
-
-
-def _home(backend: Backend) -> str:
-    return f"{type(backend).__module__}.{type(backend).__qualname__}"
 
 
 BACKENDS = BackendRegistry()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 
 from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.ir import tir
@@ -55,7 +56,8 @@ def write_wrapper_function(
 ) -> None:  # fmt: skip
     """Write a C file with the function `kernel.symbol`, and the kernel that calls it."""
     head = _head(f"void {kernel.symbol}(", params)
-    body = "\n".join(_filled(line, "    ") for line in lines)
+    wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
+    body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines)
     headers = "#include <string.h>\n\n" if any("mem" in line for line in lines) else ""
     text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
@@ -72,10 +74,6 @@ def _head(start: str, params: Sequence[str]) -> str:
             lines.append("    ")
         lines[-1] += word
     return "\n".join(lines)
-
-
-def _filled(line: str, indent: str) -> str:
-    return textwrap.fill(line, _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    ")
 
 
 def workspace_context(

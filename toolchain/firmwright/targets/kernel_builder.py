@@ -114,19 +114,15 @@ class BackendKernel(Builder):
     def _argument(self, item: KernelArgument) -> tir.AccessPtr | int:
         if isinstance(item, int):
             return item
-        return self.pointer(item, 0, item.elements, self._access(item))
-
-    def _access(self, buffer: tir.Buffer) -> tir.AccessMode:
-        if buffer in self.outputs:
-            return "w"
-        return "r" if buffer in self.inputs or buffer.scope == "const" else "rw"
+        is_read_only = item in self.inputs or item.scope == "const"
+        access: tir.AccessMode = "w" if item in self.outputs else "r" if is_read_only else "rw"
+        return self.pointer(item, 0, item.elements, access)
 
     def lowered(self) -> LoweredFunction:
         table = op_table()
         kinds = "+".join(call.op for call in self.calls)
-        attrs: dict[str, Attr] = {}
-        if self._externs:
-            attrs["extern"] = tuple(dict.fromkeys(self._externs))
+        externs = tuple(dict.fromkeys(self._externs))
+        attrs: dict[str, Attr] = {"extern": externs} if externs else {}
         prim_func = self.build(
             op=self.entry.partition(".")[2] or kinds,
             schedule=self.target.kind,

@@ -1,6 +1,6 @@
 """float32 conv2d and fully_connected with an FPU: GEMM over im2col columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from firmwright.ops.requantize import apply_activation
 from firmwright.schedules.fpu.im2col import FloatIm2colPacker
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
+    STYLE_FEATURES,
     FpuTile,
     MultiplyAddStyle,
     microkernel_name,
@@ -105,8 +106,8 @@ def cheapest_tiles(outputs: int, pixels: int, depth: int, overhead: int = 0) -> 
 
 
 # The columns of a few output pixels are packed (im2col.py) and multiplied by every channel group
-# (`FloatGemmKernel`). A single pixel of a pointwise convolution and a row of a fully connected layer
-# need no packing. The last block overlaps its predecessor if the pixels do not divide evenly.
+# (`FloatGemmKernel`). A single pixel of a pointwise convolution and a row of a matrix need no
+# packing. The last block overlaps its predecessor if the pixels do not divide evenly.
 
 _COPY = 4
 """Approximate instructions to pack one element of a window."""
@@ -157,15 +158,11 @@ def _build_matrix(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel
         gemm.emit(b, x, n)
 
 
-_STYLES: Mapping[MultiplyAddStyle, frozenset[str]] = {
-    "separate": frozenset({"fpu"}),
-    "chained": frozenset({"fpu", "vmla"}),
-}
 SCHEDULES = tuple(
     Schedule(
         f"fpu.{op}.{style}", op, requires, configs, partial(build, style), disable_scheduling=True
     )
-    for style, requires in _STYLES.items()
+    for style, requires in STYLE_FEATURES.items()
     for op, configs, build in (
         ("conv2d", _conv_configs, _build_conv),
         ("fully_connected", _matrix_configs, _build_matrix),

@@ -17,7 +17,7 @@ from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation
-from firmwright.schedules.fpu.microkernels import MultiplyAddStyle
+from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle
 from firmwright.schedules.window_bounds import ValidTapRun, group_outputs
 
 # One channel at a time. Along an output row, each input element is loaded once per strip of
@@ -186,14 +186,10 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
                 row.strip(b, outputs, strip * len(outputs))
 
 
-_STYLES: tuple[tuple[MultiplyAddStyle, frozenset[str]], ...] = (
-    ("separate", frozenset({"fpu"})),
-    ("chained", frozenset({"fpu", "vmla"})),
-)
 SCHEDULES = tuple(
     Schedule(
         f"fpu.depthwise.{style}", "depthwise_conv2d", requires, _configs, partial(_build, style),
         disable_scheduling=True,
     )
-    for style, requires in _STYLES
+    for style, requires in STYLE_FEATURES.items()
 )  # fmt: skip

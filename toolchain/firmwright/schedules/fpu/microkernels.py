@@ -1,6 +1,6 @@
 """float32 GEMM micro-kernels in the registers of a single-precision FPU."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -25,7 +25,11 @@ from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 # architecture reference manual.
 
 MultiplyAddStyle = Literal["separate", "chained"]
-MULTIPLY_ADD_STYLES: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
+STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
+    "separate": frozenset({"fpu"}),
+    "chained": frozenset({"fpu", "vmla"}),
+}
+"""Features that micro-kernels of each style require."""
 STEPS_PER_ITERATION = 4
 _REGISTERS = 32
 _FIRST_FREE = 16
@@ -181,7 +185,7 @@ INTRINSICS = (
     VMLA_F32,
     *(
         _block(style, tile, rest, deep=deep)
-        for style in MULTIPLY_ADD_STYLES
+        for style in STYLE_FEATURES
         for tile in FPU_TILES
         for rest in range(STEPS_PER_ITERATION)
         for deep in (False, True)

@@ -125,17 +125,11 @@ def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
     return run
 
 
-def _portable(shape: ScalarMicrokernel) -> str:
-    return _PORTABLE.format(
-        count=shape.sums,
-        rows=shape.rows,
-        pixels=shape.pixels,
-        step=shape.step,
-        results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
-    )
-
-
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
+    portable = _PORTABLE.format(
+        count=shape.sums, rows=shape.rows, pixels=shape.pixels, step=shape.step,
+        results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
+    )  # fmt: skip
     return Intrinsic(
         name=family.block(shape),
         operands=(
@@ -147,7 +141,7 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
         ),
         result=None,
         meaning=_meaning(shape),
-        portable=_portable(shape),
+        portable=portable,
         doc=f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` elements.",
         requires=family.requires,
         text={"gnu": family.text(shape)},

@@ -93,7 +93,8 @@ RV32M_FAMILY = MicrokernelFamily(
     "rvm",
     "rvm",
     shapes=(
-        ("bytes", 4, 4), ("bytes", 4, 3), ("bytes", 8, 2), ("bytes", 16, 1), ("bytes", 8, 1), ("bytes", 4, 1), ("tiles", 4, 4),
+        ("bytes", 4, 4), ("bytes", 4, 3), ("bytes", 8, 2), ("bytes", 16, 1), ("bytes", 8, 1),
+        ("bytes", 4, 1), ("tiles", 4, 4),
     ),
     most_unrolled=4,
     reach=2047,

@@ -222,12 +222,10 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         _emit_gemm(b, gemm, column, n)
 
 
-SCHEDULES = (
-    thumb1_schedule("thumb1.conv2d.rows", "conv2d", configs=_configs, build=_build_convolution),
-    thumb1_schedule(
-        "thumb1.fully_connected.rows",
-        "fully_connected",
-        configs=_matrix_configs,
-        build=_build_matrix,
-    ),
+SCHEDULES = tuple(
+    thumb1_schedule(f"thumb1.{op}.rows", op, configs=configs, build=build)
+    for op, configs, build in (
+        ("conv2d", _configs, _build_convolution),
+        ("fully_connected", _matrix_configs, _build_matrix),
+    )
 )

@@ -147,7 +147,8 @@ MLA_FAMILY = MicrokernelFamily(
     "mla",
     "mla",
     shapes=(
-        ("bytes", 2, 4), ("bytes", 2, 3), ("bytes", 4, 2), ("bytes", 8, 1), ("bytes", 4, 1), ("tiles", 2, 4),
+        ("bytes", 2, 4), ("bytes", 2, 3), ("bytes", 4, 2), ("bytes", 8, 1), ("bytes", 4, 1),
+        ("tiles", 2, 4),
     ),
     most_unrolled=8,
     reach=4095,
