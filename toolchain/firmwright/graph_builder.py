@@ -10,8 +10,6 @@ The operators are those of docs/operators.md; their files in `ops/` describe the
 call is checked and its result type inferred.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +30,14 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 
 Scale = float | Sequence[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultSpec:
+    shape: Sequence[int] | None
+    dtype: str
+    scale: Scale
+    zero_point: int
 
 
 class GraphBuilder:
@@ -145,13 +151,8 @@ class GraphBuilder:
         return Model(self.module(*results))
 
     def module(self, *results: Value) -> IRModule:
-        main = Function(
-            "main",
-            tuple(self._inputs),
-            tuple(self._calls),
-            results,
-            state=tuple(self._state.values()),
-        )
+        inputs, calls = tuple(self._inputs), tuple(self._calls)
+        main = Function("main", inputs, calls, results, state=tuple(self._state.values()))
         module = IRModule(self.name, {"main": main}, dict(self._constants), attrs={"entry": "main"})
         verify_graph(main, module, self._ops)
         return module
@@ -167,9 +168,8 @@ class GraphBuilder:
         opdef = self._operator(op)
         like = next((value.type for value in inputs if value is not None), None)
         if like is None:
-            raise UsageError(
-                f"{op} is called without an input.", hint="GraphBuilder.constant makes one."
-            )
+            hint = "GraphBuilder.constant makes one."
+            raise UsageError(f"{op} is called without an input.", hint=hint)
         constants = tuple(self._constants.get(v.constant or "") if v else None for v in inputs)
         types = tuple(None if value is None else value.type for value in inputs)
         outputs = (self._kind(spec, like),) * max(1, len(names))
@@ -199,10 +199,8 @@ class GraphBuilder:
     def _dtype(self, name: str) -> DType:
         dtype = find_dtype(name)
         if dtype is None:
-            raise UsageError(
-                f"there is no element type {name!r}.",
-                hint=f"{', '.join(kind.name for kind in DTYPES)}.",
-            )
+            hint = f"{', '.join(kind.name for kind in DTYPES)}."
+            raise UsageError(f"there is no element type {name!r}.", hint=hint)
         return dtype
 
     def _next(self, place: int) -> str:
@@ -213,14 +211,6 @@ class GraphBuilder:
             raise UsageError(f"two tensors are called {name!r}.", hint="another name for one.")
         self._names.add(name)
         return name
-
-
-@dataclass(frozen=True, slots=True)
-class _ResultSpec:
-    shape: Sequence[int] | None
-    dtype: str
-    scale: Scale
-    zero_point: int
 
 
 def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:

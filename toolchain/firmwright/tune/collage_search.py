@@ -6,8 +6,6 @@ alone (`none`). The best of them is chosen. Programs that do not fit are replace
 less memory.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +59,7 @@ from firmwright.tune.region_cost_log import RegionCostLog, RegionCostRecord
 from firmwright.tune.region_costs import RegionCostEstimator
 
 log = logging.getLogger(__name__)
+_Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 _TRIES = 4
 """Programs of the search that are compiled until one fits."""
 
@@ -278,7 +277,6 @@ def _prepare_module(model: Model, options: Options) -> IRModule:
 
 
 _NO_ROOM = "it does not fit:"
-_Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 
 
 def _core_only(

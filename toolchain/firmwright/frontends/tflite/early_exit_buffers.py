@@ -1,9 +1,9 @@
 """Conversion of early exits of streaming models into conditional execution.
 
 TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends every run early, except
-each n-th, with a status. The calls after it become a function that an `if` runs when a counter, kept as state,
-is due. In other runs all results keep their values from the last complete run, or zero before the
-first; TFLM leaves them undefined.
+each n-th, with a status. The calls after it become a function that an `if` runs when a counter,
+kept as state, is due. In other runs all results keep their values from the last complete run, or
+zero before the first; TFLM leaves them undefined.
 """
 
 from collections.abc import Sequence
