@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import firmwright as fw
-from firmwright.cli.notebook_progress import CellProgress, attach_progress, render_progress
+from firmwright.cli.progress import CellProgress, attach_progress, render_progress
 from firmwright.flows.profiling import OperatorCost, Profile
 
 ROOT = Path(__file__).resolve().parents[2]

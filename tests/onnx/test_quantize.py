@@ -19,7 +19,6 @@ import onnx
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.cli.quantize import format_summary
-from firmwright.flows.calibration_data import read_calibration_samples
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model
 from firmwright.flows.model_session import open_session
@@ -30,6 +29,7 @@ from firmwright.flows.reference_outputs import (
     compute_reference,
     run_numpy_reference,
 )
+from firmwright.flows.sample_batches import read_calibration_samples
 from firmwright.oracle.onnx_quantizer import QuantizeOptions
 from firmwright.oracle.reference_runner import run_reference
 

@@ -10,12 +10,16 @@ import pytest
 
 from firmwright.boards import load_board
 from firmwright.flows.operator_catalog import supported_operators
-from firmwright.flows.selftest import EMULATED_BOARDS, SelfTestResult, selftest
+from firmwright.flows.operator_conformance import (
+    EMULATED_BOARDS,
+    OperatorTestResult,
+    run_operator_test,
+)
 from firmwright.ops.registry import op_table
 from firmwright.schedules.registry import SCHEDULES
 
 
-def _all_passed(found: SelfTestResult) -> bool:
+def _all_passed(found: OperatorTestResult) -> bool:
     failed = [f"{one.op} {one.case}: {one.first}" for one in found.failed]
     assert not failed
     return not found.skipped
@@ -24,7 +28,7 @@ def _all_passed(found: SelfTestResult) -> bool:
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", EMULATED_BOARDS)
 def test_one_case_of_every_operator_passes(board: str) -> None:
-    found = selftest(board, one_each=True, sample_count=2)
+    found = run_operator_test(board, one_each=True, sample_count=2)
     assert _all_passed(found)
     assert found.images <= 3
     said = {
@@ -45,6 +49,6 @@ def test_one_case_of_every_operator_passes(board: str) -> None:
     ],
 )
 def test_every_case_passes(board: str, numerics: str) -> None:
-    found = selftest(board, numerics=numerics)
+    found = run_operator_test(board, numerics=numerics)
     fits = _all_passed(found)
     assert fits or load_board(board).flash.size_bytes < 1 << 20

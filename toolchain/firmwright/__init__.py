@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Show progress below running cells: `%load_ext firmwright`."""
-    from firmwright.cli.notebook_progress import attach_progress, ipython_display
+    from firmwright.cli.progress import attach_progress, ipython_display
 
     attach_progress(ipython.events, ipython_display)
 

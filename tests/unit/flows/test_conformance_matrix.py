@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows.conformance_matrix import build_matrix
-from firmwright.flows.selftest import CaseResult, SelfTestResult, dtype_of
+from firmwright.flows.operator_conformance import (
+    CaseResult,
+    OperatorTestResult,
+    build_matrix,
+    dtype_of,
+)
 from firmwright.oracle.compare import Difference
 
 
-def _tested(*results: CaseResult) -> SelfTestResult:
-    return SelfTestResult("host", "litert", 4, 1, results, ())
+def _tested(*results: CaseResult) -> OperatorTestResult:
+    return OperatorTestResult("host", "litert", 4, 1, results, ())
 
 
 def test_matrix_counts_cases_and_marks_missing_ones() -> None:

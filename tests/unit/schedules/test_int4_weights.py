@@ -13,8 +13,8 @@ from firmwright.conformance.registry import conformance_cases
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model
 from firmwright.flows.model_session import open_session
+from firmwright.flows.operator_conformance import NamedCase, cases_module
 from firmwright.flows.reference_outputs import run_numpy_reference
-from firmwright.flows.selftest import NamedCase, cases_module
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.schedules.scalar.int4_weights import SCHEDULES, pack_int4_weights

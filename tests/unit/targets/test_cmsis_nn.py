@@ -16,8 +16,8 @@ from firmwright.flows.backend_conformance import run_backend_test
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, load_model, partition
 from firmwright.flows.model_session import open_session
+from firmwright.flows.operator_conformance import NamedCase, case_inputs, cases_module, dtype_of
 from firmwright.flows.reference_outputs import run_numpy_reference
-from firmwright.flows.selftest import NamedCase, case_inputs, cases_module, dtype_of
 from firmwright.flows.verification import verify
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.opdef import OpCall

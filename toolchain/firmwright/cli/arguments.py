@@ -15,20 +15,7 @@ from typing import Any, get_args
 from firmwright.artifacts import Compiler, Variant
 from firmwright.base.errors import UsageError
 from firmwright.boards.flash_tools import FLASH_RUNNERS
-from firmwright.cli.option_values import (
-    byte_count,
-    const_pool,
-    device_assignment,
-    device_names,
-    input_shape,
-    input_values,
-    linker_section,
-    non_negative_int,
-    pool,
-    pool_assignment,
-    positive_int,
-    positive_seconds,
-)
+from firmwright.cli import option_values
 from firmwright.cli.verb import REPEATABLE, ParserOrGroup, add_options
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.flows.compilation import compile_for
@@ -76,8 +63,8 @@ def add_onnx_input_options(parser: argparse.ArgumentParser) -> None:
         --fix-input NAME=VALUES  turn an ONNX input into a constant: comma-separated numbers, or a
             .npy file
         """,
-        input_shape={"type": input_shape, **REPEATABLE},
-        fix_input={"type": input_values, **REPEATABLE},
+        input_shape={"type": option_values.input_shape, **REPEATABLE},
+        fix_input={"type": option_values.input_values, **REPEATABLE},
     )
 
 
@@ -162,7 +149,7 @@ def add_measurement_options(parser: ParserOrGroup) -> None:
         """,
         port={"default": ""},
         flash={"default": ""},
-        timeout={"type": positive_seconds},
+        timeout={"type": option_values.positive_seconds},
     )
 
 
@@ -174,8 +161,8 @@ def add_sample_options(parser: argparse.ArgumentParser, default: int | None) -> 
         --samples N  number of generated samples{shown}
         --seed S  random seed for generated samples (default: 0)
         """,
-        samples={"type": positive_int, "default": default},
-        seed={"type": non_negative_int, "default": 0},
+        samples={"type": option_values.positive_int, "default": default},
+        seed={"type": option_values.non_negative_int, "default": 0},
     )
 
 
@@ -189,8 +176,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     add_partition_options(group)
     _add_device_options(group)
     add_numerics_option(group)
-    _add_goal_options(group)
-    _add_memory_options(group)
+    _add_goal_and_memory_options(group)
     _add_codegen_options(group)
 
 
@@ -244,13 +230,17 @@ def _add_device_options(group: argparse._ArgumentGroup) -> None:
             to POOL once, before the first run
         --fallback  fall back to the main core if a device rejects or aborts a call
         """,
-        devices={"type": device_names},
-        assign_device={"dest": "device_assignments", "type": device_assignment, **REPEATABLE},
+        devices={"type": option_values.device_names},
+        assign_device={
+            "dest": "device_assignments",
+            "type": option_values.device_assignment,
+            **REPEATABLE,
+        },
         fallback={"default": None},
     )
 
 
-def _add_goal_options(group: argparse._ArgumentGroup) -> None:
+def _add_goal_and_memory_options(group: argparse._ArgumentGroup) -> None:
     add_options(
         group,
         f"""
@@ -259,17 +249,6 @@ def _add_goal_options(group: argparse._ArgumentGroup) -> None:
         --ram BYTES  find the fastest program with a workspace of at most BYTES
         --flash BYTES  find the fastest program with code and constants of at most BYTES, as
             predicted
-        """,
-        optimize={"choices": OPTIMIZE_GOALS},
-        ram={"dest": "ram_bytes", "type": byte_count},
-        flash={"dest": "flash_bytes", "type": byte_count},
-    )
-
-
-def _add_memory_options(group: argparse._ArgumentGroup) -> None:
-    add_options(
-        group,
-        """
         --pool NAME[=BYTES][,SPEED=N...]  plan into this pool of at most BYTES (repeatable, in order
             of preference); SPEED is bandwidth (bytes per cycle) or latency (cycles), optionally
             with the prefix read_ or write_: if all bandwidths are known, frequently accessed
@@ -286,9 +265,16 @@ def _add_memory_options(group: argparse._ArgumentGroup) -> None:
         --recompute  rematerialize the input of squeeze-and-excite blocks row by row where that
             saves memory (with --optimize ram or --ram)
         """,
-        pool={"dest": "pools", "type": pool, **REPEATABLE},
-        assign_pool={"dest": "pool_assignments", "type": pool_assignment, **REPEATABLE},
-        const_pool={"dest": "const_pools", "type": const_pool, **REPEATABLE},
+        optimize={"choices": OPTIMIZE_GOALS},
+        ram={"dest": "ram_bytes", "type": option_values.byte_count},
+        flash={"dest": "flash_bytes", "type": option_values.byte_count},
+        pool={"dest": "pools", "type": option_values.pool, **REPEATABLE},
+        assign_pool={
+            "dest": "pool_assignments",
+            "type": option_values.pool_assignment,
+            **REPEATABLE,
+        },
+        const_pool={"dest": "const_pools", "type": option_values.const_pool, **REPEATABLE},
         io_buffers={"choices": ("arena", "caller")},
         preserve_input={"default": None},
         stream_input_rows={"default": None},
@@ -317,7 +303,7 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         no_link_params={"dest": "link_params", "action": "store_false", "default": None},
         no_inline_asm={"dest": "inline_asm", "action": "store_false", "default": None},
         c_standard={"choices": C_STANDARDS},
-        section={"dest": "sections", "type": linker_section, **REPEATABLE},
+        section={"dest": "sections", "type": option_values.linker_section, **REPEATABLE},
         header_only_constants={"dest": "constants_in_header", "default": None},
         emit_step_api={"default": None},
         c_api={"choices": C_APIS},
@@ -326,33 +312,27 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the compile options that the user gave, as fields of `Options`."""
-    values: dict[str, Any] = {
-        field.name: getattr(args, field.name, None) for field in fields(Options)
-    }
-    options: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in values.items()
-        if value not in (None, [])
-    }
+    options: dict[str, Any] = {}
+    for name in (field.name for field in fields(Options)):
+        value = getattr(args, name, None)
+        if value not in (None, []):
+            options[name] = tuple(value) if isinstance(value, list) else value
     if "tuning" in options:
         options["tuning"] = read_tuning(options["tuning"])
     return options
 
 
-def prepare_compilation(
-    args: argparse.Namespace, model: Model | None = None
-) -> tuple[Model, dict[str, Any]]:
+def prepare_compilation(args: argparse.Namespace) -> tuple[Model, dict[str, Any]]:
     """Return the model, partitioned according to --partition, and the compile options."""
     return partition_model(
-        model or load_model_argument(args), compile_options(args), partition_request(args)
+        load_model_argument(args), compile_options(args), partition_request(args)
     )
 
 
 def partition_request(args: argparse.Namespace) -> PartitionRequest:
     port, flash = (getattr(args, name, "") or "" for name in ("port", "flash"))
-    return PartitionRequest(
-        args.partition, args.partition_log, port, flash, getattr(args, "timeout", None)
-    )
+    timeout_s = getattr(args, "timeout", None)
+    return PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
 
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:
@@ -374,8 +354,8 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         --timeout S  seconds for one run (default: 300)
         """,
         port={"default": ""},
-        baud={"type": positive_int, "default": 0},
-        timeout={"type": positive_seconds},
+        baud={"type": option_values.positive_int, "default": 0},
+        timeout={"type": option_values.positive_seconds},
     )
     add_toolchain_option(group)
 

@@ -9,8 +9,8 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.backend_conformance import BackendTestResult, PatternResult, run_backend_test
+from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.flows.backend_conformance import BackendTestResult, run_backend_test
 from firmwright.pipeline import NUMERICS
 
 NAME = "backend"
@@ -57,24 +57,14 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _to_json(result: BackendTestResult) -> dict[str, object]:
-    return {
-        "target": result.target,
-        "board": result.board,
-        "samples": result.samples,
-        "patterns": [_entry_to_json(entry) for entry in result.entries],
-    }
-
-
-def _entry_to_json(entry: PatternResult) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "cases": entry.cases,
-        "taken": list(entry.matched),
-        "differing": [
-            {"case": case, "expected": first.expected, "actual": first.actual}
-            for case, first in entry.differing
-        ],
-    }
+    patterns = []
+    for entry in result.entries:
+        differing = [
+            {"case": case, **fields_of(first, "expected actual")} for case, first in entry.differing
+        ]
+        data = {"name": entry.name, "cases": entry.cases, "taken": entry.matched}
+        patterns.append({**data, "differing": differing})
+    return {**fields_of(result, "target board samples"), "patterns": patterns}
 
 
 def _format_result(result: BackendTestResult) -> str:

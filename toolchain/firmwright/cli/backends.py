@@ -9,7 +9,7 @@ from typing import Any
 from firmwright.base.errors import UsageError
 from firmwright.cli.targets import target_to_json
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.ir.graph.patterns import format_pattern
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_registry import BACKENDS
@@ -36,18 +36,14 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.backend not in backends:
         listed = ", ".join(backends) or "none is installed"
         raise UsageError(f"there is no backend {args.backend!r}.", hint=f"use one of: {listed}.")
-    return Outcome(
-        _backend_to_json(backends[args.backend]), _format_backend(backends[args.backend])
-    )
+    backend = backends[args.backend]
+    return Outcome(_backend_to_json(backend), _format_backend(backend))
 
 
 def _backend_to_json(backend: Backend) -> dict[str, Any]:
     return {
-        "name": backend.name,
-        "version": backend.version,
+        **fields_of(backend, "name version merge_regions pools"),
         **target_to_json(backend.kind),
-        "merge_regions": backend.merge_regions,
-        "pools": list(backend.pools),
         "patterns": [{"name": e.name, "pattern": format_pattern(e.pattern)} for e in backend.table],
         "intrinsics": [item.name for item in backend.intrinsics],
     }
@@ -55,12 +51,10 @@ def _backend_to_json(backend: Backend) -> dict[str, Any]:
 
 def _format_backend(backend: Backend) -> str:
     attrs = [f"-{name}={spec.default}" for name, spec in backend.attrs.items()]
-    head = format_pairs(
-        [
-            ("backend", f"{backend.name} {backend.version}: {backend.kind.doc}"),
-            ("attributes", " ".join(attrs) or "none"),
-            ("pools", ", ".join(backend.pools) or "none"),
-        ]
-    )
+    pairs = [
+        ("backend", f"{backend.name} {backend.version}: {backend.kind.doc}"),
+        ("attributes", " ".join(attrs) or "none"),
+        ("pools", ", ".join(backend.pools) or "none"),
+    ]
     rows = [[entry.name, format_pattern(entry.pattern)] for entry in backend.table]
-    return f"{head}\n\n{format_table(['pattern', 'covers'], rows)}"
+    return f"{format_pairs(pairs)}\n\n{format_table(['pattern', 'covers'], rows)}"

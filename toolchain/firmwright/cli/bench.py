@@ -28,7 +28,7 @@ from firmwright.bench.prediction_accuracy import (
     worst_error,
 )
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.model import write_file
 
 NAME = "bench"
@@ -79,19 +79,11 @@ def run(args: argparse.Namespace) -> Outcome:
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
     boards = dict.fromkeys(row.board for row in rows)
     rows_by_board = {board: [row for row in rows if row.board == board] for board in boards}
-    cells: list[list[Cell]] = [
-        [
-            row.model.removesuffix(".tflite"),
-            row.board,
-            row.operator,
-            row.kind,
-            row.schedule,
-            row.predicted,
-            row.counted,
-            f"{100 * row.error:+.1f} %",
-        ]
-        for row in rows
-    ]
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        where = (row.model.removesuffix(".tflite"), row.board, row.operator, row.kind)
+        error = f"{100 * row.error:+.1f} %"
+        cells.append((*where, row.schedule, row.predicted, row.counted, error))
     head = ["model", "board", "operator", "kind", "schedule", "predicted", "counted", "error"]
     lines = [
         f"{board}: {len(layers)} layers, median error {100 * median_error(layers):.1f} %, "
@@ -114,50 +106,29 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
 
 
 def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
+    names = "model board core mode workspace_bytes lower_bound_bytes stack_bytes compile_seconds"
     return {
-        "model": row.model,
-        "board": row.board,
-        "core": row.core,
-        "mode": row.mode,
+        **fields_of(row, f"{names} problem"),
         "instructions": row.count if row.unit == "instructions" else None,
         "cycles": row.count if row.unit == "cycles" else None,
         "nanoseconds": row.count if row.unit == "ns" else None,
-        "workspace_bytes": row.workspace_bytes,
-        "lower_bound_bytes": row.lower_bound_bytes,
         "model_flash_bytes": row.flash_bytes,
-        "stack_bytes": row.stack_bytes,
-        "compile_seconds": row.compile_seconds,
-        "rival": {
-            "instructions": row.peer.instructions,
-            "workspace_bytes": row.peer.workspace_bytes,
-            "flash_bytes": row.peer.flash_bytes,
-        },
+        "rival": fields_of(row.peer, "instructions workspace_bytes flash_bytes"),
         "ratio": None if row.ratio is None else round(row.ratio, 4),
-        "problem": row.problem,
     }
 
 
 def format_summary(rows: Sequence[BenchmarkRow]) -> str:
     head = ["model", "board", "mode", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
     head += ["flash", "rival's", "stack", "compiled in"]
-    cells: list[list[Cell]] = [
-        [
-            row.model.removesuffix(".tflite"),
-            row.board,
-            row.mode,
-            row.count,
-            row.unit,
-            row.peer.instructions if row.unit == "instructions" else None,
-            row.ratio,
-            row.workspace_bytes,
-            row.peer.workspace_bytes,
-            row.flash_bytes,
-            row.peer.flash_bytes,
-            row.stack_bytes,
-            None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s",
-        ]
-        for row in rows
-    ]
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        model, peer = row.model.removesuffix(".tflite"), row.peer
+        peer_count = peer.instructions if row.unit == "instructions" else None
+        seconds = None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s"
+        costs = (row.count, row.unit, peer_count, row.ratio)
+        sizes = (row.workspace_bytes, peer.workspace_bytes, row.flash_bytes, peer.flash_bytes)
+        cells.append((model, row.board, row.mode, *costs, *sizes, row.stack_bytes, seconds))
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
     legend = (
         f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena as "

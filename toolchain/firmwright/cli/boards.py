@@ -11,7 +11,7 @@ from firmwright.boards import Board, list_boards, load_board
 from firmwright.boards.load import BOARD_FILE, create_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 
 NAME = "boards"
 HELP = "list the boards, create one from another, or check a board file"
@@ -41,46 +41,32 @@ def run(args: argparse.Namespace) -> Outcome:
             f"boards {args.action} takes {'no name' if args.name_or_file else 'a name'}.",
             hint="use boards; boards new NAME --from B; or boards check FILE.",
         )
-    match args.action:
-        case "new":
-            return _new(args, folders)
-        case "check":
-            return _check(Path(args.name_or_file), folders)
-        case _:
-            return _list(folders)
+    if args.action == "new":
+        if not args.like:
+            raise UsageError("a new board needs a board to copy.", hint="add --from B.")
+        file = create_board(args.name_or_file, args.like, Path(args.output), folders)
+        text = f"{file}: edit it, then run firmwright boards check {file}."
+        return Outcome({"file": str(file), "from": args.like}, text)
+    return _check(Path(args.name_or_file), folders) if args.action == "check" else _list(folders)
 
 
 def _list(folders: list[Path]) -> Outcome:
     boards = list_boards(folders)
-    rows: list[list[Cell]] = [
+    rows = [
         [b.name, b.core, EVIDENCE[b.validation], b.flash_bytes, b.ram_bytes, b.description]
         for b in boards
     ]
     head = ["board", "core", "validation", "flash bytes", "RAM bytes", ""]
-    return Outcome(
-        {"boards": [_board_to_json(board) for board in boards]}, format_table(head, rows)
-    )
+    data = {"boards": [_board_to_json(board) for board in boards]}
+    return Outcome(data, format_table(head, rows))
 
 
 def _board_to_json(board: Board) -> dict[str, Any]:
     return {
-        "name": board.name,
-        "core": board.core,
-        "validation": board.validation,
-        "flash_bytes": board.flash_bytes,
-        "ram_bytes": board.ram_bytes,
-        "description": board.description,
+        **fields_of(board, "name core validation flash_bytes ram_bytes description"),
         "run": board.run.kind,
         "flash_runners": [name for name, _ in board.flash_tools.tools],
     }
-
-
-def _new(args: argparse.Namespace, folders: list[Path]) -> Outcome:
-    if not args.like:
-        raise UsageError("a new board needs a board to copy.", hint="add --from B.")
-    file = create_board(args.name_or_file, args.like, Path(args.output), folders)
-    text = f"{file}: edit it, then run firmwright boards check {file}."
-    return Outcome({"file": str(file), "from": args.like}, text)
 
 
 def _check(file: Path, folders: list[Path]) -> Outcome:
@@ -98,7 +84,7 @@ def _details_to_json(board: Board) -> dict[str, Any]:
         **_board_to_json(board),
         "clock_hz": board.clock_hz if clock is None else clock.hz,
         "clock_settings": {} if clock is None else dict(clock.settings),
-        "pools": [{"name": p.name, "size_bytes": p.size_bytes} for p in board.pools()],
+        "pools": [fields_of(pool, "name size_bytes") for pool in board.pools()],
     }
 
 
@@ -119,10 +105,8 @@ def _format_board(board: Board) -> str:
         ("pools", pools),
         ("flash runners", runners),
     ]
-    regions: list[list[Cell]] = [
-        [r.name, r.kind, f"{r.start:#010x}", r.size_bytes] for r in board.memory
-    ]
-    parts = [format_pairs(rows)]
-    if regions:
-        parts.append(format_table(["region", "kind", "start", "bytes"], regions))
-    return "\n\n".join(parts)
+    if not board.memory:
+        return format_pairs(rows)
+    regions = [(r.name, r.kind, f"{r.start:#010x}", r.size_bytes) for r in board.memory]
+    table = format_table(["region", "kind", "start", "bytes"], regions)
+    return f"{format_pairs(rows)}\n\n{table}"

@@ -12,7 +12,7 @@ from firmwright.boards import Board, load_board
 from firmwright.boards.bootloader import BOOTLOADER_BYTES
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.device.bootloader_client import NO_SLOT, BootloaderInfo, SlotInfo, SlotState
 from firmwright.flows.bootloader_flashing import build_bootloader, open_bootloader_port, read_slots
 
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> Outcome:
         image = build_bootloader(board, Path(args.output) if args.output else None)
         return Outcome(_image_to_json(image, board), _format_image(image, board))
     if args.output:
-        hint = "omit one of them."
-        raise UsageError("--port and -o exclude each other.", where=NAME, hint=hint)
+        what = "--port and -o exclude each other."
+        raise UsageError(what, where=NAME, hint="omit one of them.")
     with open_bootloader_port(board, args.port) as line:
         info, slots = read_slots(board, line)
     return Outcome(_slots_to_json(info, slots), _format_slots(info, slots))
@@ -57,30 +57,21 @@ def run(args: argparse.Namespace) -> Outcome:
 def _image_to_json(image: Image, board: Board) -> dict[str, object]:
     assert board.bootloader is not None  # a board without bootloader raises earlier
     return {
-        "board": image.board,
-        "directory": str(image.directory),
-        "elf": str(image.elf),
-        "hex": str(image.hex),
-        "flash_bytes": image.sizes.flash_bytes,
-        "ram_bytes": image.sizes.ram_bytes,
+        **fields_of(image, "board directory elf hex"),
+        **fields_of(image.sizes, "flash_bytes ram_bytes"),
         "slots": board.bootloader.count,
         "slot_start": board.bootloader.start,
-        "slot_bytes": board.bootloader.slot_bytes,
-        "page_bytes": board.bootloader.page_bytes,
+        **fields_of(board.bootloader, "slot_bytes page_bytes"),
     }
 
 
 def _format_image(image: Image, board: Board) -> str:
     loader = board.bootloader
     assert loader is not None  # a board without bootloader raises earlier
-    lines = [
-        f"the bootloader of {board.name}: {image.sizes.flash_bytes:,} of {BOOTLOADER_BYTES:,} "
-        "bytes, "
-        f"{loader.count} slots of {loader.slot_bytes:,} bytes from {loader.start:#x}",
-        str(image.elf),
-        _how_to_start(image, board),
-    ]
-    return "\n".join(lines)
+    size = f"{image.sizes.flash_bytes:,} of {BOOTLOADER_BYTES:,} bytes"
+    slots = f"{loader.count} slots of {loader.slot_bytes:,} bytes from {loader.start:#x}"
+    about = f"the bootloader of {board.name}: {size}, {slots}"
+    return "\n".join([about, str(image.elf), _how_to_start(image, board)])
 
 
 def _how_to_start(image: Image, board: Board) -> str:
@@ -96,33 +87,31 @@ def _how_to_start(image: Image, board: Board) -> str:
 
 def _slots_to_json(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> dict[str, object]:
     return {
-        "board": info.board,
-        "free": info.free,
+        **fields_of(info, "board free room_bytes"),
         "application": None if info.application == NO_SLOT else info.application,
         "model": None if info.model == NO_SLOT else info.model,
-        "room_bytes": info.room_bytes,
-        "slots": [
-            {
-                "slot": slot.number,
-                "state": slot.state.name.lower(),
-                "sequence": slot.sequence if slot.state else None,
-                "size_bytes": slot.size_bytes if slot.state else None,
-                "crc": slot.crc if slot.state else None,
-                "model_only": bool(slot.base) if slot.state else None,
-                "id": slot.id.hex() if slot.state else None,
-            }
-            for slot in slots
-        ],
+        "slots": [_slot_to_json(slot) for slot in slots],
     }
 
 
+def _slot_to_json(slot: SlotInfo) -> dict[str, object]:
+    contents = {
+        **fields_of(slot, "sequence size_bytes crc"),
+        "model_only": bool(slot.base),
+        "id": slot.id.hex(),
+    }
+    if not slot.state:
+        contents = dict.fromkeys(contents)
+    return {"slot": slot.number, "state": slot.state.name.lower(), **contents}
+
+
 def _format_slots(info: BootloaderInfo, slots: tuple[SlotInfo, ...]) -> str:
-    rows: list[list[Cell]] = [_row(slot, slots) for slot in slots]
+    rows = [_row(slot, slots) for slot in slots]
     head = ["slot", "holds", "state", "version", "bytes", "model"]
-    text = format_table(head, rows)
     boots = "nothing" if info.application == NO_SLOT else f"slot {info.application}"
     with_model = "" if info.model == NO_SLOT else f" with the model in slot {info.model}"
-    return f"{text}\n{info.board} boots {boots}{with_model}; slot {info.free} is free."
+    summary = f"{info.board} boots {boots}{with_model}; slot {info.free} is free."
+    return f"{format_table(head, rows)}\n{summary}"
 
 
 def _row(slot: SlotInfo, slots: tuple[SlotInfo, ...]) -> list[Cell]:
@@ -132,5 +121,5 @@ def _row(slot: SlotInfo, slots: tuple[SlotInfo, ...]) -> list[Cell]:
     holds = "an application"
     if slot.base:
         holds = "a model" if owner is None else f"a model for slot {owner}"
-    identity = slot.id.hex()
-    return [slot.number, holds, _STATES[slot.state], slot.sequence, slot.size_bytes, identity]
+    state = _STATES[slot.state]
+    return [slot.number, holds, state, slot.sequence, slot.size_bytes, slot.id.hex()]

@@ -11,6 +11,7 @@ import traceback
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from firmwright.base.errors import FirmwrightError
 from firmwright.base.version import VERSION
 from firmwright.cli import arguments
 from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
-from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.compilation import compile_for, options_for
 from firmwright.flows.model import Model, write_file
@@ -44,19 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    def read() -> tuple[Model, Mapping[str, Any]]:
-        return arguments.prepare_compilation(args)
-
-    request = BugReportRequest(
-        read, sys.argv[1:], check_tools(), args.with_weights, str(Path.home())
-    )
+    read, home = partial(arguments.prepare_compilation, args), str(Path.home())
+    request = BugReportRequest(read, sys.argv[1:], check_tools(), args.with_weights, home)
     report = make_bug_report(request)
     write_file(args.output, report.data)
-    rows: list[list[Cell]] = [[path, size] for path, size in report.files.items()]
     weights = "with" if args.with_weights else "without"
     texts = [
         f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, {weights} weights.",
-        format_table(["file", "bytes"], rows),
+        format_table(["file", "bytes"], list(report.files.items())),
         f"Outcome of the compilation: {report.outcome}",
     ]
     data = {
@@ -139,30 +135,22 @@ def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str
         files["command.json"] = _json(command_line)
         if request.with_weights and model.source is not None:
             files[f"model/{model.name}.bin"] = model.source
-        texts = _ModuleDumps(files)
-        texts.add("import", model.module, with_constants=request.with_weights)
-        compiled = compile_for(model, watch=texts.add, **options_by_name)
+        text = print_module(model.module, elide_constants=not request.with_weights)
+        files["ir/00-import.fwir"] = text
+        seen = [text]
+
+        def add(name: str, module: IRModule) -> None:
+            text = print_module(module, elide_constants=True)
+            if text != seen[-1]:
+                files[f"ir/{len(seen):02}-{name}.fwir"] = text
+            seen.append(text)
+
+        compiled = compile_for(model, watch=add, **options_by_name)
     except FirmwrightError as error:
         return files, f"{''.join(traceback.format_exception(error))}{error}"
     except Exception as error:  # noqa: BLE001 - crashes are reported, too
         return files, "".join(traceback.format_exception(error)).rstrip()
     return files, f"compiled: model id {compiled.model_id}"
-
-
-class _ModuleDumps:
-    """A collector of the module's text after each pass that changed it."""
-
-    def __init__(self, files: dict[str, str | bytes]) -> None:
-        self._files = files
-        self._count = 0
-        self._last = ""
-
-    def add(self, name: str, module: IRModule, with_constants: bool = False) -> None:
-        text = print_module(module, elide_constants=not with_constants)
-        if text != self._last:
-            self._files[f"ir/{self._count:02}-{name}.fwir"] = text
-        self._last = text
-        self._count += 1
 
 
 def _versions() -> dict[str, str]:

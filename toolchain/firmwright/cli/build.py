@@ -11,7 +11,7 @@ from firmwright.base.errors import UsageError
 from firmwright.build import build_project
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.firmware_images import build_image
 
 NAME = "build"
@@ -50,49 +50,37 @@ def _build_folder(args: argparse.Namespace) -> Image:
     extra += ["firmware"] if args.firmware != "serial" else []
     if extra or args.output:
         option = "output" if args.output else extra[0].replace("_", "-")
-        raise UsageError(
-            f"--{option} applies to models only; it is fixed in a project.",
-            where=args.model,
-            hint="compile the model with it again, then build.",
-        )
+        what = f"--{option} applies to models only; it is fixed in a project."
+        hint = "compile the model with it again, then build."
+        raise UsageError(what, where=args.model, hint=hint)
     image = build_project(Path(args.model), args.variant, compiler=args.compiler)
     if args.board and args.board != image.board:
-        raise UsageError(
-            f"the project is for board {image.board}, not {args.board}.",
-            where=args.model,
-            hint=f"omit --board, or compile the model for {args.board}.",
-        )
+        what = f"the project is for board {image.board}, not {args.board}."
+        hint = f"omit --board, or compile the model for {args.board}."
+        raise UsageError(what, where=args.model, hint=hint)
     return image
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
     """Return the object for `build --json`; values that the toolchain cannot provide are null."""
-    stack_known, sizes_known = image.stack_is_known, image.sizes_are_known
+    sizes, stack = image.sizes, image.firmware_stack
+    model_sizes = "model_flash_bytes model_ram_bytes"
+    unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
+    unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]
+    unknown += [] if image.sizes_are_known else ["flash_bytes", "ram_bytes", *model_sizes.split()]
     return {
-        "board": image.board,
-        "variant": image.variant,
-        "directory": str(image.directory),
-        "elf": str(image.elf),
-        "bin": str(image.bin) if image.bin else None,
-        "hex": str(image.hex) if image.hex else None,
-        "library": str(image.library) if image.library else None,
-        "flash_bytes": image.sizes.flash_bytes if sizes_known else None,
-        "ram_bytes": image.sizes.ram_bytes if sizes_known else None,
-        "model_flash_bytes": image.model_flash_bytes if sizes_known else None,
-        "model_ram_bytes": image.model_ram_bytes if sizes_known else None,
-        "model_ram_with_stack_bytes": image.model_ram_with_stack_bytes if stack_known else None,
-        "text_bytes": image.sizes.bytes_of("text"),
-        "rodata_bytes": image.sizes.bytes_of("rodata"),
-        "data_bytes": image.sizes.bytes_of("data"),
-        "bss_bytes": image.sizes.bytes_of("bss", "noinit"),
-        "stack_bytes": image.stack.size_bytes if stack_known else None,
-        "stack_path": list(image.stack.path),
-        "firmware_stack_bytes": image.firmware_stack.size_bytes if stack_known else None,
-        "stack_unknown": list(image.firmware_stack.unknown),
-        "regions": [
-            {"name": r.name, "used_bytes": r.used_bytes, "size_bytes": r.size_bytes}
-            for r in image.sizes.regions
-        ],
+        **fields_of(image, "board variant directory elf bin hex library"),
+        **fields_of(image, f"{model_sizes} model_ram_with_stack_bytes"),
+        **fields_of(sizes, "flash_bytes ram_bytes regions"),
+        "text_bytes": sizes.bytes_of("text"),
+        "rodata_bytes": sizes.bytes_of("rodata"),
+        "data_bytes": sizes.bytes_of("data"),
+        "bss_bytes": sizes.bytes_of("bss", "noinit"),
+        "stack_bytes": image.stack.size_bytes,
+        "stack_path": image.stack.path,
+        "firmware_stack_bytes": stack.size_bytes,
+        "stack_unknown": stack.unknown,
+        **dict.fromkeys(unknown),
     }
 
 

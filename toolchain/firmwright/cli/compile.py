@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -21,7 +21,7 @@ from firmwright.flows.model import save_module
 from firmwright.flows.package_export import save_with_main
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
-from firmwright.partitioning.per_target_passes import PassTimer, PassTiming
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import Bundle, Compilation, bundle, pareto_front
 
 NAME = "compile"
@@ -80,47 +80,40 @@ def run(args: argparse.Namespace) -> Outcome:
     watch.finish()
     _save(args, arguments.apply_firmware_option(args, compiled))
     options = options_for(model.module, options_by_name)
-    passes = pass_names(model.module, options) if args.print_pipeline else ()
-    timings = stopwatch.rows if args.print_pipeline else []
-    data = {**compiled.metadata, "compile_seconds": round(seconds, 3)}
-    if args.output:
-        data["directory"] = args.output
+    data = _base_data(args, compiled, seconds)
+    texts = [*watch.printed, format_summary(compiled, seconds, args.output)]
     if args.print_pipeline:
-        data["passes"] = list(passes)
+        rows = stopwatch.rows
+        data["passes"] = pass_names(model.module, options)
         data["timings"] = [
             {"pass": row.name, "target": row.target, "ms": round(1e3 * row.seconds, 3)}
-            for row in timings
+            for row in rows
         ]
-    sections = (
-        [format_table(("pass", "target", "ms"), _timing_rows(timings)), ""] if timings else []
-    )
-    texts = [*sections, *watch.printed, format_summary(compiled, seconds, args.output)]
+        cells = [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in rows]
+        texts = [format_table(("pass", "target", "ms"), cells), "", *texts]
     if args.pareto:
-        frontier = pareto_front(model.module, options)
-        data["pareto"] = [asdict(item) for item in frontier]
-        texts += ["", format_tradeoffs(frontier)]
+        data["pareto"] = pareto_front(model.module, options)
+        texts += ["", format_tradeoffs(data["pareto"])]
     return Outcome(data, "\n".join(texts))
 
 
-def _timing_rows(timings: Sequence[PassTiming]) -> list[Sequence[Cell]]:
-    return [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in timings]
+def _base_data(
+    args: argparse.Namespace, project: Compilation | Bundle, seconds: float
+) -> dict[str, Any]:
+    folder = {"directory": args.output} if args.output else {}
+    return {**project.metadata, "compile_seconds": round(seconds, 3), **folder}
 
 
 def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
     """Format the workspace, predicted instructions and streamed segments of each program."""
     least = frontier[0].instructions
-    rows: list[Sequence[Cell]] = [
-        (
-            item.workspace_bytes,
-            item.instructions,
-            f"{100 * item.instructions / least - 100:+.1f} %",
-            ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none",
-        )
-        for item in frontier
-    ]
-    return format_table(
-        ("workspace bytes", "predicted instructions", "more", "row streaming"), rows
-    )
+    rows: list[Sequence[Cell]] = []
+    for item in frontier:
+        more = f"{100 * item.instructions / least - 100:+.1f} %"
+        segments = ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none"
+        rows.append((item.workspace_bytes, item.instructions, more, segments))
+    head = ("workspace bytes", "predicted instructions", "more", "row streaming")
+    return format_table(head, rows)
 
 
 def _save(args: argparse.Namespace, project: Compilation | Bundle) -> None:
@@ -143,9 +136,7 @@ def _run_several(args: argparse.Namespace) -> Outcome:
     firmware = bundle(parts, concurrent=args.concurrent)
     seconds = time.perf_counter() - start
     _save(args, firmware)
-    data = {**firmware.metadata, "compile_seconds": round(seconds, 3)}
-    if args.output:
-        data["directory"] = args.output
+    data = _base_data(args, firmware, seconds)
     return Outcome(data, format_bundle_summary(firmware, parts, seconds, args.output))
 
 
@@ -191,11 +182,9 @@ class PassWatcher:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"the folder cannot be created: {error.strerror}.",
-                where=str(self._folder),
-                hint="give another --dump-dir.",
-            ) from error
+            what = f"the folder cannot be created: {error.strerror}."
+            hint = "give another --dump-dir."
+            raise UsageError(what, where=str(self._folder), hint=hint) from error
         return self._folder / f"{len(self._seen):02d}-{name}.fwir"
 
     def finish(self) -> None:
@@ -233,6 +222,7 @@ def format_bundle_summary(
 
 def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
     summary = compiled.summary
+    targets = ", ".join(map(str, compiled.module.targets.values()))
     pools, const_pools = (_pools_in_use(summary, access) for access in ("rw", "ro"))
     gap = summary.optimality_gap_bytes
     distance = f"the plan is {gap:,} above" if gap else "met"
@@ -241,7 +231,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
     rows: list[tuple[str, Cell]] = [
         ("model", summary.model),
-        ("board", f"{compiled.board.name}, target {_targets(compiled)}"),
+        ("board", f"{compiled.board.name}, target {targets}"),
         ("workspace", f"{summary.workspace_bytes:,} bytes ({pools})"),
         ("lower bound", f"{summary.lower_bound_bytes:,} bytes, {distance}"),
         ("constants", constants),
@@ -256,7 +246,3 @@ def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
     if output:
         rows.append(("project", f"{output} (build it with scons -C {output})"))
     return rows
-
-
-def _targets(compiled: Compilation) -> str:
-    return ", ".join(map(str, compiled.module.targets.values()))

@@ -10,13 +10,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.debugger import (
-    Command,
-    check_operator,
-    debug_commands,
-    find_debugger,
-    start_halted,
-)
+from firmwright.flows.debugger import check_operator, debug_commands, find_debugger, start_halted
 from firmwright.flows.firmware_images import build_image
 from firmwright.pipeline import Compilation
 
@@ -42,7 +36,9 @@ def run(args: argparse.Namespace) -> Outcome:
         return _debug_emulator(compiled, args.operator)
     image = build_image(compiled, "profile")
     plan = debug_commands(compiled.board, image.elf, "", args.operator)
-    return _commands_outcome(compiled, plan.server, plan.gdb)
+    data = {"board": compiled.board.name, "server": plan.server, "gdb": plan.gdb}
+    commands = [command for command in (plan.server, plan.gdb) if command]
+    return Outcome(data, "\n".join(map(shlex.join, commands)))
 
 
 def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
@@ -51,12 +47,5 @@ def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
         plan = debug_commands(compiled.board, image.elf, address, operator)
         command = (debugger, *plan.gdb[1:])
         status = subprocess.call(command)
-    return Outcome(
-        {"board": compiled.board.name, "server": [], "gdb": list(command), "status": status}
-    )
-
-
-def _commands_outcome(compiled: Compilation, server: Command, gdb: Command) -> Outcome:
-    data = {"board": compiled.board.name, "server": list(server), "gdb": list(gdb)}
-    lines = [shlex.join(command) for command in (server, gdb) if command]
-    return Outcome(data, "\n".join(lines))
+    data = {"board": compiled.board.name, "server": [], "gdb": command, "status": status}
+    return Outcome(data)

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from firmwright.artifacts import Image
 from firmwright.base.errors import MismatchError
+from firmwright.base.resources import digits_dir
 from firmwright.base.version import VERSION
+from firmwright.boards import load_board
 from firmwright.cli import build as build_verb
 from firmwright.cli import profile as profile_verb
 from firmwright.cli import verify as verify_verb
-from firmwright.cli.text_table import format_table
+from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.demo import EMULATED_BOARD, DemoResult, run_demo
-from firmwright.flows.sample_batches import Array
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.firmware_images import build_image
+from firmwright.flows.model import load_model
+from firmwright.flows.profiling import Profile, profile
+from firmwright.flows.sample_batches import Array, make_batch, read_npz
+from firmwright.flows.verification import Verification, verify
+from firmwright.pipeline import Compilation
 
 NAME = "demo"
 HELP = "compile, run and verify the bundled example"
+EMULATED_BOARD = "mps2-an386"
+FALLBACK_BOARD = "host"
 MAX_IMAGES_SHOWN = 8
 SHADES = " ░▒▓█"
+MORE = f"""\
+  To use your own model:
+    firmwright verify MODEL.tflite --board {EMULATED_BOARD}
+    firmwright compile MODEL.tflite --board {EMULATED_BOARD} -o DIR"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +57,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def demo_to_json(demo: DemoResult) -> dict[str, Any]:
     """Return the keys of verify, compile, build and profile, and the accuracy on the board."""
-    built, measured = (
-        build_verb.image_to_json(demo.image),
-        profile_verb.profile_to_json(demo.profile),
-    )
+    built = build_verb.image_to_json(demo.image)
     summary = demo.compiled.summary.to_json()
     keys = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
     return {
@@ -52,27 +67,18 @@ def demo_to_json(demo: DemoResult) -> dict[str, Any]:
         "missing_tools": list(demo.missing),
         **{key: summary[key] for key in keys},
         **built,
-        **measured,
+        **profile_verb.profile_to_json(demo.profile),
         "firmware_stack_bytes": built["firmware_stack_bytes"],
     }
 
 
 def format_demo(demo: DemoResult) -> str:
     """Format the five steps, some images, and the cost of the operators."""
-    return "\n\n".join(
-        [_title(demo), *_notes(demo), _steps(demo), _digits(demo), _costs(demo), _more()]
-    )
-
-
-def _title(demo: DemoResult) -> str:
-    return f"Firmwright {VERSION}: handwritten digits on {demo.compiled.board.description}"
-
-
-def _notes(demo: DemoResult) -> list[str]:
-    if not demo.missing:
-        return []
-    names = " and ".join(demo.missing)
-    return [f"({names} is not installed, so the demo runs on this computer.)"]
+    parts = [f"Firmwright {VERSION}: handwritten digits on {demo.compiled.board.description}"]
+    if demo.missing:
+        names = " and ".join(demo.missing)
+        parts.append(f"({names} is not installed, so the demo runs on this computer.)")
+    return "\n\n".join([*parts, _steps(demo), _digits(demo), _costs(demo), MORE])
 
 
 def _steps(demo: DemoResult) -> str:
@@ -81,6 +87,12 @@ def _steps(demo: DemoResult) -> str:
     least = "the lower bound" if work == bound else f"{work - bound:,} above the lower bound"
     target = next(iter(summary.target.values()))
     bits = "within the tolerance of" if verification.is_float else "bit for bit equal to"
+    cost, clock = demo.profile, demo.compiled.board.clock_hz
+    cost_line = f"one inference takes {cost.total:,} {cost.unit}"
+    if cost.unit == "instructions" and cost.macs:
+        cost_line += f", {cost.total / cost.macs:.2f} for each multiply-add"
+    elif cost.unit == "cycles" and clock:
+        cost_line += f", {1000 * cost.total / clock:.2f} ms"
     verdict = bits if verification.exact else f"{verification.mismatches:,} differ from"
     rows = [
         (
@@ -98,7 +110,7 @@ def _steps(demo: DemoResult) -> str:
             "run",
             f"{verification.samples} images sent over the serial link, {verification.values:,} "
             "outputs read back",
-            _cost_line(demo),
+            cost_line,
         ),
         ("verify", f"all {verification.values:,} outputs {verdict} {verification.reference}", ""),
         (
@@ -115,39 +127,21 @@ def _steps(demo: DemoResult) -> str:
     return "\n".join(lines)
 
 
-def _cost_line(demo: DemoResult) -> str:
-    cost = demo.profile
-    text = f"one inference takes {cost.total:,} {cost.unit}"
-    clock = demo.compiled.board.clock_hz
-    if cost.unit == "instructions" and cost.macs:
-        text += f", {cost.total / cost.macs:.2f} for each multiply-add"
-    elif cost.unit == "cycles" and clock:
-        text += f", {1000 * cost.total / clock:.2f} ms"
-    return text
-
-
 def _digits(demo: DemoResult) -> str:
     """Format some images with the board's predictions; the wrong predictions come first."""
     wrong = [k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]]
     right = [k for k in range(len(demo.labels)) if k not in wrong]
-    chosen = [*wrong[:2], *_one_of_each(demo, right)][:MAX_IMAGES_SHOWN]
+    one_of_each = {int(demo.labels[k]): k for k in reversed(right)}
+    others = [one_of_each[label] for label in sorted(one_of_each)]
+    chosen = [*wrong[:2], *others][:MAX_IMAGES_SHOWN]
     pictures = [render_image(demo.images[k]) for k in chosen]
     lines = [("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)]
-    captions = [_caption(int(demo.predictions[k]), int(demo.labels[k])) for k in chosen]
+    captions = [
+        f"{demo.predictions[k]}{'' if k in right else f', not {demo.labels[k]}'}" for k in chosen
+    ]
     lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
     lines.append("  (predictions of the board; wrong ones, if any, come first)")
     return "\n".join(lines)
-
-
-def _one_of_each(demo: DemoResult, candidates: Sequence[int]) -> list[int]:
-    first: dict[int, int] = {}
-    for k in candidates:
-        first.setdefault(int(demo.labels[k]), k)
-    return [first[label] for label in sorted(first)]
-
-
-def _caption(answer: int, label: int) -> str:
-    return f"{answer}" if answer == label else f"{answer}, not {label}"
 
 
 def render_image(image: Array) -> list[str]:
@@ -164,35 +158,83 @@ def render_image(image: Array) -> list[str]:
 def _cell(top: int, bottom: int) -> str:
     """Return the character for two pixels: a half block at an edge, else a shade."""
     half = len(SHADES) // 2
-    match (top >= half, bottom >= half):
-        case (True, False):
-            return "▀"
-        case (False, True):
-            return "▄"
-        case _:
-            return SHADES[(top + bottom) // 2]
+    if (top >= half) == (bottom >= half):
+        return SHADES[(top + bottom) // 2]
+    return "▀" if top >= half else "▄"
 
 
 def _costs(demo: DemoResult) -> str:
     cost = demo.profile
     total = sum(operator.count for operator in cost.operators) or 1
-    rows = [
-        [
-            operator.name,
-            operator.kind,
-            operator.macs or None,
-            operator.count,
-            operator.count / operator.macs if operator.macs else None,
-            f"{100 * operator.count / total:4.1f} % {'█' * round(20 * operator.count / total)}",
-        ]
-        for operator in cost.operators
-    ]
+    rows: list[Sequence[Cell]] = []
+    for op in cost.operators:
+        share = op.count / total
+        bar = f"{100 * share:4.1f} % {'█' * round(20 * share)}"
+        per_mac = op.count / op.macs if op.macs else None
+        rows.append((op.name, op.kind, op.macs or None, op.count, per_mac, bar))
     return format_table(["operator", "kind", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
 
 
-def _more() -> str:
-    return (
-        "  To use your own model:\n"
-        f"    firmwright verify MODEL.tflite --board {EMULATED_BOARD}\n"
-        f"    firmwright compile MODEL.tflite --board {EMULATED_BOARD} -o DIR"
+# ---- the run -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The results of the demo; `missing` names absent tools for the emulated board."""
+
+    compiled: Compilation
+    image: Image
+    verification: Verification
+    profile: Profile
+    images: Array
+    labels: Array
+    outputs: Array
+    missing: tuple[str, ...]
+
+    @property
+    def predictions(self) -> Array:
+        classes: Array = np.argmax(self.outputs, axis=-1)
+        return classes
+
+    @property
+    def correct(self) -> int:
+        return int(np.count_nonzero(self.predictions == self.labels))
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / len(self.labels)
+
+
+def run_demo(board: str = "") -> DemoResult:
+    """Run all steps of the demo.
+
+    The default board is the emulated Cortex-M4 if its tools are installed, else the host.
+    """
+    missing = () if board else missing_tools()
+    board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
+    model = load_model(digits_dir() / "digits.tflite")
+    compiled = compile_for(model, board_name)
+    arrays = read_npz(digits_dir() / "digits_test.npz")
+    labels = np.load(digits_dir() / "digits_labels.npy", allow_pickle=False)
+    (tensor,) = compiled.module.io.inputs
+    batch = make_batch(arrays, [tensor], "digits_test.npz")
+    image = build_image(compiled)
+    verification = verify(compiled, batch=batch)
+    (output,) = compiled.module.io.outputs
+    predictions = [sample[output.name].reshape(-1) for sample in verification.outputs]
+    return DemoResult(
+        compiled=compiled,
+        image=image,
+        verification=verification,
+        profile=profile(compiled),
+        images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(-1, 8, 8),
+        labels=labels,
+        outputs=np.stack(predictions),
+        missing=missing,
     )
+
+
+def missing_tools() -> tuple[str, ...]:
+    board = load_board(EMULATED_BOARD)
+    tools = (f"{board.toolchain}-gcc", board.run.program)
+    return tuple(tool for tool in tools if shutil.which(tool) is None)

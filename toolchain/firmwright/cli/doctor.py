@@ -17,7 +17,7 @@ from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debi
 from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
 from firmwright.build.zig_toolchain import zig_command
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu_process import PACKAGES as EMULATORS
 from firmwright.flows.debugger import DEBUGGER
@@ -35,51 +35,36 @@ def run(args: argparse.Namespace) -> Outcome:
     rows: list[Sequence[Cell]] = []
     for area, items in groupby(findings, key=lambda item: item.area):
         for item in items:
-            rows.append([area, item.name, _state(item), item.enables])
+            state = item.version or "–"
+            if item.version and item.problem:
+                state = f"{item.version}: {item.problem}"
+            rows.append([area, item.name, state, item.enables])
             area = ""
-    return Outcome(
-        {
-            "findings": [status_to_json(item) for item in findings],
-            "install": list(install_commands(findings)),
-        },
-        "\n\n".join(
-            filter(
-                None, (format_table(["", "tool", "installed", "purpose"], rows), *_advice(findings))
-            )
-        ),
-    )
+    table = format_table(["", "tool", "installed", "purpose"], rows)
+    data = {
+        "findings": [status_to_json(item) for item in findings],
+        "install": install_commands(findings),
+    }
+    return Outcome(data, f"{table}\n\n{_advice(findings)}")
 
 
-def _state(item: ToolStatus) -> str:
-    if not item.version:
-        return "–"
-    return f"{item.version}: {item.problem}" if item.problem else item.version
-
-
-def _advice(findings: Sequence[ToolStatus]) -> list[str]:
+def _advice(findings: Sequence[ToolStatus]) -> str:
     """Return the install commands for missing tools, or remarks where there is no command."""
     missing = [item for item in findings if not item.usable]
     if not missing:
-        return ["All tools are installed."]
+        return "All tools are installed."
     lines = [f"  {command}" for command in install_commands(findings)]
     lines += [
         f"  {item.install} ({item.name})"
         for item in missing
         if not item.install.startswith(("apt install ", "pip install "))
     ]
-    return ["\n".join(["Install the missing tools with:", *lines])]
+    return "\n".join(["Install the missing tools with:", *lines])
 
 
 def status_to_json(item: ToolStatus) -> dict[str, Any]:
-    return {
-        "area": item.area,
-        "name": item.name,
-        "found": item.version or None,
-        "problem": item.problem,
-        "enables": item.enables,
-        "install": item.install,
-        "usable": item.usable,
-    }
+    names = "area name problem enables install usable"
+    return {**fields_of(item, names), "found": item.version or None}
 
 
 # ---- checks --------------------------------------------------------------------------------------
@@ -108,7 +93,7 @@ class ToolStatus:
 
 
 def check_tools() -> tuple[ToolStatus, ...]:
-    return (*_python(), *_compilers(), *_emulators(), *_flashing())
+    return (*_python(), *_compilers(), *_programs())
 
 
 def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
@@ -167,37 +152,28 @@ def _compilers() -> Iterator[ToolStatus]:
         yield replace(status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ())))
     clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
     yield replace(clang, problem=_compiles(clang, ()))
-    yield _zig()
-
-
-def _zig() -> ToolStatus:
     command = zig_command()
     zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
     enables = "--toolchain zig: every board without another compiler"
-    return ToolStatus("compilers", "zig", enables, INSTALL_ZIG, zig_version)
+    yield ToolStatus("compilers", "zig", enables, INSTALL_ZIG, zig_version)
 
 
-def _emulators() -> Iterator[ToolStatus]:
+def _programs() -> Iterator[ToolStatus]:
     enables = "run, verify and profile without a board"
     for program, package in EMULATORS.items():
         yield _program("emulation", program, enables, f"apt install {package}")
     yield _program("emulation", DEBUGGER, "debug", f"apt install {DEBUGGER}")
-
-
-def _flashing() -> Iterator[ToolStatus]:
     for name, tool in TOOLS.items():
         yield _program("flashing", tool.program, f"flash --runner {name}", tool.install)
 
 
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
-    version = _version(program) if shutil.which(program) is not None else ""
+    version = ""
+    if shutil.which(program) is not None:
+        first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
+        number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
+        version = number[0] if number else "of unknown version"
     return ToolStatus(area, program, enables, install, version)
-
-
-def _version(program: str) -> str:
-    first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
-    number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
-    return number[0] if number else "of unknown version"
 
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:

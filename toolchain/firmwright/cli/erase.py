@@ -23,11 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     board = load_board(args.board, args.board_dirs)
     plan = plan_erase(board, args.runner)
-    data = {
-        "board": board.name,
-        "runner": plan.runner,
-        "commands": [list(command) for command in plan.commands],
-    }
+    data = {"board": board.name, "runner": plan.runner, "commands": plan.commands}
     if args.dry_run:
         return Outcome(data, "\n".join(shlex.join(command) for command in plan.commands))
     erase(plan)

@@ -15,17 +15,9 @@ from firmwright.build import build_project, read_project_board
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.device.serial_port import PortChooser, SerialPortInfo
-from firmwright.flows.bootloader_flashing import (
-    BootloaderFlashResult,
-    SlotFirmware,
-    flash_via_bootloader,
-    open_bootloader_port,
-    slot_firmware,
-    slot_firmware_from_folder,
-    uses_bootloader,
-)
+from firmwright.flows import bootloader_flashing
 from firmwright.flows.firmware_images import build_image
-from firmwright.flows.flashing import FlashPlan, FlashResult, flash, plan_flashing
+from firmwright.flows.flashing import FlashPlan, flash, plan_flashing
 
 NAME = "flash"
 HELP = "flash firmware to a board and start it"
@@ -61,20 +53,25 @@ def add_runner_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     board = _board_of(args)
-    if uses_bootloader(board, args.runner):
+    if bootloader_flashing.uses_bootloader(board, args.runner):
         return _flash_via_bootloader(args, board)
     if args.model_only:
-        raise UsageError(
-            "--model-only needs the bootloader on the board.",
-            where=board.name,
-            hint='use --runner serial, with serial = "bootloader" in the board\'s file.',
-        )
+        what = "--model-only needs the bootloader on the board."
+        hint = 'use --runner serial, with serial = "bootloader" in the board\'s file.'
+        raise UsageError(what, where=board.name, hint=hint)
     plan = make_flash_plan(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:
-        return _dry_run_outcome(plan, commands)
+        size_bytes = plan.image.size_bytes
+        text = f"{plan.runner}: {size_bytes:,} bytes, without an external tool."
+        data = {"board": plan.board.name, "runner": plan.runner, "size_bytes": size_bytes}
+        lines = [shlex.join(command) for command in commands]
+        return Outcome({**data, "commands": commands}, "\n".join(lines) or text)
     result = flash(plan, verify=args.verify, address=args.address, choose=port_prompt())
-    return Outcome(asdict(result), _format_result(result))
+    checked = ", verified" if result.verified else ""
+    size = f"{result.size_bytes:,} bytes flashed"
+    text = f"{result.board}: {size} by {result.runner} ({result.place}){checked}."
+    return Outcome(asdict(result), text)
 
 
 def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
@@ -122,13 +119,17 @@ def _ask(ports: Sequence[SerialPortInfo]) -> SerialPortInfo:
 
 
 def _flash_via_bootloader(args: argparse.Namespace, board: Board) -> Outcome:
-    firmware = _slot_firmware(args)
+    folder = Path(args.model)
+    if folder.is_dir():
+        firmware = bootloader_flashing.slot_firmware_from_folder(folder)
+    else:
+        firmware = bootloader_flashing.slot_firmware(arguments.compile_from_args(args))
     if args.dry_run:
         data = {"board": board.name, "runner": "serial", "commands": []}
         text = f"serial: {firmware.name}, linked for the free slot of the bootloader."
         return Outcome(data, text)
-    with open_bootloader_port(board, args.address, port_prompt()) as line:
-        result = flash_via_bootloader(
+    with bootloader_flashing.open_bootloader_port(board, args.address, port_prompt()) as line:
+        result = bootloader_flashing.flash_via_bootloader(
             firmware, board, line, verify=args.verify, is_model_update=args.model_only
         )
     return Outcome(
@@ -136,41 +137,13 @@ def _flash_via_bootloader(args: argparse.Namespace, board: Board) -> Outcome:
     )
 
 
-def _slot_firmware(args: argparse.Namespace) -> SlotFirmware:
-    folder = Path(args.model)
-    return (
-        slot_firmware_from_folder(folder)
-        if folder.is_dir()
-        else slot_firmware(arguments.compile_from_args(args))
-    )
-
-
-def _format_bootloader_result(firmware: SlotFirmware, result: BootloaderFlashResult) -> str:
+def _format_bootloader_result(
+    firmware: bootloader_flashing.SlotFirmware, result: bootloader_flashing.BootloaderFlashResult
+) -> str:
     kind = "the model only" if result.model_only else "the application"
     sent = "all" if result.sent_bytes == result.size_bytes else f"{result.sent_bytes:,} of them"
     checked = ", verified" if result.verified else ""
     return (
         f"{firmware.name} on {result.board}: {kind}, {result.size_bytes:,} bytes in slot "
         f"{result.slot} ({sent} sent over {result.place}){checked}. The firmware is confirmed."
-    )
-
-
-def _dry_run_outcome(plan: FlashPlan, commands: Sequence[Sequence[str]]) -> Outcome:
-    lines = [shlex.join(command) for command in commands]
-    size_bytes = plan.image.size_bytes
-    text = "\n".join(lines) or f"{plan.runner}: {size_bytes:,} bytes, without an external tool."
-    data = {
-        "board": plan.board.name,
-        "runner": plan.runner,
-        "size_bytes": plan.image.size_bytes,
-        "commands": [list(command) for command in commands],
-    }
-    return Outcome(data, text)
-
-
-def _format_result(result: FlashResult) -> str:
-    checked = ", verified" if result.verified else ""
-    return (
-        f"{result.board}: {result.size_bytes:,} bytes flashed by {result.runner} "
-        f"({result.place}){checked}."
     )

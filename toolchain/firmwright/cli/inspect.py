@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.flows.model_inspection import Inspection, ModelTensor, inspect_model
 
 NAME = "inspect"
@@ -27,24 +28,17 @@ def run(args: argparse.Namespace) -> Outcome:
 def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
     return {
         "model": inspection.name,
-        "stage": inspection.stage,
+        **fields_of(inspection, "stage macs parameters_bytes unsupported"),
+        "supported": not inspection.unsupported,
         "inputs": [_tensor_to_json(tensor) for tensor in inspection.inputs],
         "outputs": [_tensor_to_json(tensor) for tensor in inspection.outputs],
         "operators": [
             {
-                "index": operator.index,
-                "kind": operator.kind,
+                **fields_of(operator, "index kind macs"),
                 "inputs": [_tensor_to_json(tensor) for tensor in operator.inputs],
                 "outputs": [_tensor_to_json(tensor) for tensor in operator.outputs],
-                "macs": operator.macs,
             }
             for operator in inspection.operators
-        ],
-        "macs": inspection.macs,
-        "parameters_bytes": inspection.parameters_bytes,
-        "supported": not inspection.unsupported,
-        "unsupported": [
-            {"op": item.op, "where": item.where, "why": item.why} for item in inspection.unsupported
         ],
     }
 
@@ -52,11 +46,9 @@ def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
 def _tensor_to_json(tensor: ModelTensor) -> dict[str, Any]:
     quantization = tensor.quantization
     return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "scales": list(quantization.scales) if quantization else None,
-        "zero_points": list(quantization.zero_points) if quantization else None,
+        **fields_of(tensor, "name dtype shape"),
+        "scales": quantization.scales if quantization else None,
+        "zero_points": quantization.zero_points if quantization else None,
     }
 
 
@@ -64,31 +56,22 @@ def format_summary(inspection: Inspection) -> str:
     head: list[tuple[str, Cell]] = [("model", inspection.name), ("stage", inspection.stage)]
     head += [("input", _format_tensor(tensor)) for tensor in inspection.inputs]
     head += [("output", _format_tensor(tensor)) for tensor in inspection.outputs]
-    head += [
-        ("parameters", f"{inspection.parameters_bytes:,} bytes"),
-        ("multiply-adds", inspection.macs),
-    ]
-    rows: list[list[Cell]] = [
-        [
-            operator.index,
-            operator.kind,
-            ", ".join(format_shape(tensor.shape) for tensor in operator.inputs),
-            ", ".join(format_shape(tensor.shape) for tensor in operator.outputs),
-            ", ".join(sorted({tensor.dtype for tensor in operator.outputs})),
-            operator.macs or None,
-        ]
-        for operator in inspection.operators
-    ]
+    head.append(("parameters", f"{inspection.parameters_bytes:,} bytes"))
+    head.append(("multiply-adds", inspection.macs))
+    rows: list[Sequence[Cell]] = []
+    for op in inspection.operators:
+        shapes = (
+            ", ".join(format_shape(t.shape) for t in side) for side in (op.inputs, op.outputs)
+        )
+        dtypes = ", ".join(sorted({tensor.dtype for tensor in op.outputs}))
+        rows.append((op.index, op.kind, *shapes, dtypes, op.macs or None))
     parts = [format_pairs(head)]
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
     if inspection.unsupported:
-        unsupported: list[list[Cell]] = [
-            [item.op, item.where, item.why] for item in inspection.unsupported
-        ]
-        parts.append(
-            "Not supported:\n" + format_table(["operator", "where", "reason"], unsupported)
-        )
+        unsupported = [(item.op, item.where, item.why) for item in inspection.unsupported]
+        table = format_table(["operator", "where", "reason"], unsupported)
+        parts.append(f"Not supported:\n{table}")
     return "\n\n".join(parts)
 
 

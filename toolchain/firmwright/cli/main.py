@@ -18,22 +18,16 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from firmwright import cli
-from firmwright.base.errors import (
-    EXIT_FAILED,
-    EXIT_OK,
-    DoesNotFitError,
-    FirmwrightError,
-    InternalError,
-    UnsupportedError,
-)
+from firmwright.base import errors
 from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.progress import show_progress
-from firmwright.cli.verb import CliParser, Outcome, Verb
+from firmwright.cli.verb import CliParser, Outcome, Verb, fields_of
 
-SCHEMA = JSON_VERSION
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
 
@@ -66,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json, debug = "--json" in words, "--debug" in words
     try:
         return _run(verbs_by_name, words, as_json=as_json)
-    except FirmwrightError as error:
-        _show_traceback(debug or isinstance(error, InternalError))
+    except errors.FirmwrightError as error:
+        _show_traceback(debug or isinstance(error, errors.InternalError))
         return _print_outcome(Outcome(error=error), name, as_json=as_json)
     except KeyboardInterrupt:
         _show_traceback(debug)
@@ -75,12 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+        return errors.EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
         _show_traceback(True)
         what = f"{type(error).__name__}: {error}."
         hint = "report it with the traceback above and, if possible, the model."
-        return _print_outcome(Outcome(error=InternalError(what, hint=hint)), name, as_json=as_json)
+        return _print_outcome(
+            Outcome(error=errors.InternalError(what, hint=hint)), name, as_json=as_json
+        )
 
 
 def _run(verbs_by_name: Mapping[str, Verb], words: Sequence[str], *, as_json: bool) -> int:
@@ -131,7 +127,7 @@ def _parser(verbs_by_name: Mapping[str, Verb]) -> argparse.ArgumentParser:
 def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
     error = outcome.error
     if as_json:
-        head = {"schema": SCHEMA, "verb": verb, "ok": error is None}
+        head = {"schema": JSON_VERSION, "verb": verb, "ok": error is None}
         failure = {} if error is None else {"error": error_object(error)}
         print(json.dumps(to_json_value({**head, **failure, **outcome.data}), indent=2), flush=True)
     else:
@@ -139,37 +135,36 @@ def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
             print(outcome.text, flush=True)
         if error is not None:
             print(f"firmwright: {error}", file=sys.stderr)
-    return EXIT_OK if error is None else error.exit_code
+    return errors.EXIT_OK if error is None else error.exit_code
 
 
-def error_object(error: FirmwrightError) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "code": error.code,
-        "what": error.what,
-        "where": error.where,
-        "hint": error.hint,
-    }
+def error_object(error: errors.FirmwrightError) -> dict[str, Any]:
+    data = fields_of(error, "code what where hint")
     match error:
-        case DoesNotFitError():
-            data["regions"] = [
-                {"name": r.name, "need_bytes": r.need_bytes, "have_bytes": r.have_bytes}
-                for r in error.regions
-            ]
+        case errors.DoesNotFitError():
+            data["regions"] = [asdict(region) for region in error.regions]
             data["lowest_bytes"] = error.lowest_bytes
             data["peak"] = [{"buffer": name, "bytes": size} for name, size in error.peak]
-        case UnsupportedError():
-            data["items"] = [{"op": i.op, "where": i.where, "why": i.why} for i in error.items]
+        case errors.UnsupportedError():
+            data["items"] = [asdict(item) for item in error.items]
         case _:
             pass
     return data
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert `value` to JSON types; numbers that are not finite become null."""
+    """Convert `value`, which may contain records, to JSON types.
+
+    Numbers that are not finite become null.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json_value({field.name: getattr(value, field.name) for field in fields(value)})
     match value:
         case float():
             return value if math.isfinite(value) else None
-        case dict():
+        case Path():
+            return str(value)
+        case Mapping():
             return {str(key): to_json_value(item) for key, item in value.items()}
         case list() | tuple():
             return [to_json_value(item) for item in value]
@@ -180,7 +175,11 @@ def to_json_value(value: Any) -> Any:
 def _interrupted(verb: str, *, as_json: bool) -> int:
     if as_json:
         error = {"code": "interrupted", "what": "interrupted.", "where": "", "hint": ""}
-        print(json.dumps({"schema": SCHEMA, "verb": verb, "ok": False, "error": error}, indent=2))
+        print(
+            json.dumps(
+                {"schema": JSON_VERSION, "verb": verb, "ok": False, "error": error}, indent=2
+            )
+        )
     else:
         print("firmwright: interrupted.", file=sys.stderr)
     return EXIT_INTERRUPTED

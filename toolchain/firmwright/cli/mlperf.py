@@ -10,14 +10,8 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int, positive_int, positive_seconds
 from firmwright.cli.text_table import Cell, format_pairs
-from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.mlperf import (
-    BenchmarkScore,
-    read_dataset,
-    run_benchmark,
-    serve_on_pty,
-    with_benchmark_firmware,
-)
+from firmwright.cli.verb import Outcome, add_options, fields_of
+from firmwright.flows import mlperf
 from firmwright.package.mlperf import TASKS, find_task
 from firmwright.pipeline import Compilation
 
@@ -55,13 +49,13 @@ def run(args: argparse.Namespace) -> Outcome:
             "exactly one of --dataset and --serve is needed.",
             hint="--dataset DIR runs the benchmark, --serve waits for its runner.",
         )
-    compiled = with_benchmark_firmware(arguments.compile_from_args(args), args.task)
+    compiled = mlperf.with_benchmark_firmware(arguments.compile_from_args(args), args.task)
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
-    score = run_benchmark(
+    score = mlperf.run_benchmark(
         compiled,
-        read_dataset(args.dataset, task, args.samples),
+        mlperf.read_dataset(args.dataset, task, args.samples),
         port=args.port,
         timeout_s=args.timeout,
         iterations=args.iterations,
@@ -71,7 +65,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _serve(compiled: Compilation) -> Outcome:
-    with serve_on_pty(compiled) as terminal:
+    with mlperf.serve_on_pty(compiled) as terminal:
         print(f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
               file=sys.stderr, flush=True)  # fmt: skip
         try:
@@ -81,21 +75,16 @@ def _serve(compiled: Compilation) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def score_to_json(score: BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
+def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,
-        "task": score.task,
-        "samples": score.samples,
-        "top1": score.top1,
-        "auc": score.auc,
+        **fields_of(score, "task samples top1 auc microseconds results"),
         "inferences_per_second": score.per_second,
-        "microseconds": score.microseconds,
-        "results": score.results,
     }
 
 
-def format_summary(score: BenchmarkScore, compiled: Compilation) -> str:
+def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", compiled.module.name),
         ("board", compiled.board.name),

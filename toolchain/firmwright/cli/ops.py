@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from dataclasses import asdict
 
-from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.operator_catalog import onnx_operators, supported_operators
 from firmwright.ops.registry import op_table
@@ -22,11 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Outcome:
     operators = supported_operators(op_table(), SCHEDULES)
-    rows: list[list[Cell]] = [
-        [item.name, *(" ".join(names) for names in (item.tflite, item.dtypes))]
-        for item in operators
-    ]
+    rows = [(item.name, " ".join(item.tflite), " ".join(item.dtypes)) for item in operators]
     onnx = onnx_operators()
-    data = {"operators": [asdict(item) for item in operators], "onnx": list(onnx)}
+    data = {"operators": operators, "onnx": onnx}
     names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 100)
     return Outcome(data, f"{format_table(['operator', 'TFLite', 'dtypes'], rows)}\n\n{names}")

@@ -113,13 +113,7 @@ def linker_section(text: str) -> tuple[str, str]:
 
 def byte_count(text: str) -> int:
     """Parse a positive number of bytes, decimal or hexadecimal."""
-    try:
-        value = int(text, 0)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes >= 1")
-    return value
+    return _integer(text, 1, "a number of bytes", base=0)
 
 
 def positive_seconds(text: str) -> float:
@@ -140,11 +134,11 @@ def non_negative_int(text: str) -> int:
     return _integer(text, 0)
 
 
-def _integer(text: str, minimum: int) -> int:
+def _integer(text: str, minimum: int, what: str = "an integer", base: int = 10) -> int:
     try:
-        value = int(text)
+        value = int(text, base)
     except ValueError:
         value = minimum - 1
     if value < minimum:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer >= {minimum}")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {what} >= {minimum}")
     return value

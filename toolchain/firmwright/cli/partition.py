@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from firmwright.base.errors import UsageError
@@ -11,16 +12,13 @@ from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, add_options
 from firmwright.flows.model import Model, partition, save_module, write_file
-from firmwright.flows.partition_summary import target_shares
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.partitioning.function_targets import target_of
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import OPTIMIZE_GOALS
-from firmwright.tune.partition_methods import (
-    COLLAGE,
-    EAGER,
-    NONE,
-    partition_model,
-    search_partition,
-)
+from firmwright.targets.kernel_builder import flatten_calls
+from firmwright.tune import partition_methods
 
 NAME = "partition"
 HELP = "assign a model's operators to targets and write the module"
@@ -56,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if args.save_partition and args.partition != COLLAGE:
+    if args.save_partition and args.partition != partition_methods.COLLAGE:
         raise UsageError("--save-partition needs a search.", hint="add --partition collage.")
     if not args.output and not args.save_partition:
         raise UsageError("no output was given.", hint="add -o FILE, or --save-partition FILE.")
     search_result: PartitionResult | None = None
-    if args.partition == COLLAGE:
-        result = search_partition(
+    if args.partition == partition_methods.COLLAGE:
+        result = partition_methods.search_partition(
             arguments.load_model_argument(args),
             arguments.compile_options(args),
             arguments.partition_request(args),
@@ -78,68 +76,83 @@ def run(args: argparse.Namespace) -> Outcome:
     data: dict[str, Any] = {
         "model": model.name,
         "file": args.output,
-        "targets": [
-            {"target": part.target, "operators": part.operators, "functions": list(part.functions)}
-            for part in shares
-        ],
+        "targets": shares,
         **({"search": search_result.as_json()} if search_result else {}),
     }
-    rows: list[Sequence[Cell]] = [[p.target, p.operators, len(p.functions)] for p in shares]
-    texts = [format_table(("target", "operators", "functions"), rows)]
-    texts = [_format_search(search_result), *texts] if search_result else texts
-    files = [file for file in (args.save_partition, args.output) if file]
-    return Outcome(data, "\n\n".join([*texts, "\n".join(files)]))
+    texts = [_format_search(search_result)] if search_result else []
+    rows = [(share.target, share.operators, len(share.functions)) for share in shares]
+    texts.append(format_table(("target", "operators", "functions"), rows))
+    texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
+    return Outcome(data, "\n\n".join(texts))
 
 
 def _partitioned_model(args: argparse.Namespace) -> Model:
-    if args.partition == EAGER:
+    if args.partition == partition_methods.EAGER:
         return partition(arguments.load_model_argument(args), args.target, args.numerics or "")
-    model, options = partition_model(
+    model, options = partition_methods.partition_model(
         arguments.load_model_argument(args),
         arguments.compile_options(args),
         arguments.partition_request(args),
     )
-    if args.partition == NONE and options["target"]:
+    if args.partition == partition_methods.NONE and options["target"]:
         return partition(model, options["target"], args.numerics or "")
     return model
 
 
 def _format_search(result: PartitionResult) -> str:
-    parts: list[Sequence[Cell]] = [
-        [
-            " ".join(part.ops),
-            part.target,
-            _format_cost(part.cost),
-            _format_alternatives(part.alternatives),
-        ]
-        for part in result.parts
-    ]
-    programs: list[Sequence[Cell]] = [
-        [
-            how + (" (chosen)" if how == result.chosen else ""),
-            total.count if total.count is not None else total.reason,
-            total.workspace_bytes or None,
-            total.flash_bytes,
-        ]
-        for how, total in result.totals.items()
-    ]
-    return "\n\n".join(
-        (
-            format_table(["operators", "target", result.unit, "alternatives"], parts),
-            format_table(["program", result.unit, "workspace bytes", "image's flash"], programs),
-        )
-    )
-
-
-def _format_alternatives(alternatives: Sequence[Any]) -> str:
-    return ", ".join(f"{other.target} {_format_cost(other.cost)}" for other in alternatives)
+    parts: list[Sequence[Cell]] = []
+    for part in result.parts:
+        others = ", ".join(f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives)
+        parts.append((" ".join(part.ops), part.target, _format_cost(part.cost), others))
+    programs: list[Sequence[Cell]] = []
+    for how, total in result.totals.items():
+        name = how + (" (chosen)" if how == result.chosen else "")
+        count = total.count if total.count is not None else total.reason
+        programs.append((name, count, total.workspace_bytes or None, total.flash_bytes))
+    regions = format_table(["operators", "target", result.unit, "alternatives"], parts)
+    head = ["program", result.unit, "workspace bytes", "image's flash"]
+    return f"{regions}\n\n{format_table(head, programs)}"
 
 
 def _format_cost(cost: Any) -> Cell:
-    match cost.status:
-        case "ok":
-            return f"{cost.count:,}" + (" (modeled)" if cost.how == "modelled" else "")
-        case "failed":
-            return f"failed: {cost.reason}"
-        case _:
-            return "unknown"
+    if cost.status == "ok":
+        return f"{cost.count:,}" + (" (modeled)" if cost.how == "modelled" else "")
+    return f"failed: {cost.reason}" if cost.status == "failed" else "unknown"
+
+
+# ---- shares of the targets -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TargetShare:
+    """The numbers of operators and functions of one target."""
+
+    target: str
+    operators: int
+    functions: tuple[str, ...] = ()
+
+
+def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
+    """Return the shares in the order of the module's targets.
+
+    The core executes the operators that no other target has.
+    """
+    graphs = [func for func in module.functions.values() if isinstance(func, Function)]
+    inner = {
+        call.op[1:] for func in graphs if target_of(func) for call in func.body if call.op[0] == "@"
+    }
+    shares: list[TargetShare] = []
+    for name, target in module.targets.items():
+        functions = [func for func in graphs if target_of(func) == name and func.name not in inner]
+        count = sum(len(flatten_calls(func, module)) for func in functions)
+        shares.append(TargetShare(str(target), count, tuple(func.name for func in functions)))
+    unassigned = sum(
+        not call.op.startswith("@") for func in graphs if not target_of(func) for call in func.body
+    )
+    core = next((i for i, part in enumerate(shares) if not part.functions), None)
+    names = [*module.targets]
+    if core is not None and names[core] == "cpu":
+        shares[core] = TargetShare(shares[core].target, unassigned)
+    elif unassigned:
+        shares.append(TargetShare("the board's core", unassigned))
+    return tuple(shares)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from firmwright.cli.text_table import Cell, format_table
+from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, planner_summaries
 
@@ -17,14 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    summaries = planner_summaries()
-    data = [
+    planners = [
         {"name": name, "default": name == DEFAULT_PLANNER, "doc": doc}
-        for name, doc in summaries.items()
+        for name, doc in planner_summaries().items()
     ]
-    rows: list[list[Cell]] = [
-        [name, "default" if name == DEFAULT_PLANNER else "", doc] for name, doc in summaries.items()
+    rows = [
+        (name, "default" if name == DEFAULT_PLANNER else "", doc)
+        for name, doc in planner_summaries().items()
     ]
-    return Outcome(
-        {"planners": data, "default": DEFAULT_PLANNER}, format_table(["planner", "", ""], rows)
-    )
+    data = {"planners": planners, "default": DEFAULT_PLANNER}
+    return Outcome(data, format_table(["planner", "", ""], rows))

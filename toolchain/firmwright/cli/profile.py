@@ -12,7 +12,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.core_timeline import CoreTimeline
 from firmwright.flows.instruction_counts import InstructionCounts
 from firmwright.flows.profiling import RUNS, Profile, profile
@@ -51,9 +51,10 @@ def run(args: argparse.Namespace) -> Outcome:
         runs=args.runs,
     )
     data = profile_to_json(measured)
-    if baseline is not None:
-        data["baseline"] = compare_profiles(data, baseline)
-    return Outcome(data, format_summary(measured, baseline))
+    if baseline is None:
+        return Outcome(data, format_summary(measured))
+    comparison = compare_profiles(data, baseline)
+    return Outcome({**data, "baseline": comparison}, format_summary(measured, comparison))
 
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
@@ -66,34 +67,21 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
             "nanoseconds": value if measured.unit == "ns" else None,
         }
 
+    names = "model board resolution runs least flags probe_overhead stack_bytes macs"
     return {
-        "model": measured.model,
-        "board": measured.board,
+        **fields_of(measured, names),
         **counts(measured.total),
-        "resolution": measured.resolution,
-        "runs": measured.runs,
-        "least": measured.least,
         "clock_hz": measured.clock_hz or None,
-        "flags": measured.flags,
         "pools": [
             {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
             for pool in measured.pools
         ],
         "exact": None if measured.exact is None else counts_to_json(measured.exact),
-        "probe_overhead": measured.probe_overhead,
-        "stack_bytes": measured.stack_bytes,
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
-        "macs": measured.macs,
         "operators": [
             {
-                "name": operator.name,
-                "kind": operator.kind,
-                "macs": operator.macs,
+                **fields_of(operator, "name kind macs least schedule predicted modelled_cycles"),
                 **counts(operator.count),
-                "least": operator.least,
-                "schedule": operator.schedule,
-                "predicted": operator.predicted,
-                "modelled_cycles": operator.modelled_cycles,
                 "instruction_kinds": operator.kinds,
             }
             for operator in measured.operators
@@ -102,59 +90,43 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
 
 
 def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
+    cores = {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
     return {
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
         "branches_taken": counts.total.branches_taken,
         "modelled_cycles": counts.total.cycles,
-        **({} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}),
+        **cores,
         "timing": counts.timing_source,
-        "instruction_kinds": dict(counts.total.kinds),
+        "instruction_kinds": counts.total.kinds,
         "functions": dict(counts.functions),
     }
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
+    names = "core instructions begin end started awaited"
     return {
-        "instructions": list(line.executed),
+        "instructions": line.executed,
         "modelled_makespan": line.makespan,
         "overlapping_calls": sum(1 for _ in line.overlaps()),
-        "trace": [
-            {
-                "operator": call.op,
-                "core": call.core,
-                "instructions": call.instructions,
-                "begin": list(call.begin),
-                "end": list(call.end),
-                "started": list(call.started),
-                "awaited": list(call.awaited),
-            }
-            for call in line.calls
-        ],
+        "trace": [{"operator": call.op, **fields_of(call, names)} for call in line.calls],
     }
 
 
 def read_profile(path: str) -> dict[str, Any]:
+    hint = "give a file with the output of profile --json."
     try:
         data = parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the baseline cannot be read: {error}.",
-            where=path,
-            hint="give a file with the output of profile --json.",
-        ) from error
+        raise UsageError(f"the baseline cannot be read: {error}.", where=path, hint=hint) from error
     if not isinstance(data, dict) or not isinstance(data.get("operators"), list):
-        raise UsageError(
-            "this is not a profile.",
-            where=path,
-            hint="give a file with the output of profile --json.",
-        )
+        raise UsageError("this is not a profile.", where=path, hint=hint)
     return data
 
 
 def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes in total and by operator, and the measuring conditions that differ."""
-    unit = _unit(new)
+    unit = next(u for u in ("instructions", "cycles", "nanoseconds") if new[u] is not None)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
     return {
         "unit": unit,
@@ -169,19 +141,18 @@ def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
     }
 
 
-def _unit(data: Mapping[str, Any]) -> str:
-    return next(u for u in ("instructions", "cycles", "nanoseconds") if data[u] is not None)
-
-
 def _difference(new: int, old: Any) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
-def format_summary(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
+def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = None) -> str:
+    total: Cell = measured.total
+    if measured.runs > 1:
+        total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
     rows: list[tuple[str, Cell]] = [
         ("model", measured.model),
         ("board", measured.board),
-        (f"{measured.unit} per run", _total(measured)),
+        (f"{measured.unit} per run", total),
         ("multiply-adds", measured.macs),
     ]
     if measured.macs:
@@ -209,48 +180,29 @@ def format_summary(measured: Profile, baseline: Mapping[str, Any] | None = None)
             rows.append(("in parallel, modeled", f"{line.makespan:,} instructions"))
         if measured.exact.timing_source:
             rows.append(("cycle model", measured.exact.timing_source))
-    if baseline is not None:
-        compared = compare_profiles(profile_to_json(measured), baseline)
-        rows.append(("change", compared["total"]))
-        if compared["mismatched_conditions"]:
-            rows.append(("conditions that differ", ", ".join(compared["mismatched_conditions"])))
-    return f"{format_pairs(rows)}\n\n{format_operator_table(measured, baseline)}"
+    if comparison is not None:
+        rows.append(("change", comparison["total"]))
+        if comparison["mismatched_conditions"]:
+            rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
+    return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
-def _total(measured: Profile) -> Cell:
-    if measured.runs == 1:
-        return measured.total
-    return f"{measured.total:,}, median of {measured.runs}; minimum {measured.least:,}"
-
-
-def format_operator_table(measured: Profile, baseline: Mapping[str, Any] | None = None) -> str:
+def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
     total = sum(operator.count for operator in measured.operators) or 1
     head = ["operator", "kind", "MACs", measured.unit, "predicted", "per MAC", "share", ""]
     if measured.exact is not None:
         head.insert(5, "modeled cycles")
-    changes = (
-        compare_profiles(profile_to_json(measured), baseline)["operators"]
-        if baseline is not None
-        else None
-    )
+    if comparison is not None:
+        head.insert(4, "change")
     rows: list[list[Cell]] = []
     for index, operator in enumerate(measured.operators):
-        share = operator.count / total
-        row: list[Cell] = [
-            operator.name,
-            operator.kind,
-            operator.macs or None,
-            operator.count,
-            operator.predicted,
-            operator.count / operator.macs if operator.macs else None,
-            f"{100 * share:4.1f} %",
-            "█" * round(24 * share),
-        ]
+        name, kind, macs, count = operator.name, operator.kind, operator.macs, operator.count
+        share = count / total
+        row: list[Cell] = [name, kind, macs or None, count, operator.predicted]
+        row += [count / macs if macs else None, f"{100 * share:4.1f} %", "█" * round(24 * share)]
         if measured.exact is not None:
             row.insert(5, operator.modelled_cycles)
-        if changes is not None:
-            row.insert(4, changes[index]["change"])
+        if comparison is not None:
+            row.insert(4, comparison["operators"][index]["change"])
         rows.append(row)
-    if changes is not None:
-        head.insert(4, "change")
     return format_table(head, rows)

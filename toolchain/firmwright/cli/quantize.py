@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 from firmwright.cli import arguments
 from firmwright.cli.option_values import positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import REPEATABLE, Outcome, add_options
-from firmwright.flows.calibration_data import read_calibration_samples
 from firmwright.flows.model import load_model, write_file
-from firmwright.flows.onnx_quantization import (
-    LayerAccuracy,
-    QuantizationResult,
-    model_inputs,
-    quantize_onnx_model,
-)
+from firmwright.flows.onnx_quantization import QuantizationResult, model_inputs, quantize_onnx_model
+from firmwright.flows.sample_batches import read_calibration_samples
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 
 NAME = "quantize"
@@ -55,12 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     model = load_model(args.model, overrides=arguments.model_overrides(args))
     samples = read_calibration_samples(args.data, model_inputs(model))
-    how = QuantizeOptions(
-        METHODS[args.method],
-        ACTIVATIONS[args.activations],
-        not args.per_tensor,
-        tuple(args.exclude),
-    )
+    method, activations = METHODS[args.method], ACTIVATIONS[args.activations]
+    how = QuantizeOptions(method, activations, not args.per_tensor, tuple(args.exclude))
     result = quantize_onnx_model(model, samples, how, args.compare)
     write_file(args.out, result.model)
     size = len(model.source or b"")
@@ -82,8 +72,8 @@ def quantization_to_json(
         "compared": result.compared,
         "float_bytes": size_bytes,
         "quantized_bytes": len(result.model),
-        "in_floats": list(result.in_floats),
-        "layers": [asdict(layer) for layer in result.worst_first],
+        "in_floats": result.in_floats,
+        "layers": result.worst_first,
     }
 
 
@@ -96,10 +86,8 @@ def format_summary(result: QuantizationResult, model: str, out: str, size_bytes:
         ("errors over", f"{result.compared:,} samples, worst layer first"),
         ("left in floats", ", ".join(result.in_floats) or "nothing"),
     ]
-    rows = [_row(layer) for layer in result.worst_first]
+    rows: list[list[Cell]] = []
+    for layer in result.worst_first:
+        errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
+        rows.append([layer.name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)])
     return f"{format_pairs(lines)}\n\n{format_table(head, rows)}"
-
-
-def _row(layer: LayerAccuracy) -> list[Cell]:
-    errors = (f"{value:.3g}" for value in (layer.mean_abs_error, layer.max_abs_error))
-    return [layer.name, layer.op, layer.sqnr_db, *errors, f"{layer.largest:.3g}"]

@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_count_instructions_option(parser)
     add_options(
         parser,
-        "--no-tradeoffs  do not search for programs with less RAM, which takes as long as compiling",
+        """
+        --no-tradeoffs  do not search for programs with less RAM, which takes as long as
+            compiling
+        """,
         no_tradeoffs={"dest": "tradeoffs", "action": "store_false"},
     )
     arguments.add_compile_options(parser)
@@ -74,15 +77,13 @@ def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | 
 def format_summary(report: BuildReport, output: str | None) -> str:
     peak = peak_time(report)
     occupied = occupied_bytes_by_time(report)
+    model_flash = f"{report.model_flash_bytes:,}"
     rows: list[tuple[str, Cell]] = [
         ("model", report.model),
         ("board", report.board),
         ("workspace", f"{report.workspace_bytes:,} bytes"),
         ("peak occupancy", f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing"),
-        (
-            "flash",
-            f"{report.flash_bytes:,} bytes, including {report.model_flash_bytes:,} of the model",
-        ),
+        ("flash", f"{report.flash_bytes:,} bytes, including {model_flash} of the model"),
         (f"{report.unit} per run", report.total),
     ]
     if output:

@@ -12,7 +12,7 @@ from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import parse_json
 from firmwright.base.version import VERSION
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import load_model
 from firmwright.flows.tuning_log import read_tuning
@@ -41,13 +41,7 @@ def run(args: argparse.Namespace) -> Outcome:
         tuning=Path(args.tuning) if args.tuning else None,
         board_dirs=args.board_dirs,
     )
-    data = {
-        "model": result.model,
-        "exact": result.exact,
-        "same": result.same,
-        "different": list(result.different),
-        "missing": list(result.missing),
-    }
+    data = fields_of(result, "model exact same different missing")
     if result.exact:
         return Outcome(data, f"{result.model}: all {result.same} files are identical.")
     return Outcome(data, error=_error(result, folder))
@@ -100,32 +94,25 @@ def reproduce(
     facts = _read_metadata(folder)
     parts = facts.get("models", [facts])
     if len(models) != len(parts):
-        raise UsageError(
-            f"the folder was compiled from {len(parts)} models, but {len(models)} were given.",
-            where=str(folder),
-            hint=f"name the files of {', '.join(str(part['model']) for part in parts)}.",
-        )
+        what = f"the folder was compiled from {len(parts)} models, but {len(models)} were given."
+        hint = f"name the files of {', '.join(str(part['model']) for part in parts)}."
+        raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
     compilations = [
-        _compiled(part, path, folder, log, tuple(board_dirs))
+        _compile(part, path, folder, log, *board_dirs)
         for part, path in zip(parts, models, strict=True)
     ]
-    whole = (
-        compilations[0]
-        if "models" not in facts
-        else bundle(compilations, concurrent=facts["concurrent"])
-    )
+    whole: Compilation | Bundle = compilations[0]
+    if "models" in facts:
+        whole = bundle(compilations, concurrent=facts["concurrent"])
     return _compare(folder, whole, str(facts["model"]))
 
 
 def _read_metadata(folder: Path) -> Mapping[str, Any]:
     file = folder / METADATA
     if not file.is_file():
-        raise UsageError(
-            "this is not a project folder.",
-            where=str(folder),
-            hint="give a folder that compile -o wrote.",
-        )
+        what = "this is not a project folder."
+        raise UsageError(what, where=str(folder), hint="give a folder that compile -o wrote.")
     try:
         facts = parse_json(file.read_text(encoding="utf-8"))
         version = facts.get("tool_version") or facts["models"][0]["tool_version"]
@@ -134,37 +121,27 @@ def _read_metadata(folder: Path) -> Mapping[str, Any]:
             "metadata.json cannot be read.", where=str(file), hint="compile the folder again."
         ) from error
     if version != VERSION:
-        raise UsageError(
-            f"the folder was written by version {version}; this is version {VERSION}.",
-            where=str(folder),
-            hint=f"install that version: pip install firmwright=={version}.",
-        )
+        what = f"the folder was written by version {version}; this is version {VERSION}."
+        hint = f"install that version: pip install firmwright=={version}."
+        raise UsageError(what, where=str(folder), hint=hint)
     return facts  # type: ignore[no-any-return]  # plain JSON
 
 
-def _compiled(
-    facts: Mapping[str, Any],
-    path: Path,
-    folder: Path,
-    log: TuningRecords | None,
-    board_dirs: tuple[Path, ...],
+def _compile(
+    facts: Mapping[str, Any], path: Path, folder: Path, log: TuningRecords | None, *board_dirs: Path
 ) -> Compilation:
     model = load_model(path)
     name = str(facts.get("model"))
     if model.module.attrs.get("source_sha256") != facts.get("source_sha256"):
-        raise UsageError(
-            f"this is not the file that {name} was compiled from: its SHA-256 differs.",
-            where=str(path),
-            hint=f"give the file with SHA-256 {str(facts.get('source_sha256'))[:16]}...",
-        )
+        what = f"this is not the file that {name} was compiled from: its SHA-256 differs."
+        hint = f"give the file with SHA-256 {str(facts.get('source_sha256'))[:16]}..."
+        raise UsageError(what, where=str(path), hint=hint)
     recorded = recorded_options(facts, folder)
     digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
-        raise UsageError(
-            f"{name} was compiled {'with other' if digest else 'without'} measurements.",
-            where=str(folder),
-            hint="give the same log with --tuning." if digest else "omit --tuning.",
-        )
+        what = f"{name} was compiled {'with other' if digest else 'without'} measurements."
+        hint = "give the same log with --tuning." if digest else "omit --tuning."
+        raise UsageError(what, where=str(folder), hint=hint)
     options = deserialize_options(recorded, Options, folder / METADATA)
     if log is not None:
         options[TUNING_OPTION] = log
@@ -175,11 +152,8 @@ def recorded_options(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any
     """Return the options recorded in metadata.json; raise ModelError if they are missing."""
     options = facts.get("options")
     if not isinstance(options, dict):
-        raise ModelError(
-            "metadata.json has no options.",
-            where=str(folder / METADATA),
-            hint="compile the folder again.",
-        )
+        what = "metadata.json has no options."
+        raise ModelError(what, where=str(folder / METADATA), hint="compile the folder again.")
     return options
 
 
@@ -188,10 +162,9 @@ def _compare(folder: Path, project: Compilation | Bundle, model: str) -> Reprodu
     different, missing = [], []
     for path, content in sorted(files.items()):
         data = content.encode() if isinstance(content, str) else content
-        place = folder / path
-        if not place.is_file():
+        if not (folder / path).is_file():
             missing.append(path)
-        elif place.read_bytes() != data:
+        elif (folder / path).read_bytes() != data:
             different.append(path)
     same = len(files) - len(different) - len(missing)
     return ReproductionResult(model, same, tuple(different), tuple(missing))

@@ -6,16 +6,9 @@ import argparse
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.text_table import Cell, format_shape, format_table
+from firmwright.cli.text_table import format_shape, format_table
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.sample_batches import (
-    SampleBatch,
-    generate_samples,
-    make_batch,
-    read_npz,
-    stack_outputs,
-    write_npz,
-)
+from firmwright.flows import sample_batches
 from firmwright.pipeline import Compilation
 
 NAME = "run"
@@ -41,39 +34,33 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
     batch = batch_from_args(args, compiled)
     with arguments.make_session_opener(args)(compiled) as session:
-        outputs = stack_outputs(session.run_all(batch.samples), stacked=batch.stacked)
+        outputs = sample_batches.stack_outputs(
+            session.run_all(batch.samples), stacked=batch.stacked
+        )
     if args.output:
-        write_npz(args.output, outputs)
+        sample_batches.write_npz(args.output, outputs)
     data = {
         "model": compiled.module.name,
         "board": compiled.board.name,
         "samples": len(batch.samples),
-        "outputs": {
-            name: {"dtype": str(array.dtype), "shape": list(array.shape)}
-            for name, array in outputs.items()
-        },
+        "outputs": {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()},
     }
-    rows: list[list[Cell]] = [
-        [
-            name,
-            str(array.dtype),
-            format_shape(array.shape),
-            format_preview(array.reshape(-1).tolist()),
-        ]
+    rows = [
+        (name, str(array.dtype), format_shape(array.shape), format_preview(array.ravel().tolist()))
         for name, array in outputs.items()
     ]
     return Outcome(data, format_table(["output", "dtype", "shape", "values"], rows))
 
 
-def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> SampleBatch:
+def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> sample_batches.SampleBatch:
     inputs = compiled.module.io.inputs
     if args.input and args.samples is not None:
         raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
     if args.input:
-        return make_batch(read_npz(args.input), inputs, args.input)
+        return sample_batches.make_batch(sample_batches.read_npz(args.input), inputs, args.input)
     if args.samples is None:
         raise UsageError("no input was given.", hint="add --input IN.npz, or --samples N.")
-    return generate_samples(inputs, args.samples, args.seed)
+    return sample_batches.generate_samples(inputs, args.samples, args.seed)
 
 
 def format_preview(values: list[float], most: int = 12) -> str:

@@ -56,6 +56,9 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     facts, about = _read_json_object(metadata), _read_json_object(board)
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
+    places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
+    single = (folder / name for name in _TOP_LEVEL_FILES)
+    files = [file for file in sorted((*places, *single)) if file.is_file()]
     compiler_match = _COMPILERS.search(image)
     try:
         project = SbomInput(
@@ -63,17 +66,17 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
             core=str(about["core"]),
             models=facts.get("models", [facts]),
             library_flags=about["library_flags"],
-            files={path: _sha256((folder / path).read_bytes()) for path in _files(folder)},
-            image=_sha256(image) if image else "",
+            files={
+                file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+                for file in files
+            },
+            image=hashlib.sha256(image).hexdigest() if image else "",
             built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
         )
         return build_sbom(project, _epoch_s(environment))
     except (KeyError, AttributeError, TypeError) as error:
-        raise ModelError(
-            "metadata.json or board.json lacks required keys.",
-            where=str(folder),
-            hint="compile the project again.",
-        ) from error
+        what = "metadata.json or board.json lacks required keys."
+        raise ModelError(what, where=str(folder), hint="compile the project again.") from error
 
 
 def _read_json_object(file: Path) -> dict[str, Any]:
@@ -90,26 +93,11 @@ def _read_json_object(file: Path) -> dict[str, Any]:
     return document
 
 
-def _files(folder: Path) -> list[str]:
-    places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
-    single = (folder / name for name in _TOP_LEVEL_FILES)
-    return sorted(
-        file.relative_to(folder).as_posix() for file in (*places, *single) if file.is_file()
-    )
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _epoch_s(environment: Mapping[str, str]) -> int | None:
     text = environment.get(EPOCH_VARIABLE, "")
     if not text:
         return None
     if not text.isdecimal() or len(text) > 11:  # seconds until the year 5138
-        raise UsageError(
-            f"{text!r} is not a number of seconds.",
-            where=EPOCH_VARIABLE,
-            hint="set it to seconds since 1970, or unset it.",
-        )
+        hint = "set it to seconds since 1970, or unset it."
+        raise UsageError(f"{text!r} is not a number of seconds.", where=EPOCH_VARIABLE, hint=hint)
     return int(text)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from collections import Counter
+from typing import Any
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import REPEATABLE, Outcome, add_options
-from firmwright.flows.conformance_matrix import DTYPES, build_matrix
-from firmwright.flows.conformance_matrix import ConformanceCell as Measured
-from firmwright.flows.selftest import SelfTestResult, selftest
+from firmwright.cli.verb import REPEATABLE, Outcome, add_options, fields_of
+from firmwright.flows import operator_conformance
 
 NAME = "selftest"
 HELP = "run the operators' conformance cases on a board"
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     board = options.pop("board", "host")
-    result = selftest(
+    result = operator_conformance.run_operator_test(
         board,
         ops=args.op,
         sample_count=args.samples,
@@ -44,27 +43,18 @@ def run(args: argparse.Namespace) -> Outcome:
         open_with=arguments.make_session_opener(args),
         **options,
     )
-    data = {
-        "board": result.board,
-        "numerics": result.numerics,
-        "samples": result.samples,
-        "images": result.images,
+    data: dict[str, Any] = {
+        **fields_of(result, "board numerics samples images"),
         "cases": len(result.results),
         "passed": len(result.results) - len(result.failed),
         "failed": [
-            {
-                "op": case.op,
-                "case": case.case,
-                "expected": case.first.expected,
-                "actual": case.first.actual,
-            }
+            {**fields_of(case, "op case"), **fields_of(case.first, "expected actual")}
             for case in result.failed
-            if case.first is not None
         ],
         "skipped": [{"op": op, "case": case} for op, case in result.skipped],
     }
     if args.matrix:
-        data["matrix"] = [asdict(cell) for cell in build_matrix(result)]
+        data["matrix"] = operator_conformance.build_matrix(result)
     error = None
     if result.failed:
         names = ", ".join(f"{case.op} {case.case}" for case in result.failed[:8])
@@ -77,35 +67,31 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(data, f"{format_matrix(result)}\n\n{text}" if args.matrix else text, error)
 
 
-def format_matrix(test_result: SelfTestResult) -> str:
-    cells = {(cell.operator, cell.dtype): cell for cell in build_matrix(test_result)}
+def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
+    cells = {
+        (cell.operator, cell.dtype): cell for cell in operator_conformance.build_matrix(test_result)
+    }
     rows: list[list[Cell]] = [
-        [name, *(_format_cell(cells.get((name, kind))) for kind in DTYPES)]
+        [name, *(_format_cell(cells.get((name, kind))) for kind in operator_conformance.DTYPES)]
         for name in dict.fromkeys(name for name, _ in cells)
     ]
     line = "passed/cases; yes: supported, without a case of its own; no: only a runtime takes it."
-    return f"{format_table(['TFLite', *DTYPES], rows)}\n\n{line}"
+    return f"{format_table(['TFLite', *operator_conformance.DTYPES], rows)}\n\n{line}"
 
 
-def _format_cell(cell: Measured | None) -> str:
+def _format_cell(cell: operator_conformance.ConformanceCell | None) -> str:
     if cell is None:
         return ""
     words = {"untested": "yes", "unsupported": "no"}
     return words.get(cell.status, f"{cell.passed}/{cell.cases}")
 
 
-def format_summary(test_result: SelfTestResult) -> str:
-    ops = sorted({result.op for result in test_result.results})
-    rows: list[list[Cell]] = []
-    for op in ops:
-        mine = [result for result in test_result.results if result.op == op]
-        failed = sum(not result.passed for result in mine)
-        rows.append([op, len(mine), failed or None])
-    line = (
-        f"{len(test_result.results)} cases in {test_result.images} firmwares on "
-        f"{test_result.board}, "
-        f"{test_result.samples} samples each."
-    )
+def format_summary(test_result: operator_conformance.OperatorTestResult) -> str:
+    cases = Counter(result.op for result in test_result.results)
+    failed = Counter(result.op for result in test_result.failed)
+    rows = [(op, cases[op], failed[op] or None) for op in sorted(cases)]
+    images = f"{len(test_result.results)} cases in {test_result.images} firmwares"
+    line = f"{images} on {test_result.board}, {test_result.samples} samples each."
     if test_result.skipped:
         line += f" {len(test_result.skipped)} cases are too large for this board and did not run."
     return f"{format_table(['operator', 'cases', 'differ'], rows)}\n\n{line}"

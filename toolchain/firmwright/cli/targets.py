@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.cli.text_table import Cell, format_table
-from firmwright.cli.verb import Outcome
+from firmwright.cli.verb import Outcome, fields_of
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetKind
@@ -25,18 +25,13 @@ def run(args: argparse.Namespace) -> Outcome:
     for kind in kinds:
         words = [f"-{n}={'|'.join(s.choices) or s.default}" for n, s in kind.attrs.items()]
         rows.append([kind.name, kind.doc, " ".join(words)])
-    return Outcome(
-        {"targets": [target_to_json(kind) for kind in kinds]},
-        format_table(["target", "", "attributes"], rows),
-    )
+    data = {"targets": [target_to_json(kind) for kind in kinds]}
+    return Outcome(data, format_table(["target", "", "attributes"], rows))
 
 
 def target_to_json(kind: TargetKind) -> dict[str, object]:
-    return {
-        "kind": kind.name,
-        "doc": kind.doc,
-        "attributes": [
-            {"name": n, "default": s.default, "choices": list(s.choices), "doc": s.doc}
-            for n, s in kind.attrs.items()
-        ],
-    }
+    attributes = [
+        {"name": name, **fields_of(spec, "default choices doc")}
+        for name, spec in kind.attrs.items()
+    ]
+    return {"kind": kind.name, "doc": kind.doc, "attributes": attributes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from firmwright.base.errors import UsageError
@@ -11,13 +12,13 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int, positive_int
 from firmwright.cli.text_table import Cell, format_pairs, format_table
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.compilation import options_for
 from firmwright.ir.tuning_records import ConfiguredSchedule
 from firmwright.tune.executors import open_executor
 from firmwright.tune.kernel_measurement import make_measurement_setup
 from firmwright.tune.log_writer import TuningLogWriter
-from firmwright.tune.schedule_search import LayerSearchResult, SearchOptions, TuningResult, tune
+from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 from firmwright.tune.search_strategies import STRATEGIES
 
 NAME = "tune"
@@ -67,11 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     model = arguments.load_model_argument(args)
     if "stage" in model.module.attrs:
-        raise UsageError(
-            "the module is partly compiled already.",
-            where=model.file,
-            hint="tune the model file instead.",
-        )
+        what = "the module is partly compiled already."
+        raise UsageError(what, where=model.file, hint="tune the model file instead.")
     if args.port and (args.jobs or 1) > 1:
         raise UsageError("a single board cannot run several jobs.", hint="omit --jobs with --port.")
     options = options_for(model.module, arguments.compile_options(args))
@@ -86,19 +84,13 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
     return {
-        "board": result.board,
+        **fields_of(result, "board unit measured untuned"),
         "log": path,
-        "unit": result.unit,
-        "measured": result.measured,
         "known": result.from_log,
-        "untuned": result.untuned,
         "layers": [
             {
                 "layer": layer.description,
-                "calls": layer.calls,
-                "tried": layer.tried,
-                "space": layer.space,
-                "bad": layer.bad,
+                **fields_of(layer, "calls tried space bad"),
                 "best": format_schedule(layer.best),
                 "best_count": layer.best_count or None,
                 "predicted_best": format_schedule(layer.guess),
@@ -116,18 +108,14 @@ def format_schedule(choice: ConfiguredSchedule) -> str:
 
 def format_summary(result: TuningResult, path: str) -> str:
     head = ["layer", "calls", "tried", "of", result.unit, "best kernel", "less than predicted best"]
-    rows: list[list[Cell]] = [
-        [
-            layer.description,
-            layer.calls,
-            layer.tried,
-            layer.space,
-            layer.best_count or None,
-            format_schedule(layer.best),
-            _gain(layer),
-        ]
-        for layer in result.layers
-    ]
+    rows: list[Sequence[Cell]] = []
+    for layer in result.layers:
+        tried = (layer.description, layer.calls, layer.tried, layer.space)
+        best = (layer.best_count or None, format_schedule(layer.best))
+        gain = "not measured"
+        if layer.guess_count:
+            gain = f"{100 * (1 - layer.best_count / layer.guess_count):.1f} %"
+        rows.append((*tried, *best, gain))
     bad = sum(layer.bad for layer in result.layers)
     lines: list[tuple[str, Cell]] = [
         ("board", result.board),
@@ -139,9 +127,3 @@ def format_summary(result: TuningResult, path: str) -> str:
     return (
         f"{format_pairs(lines)}\n\n{format_table(head, rows)}\n\nTo use it: compile --tuning {path}"
     )
-
-
-def _gain(layer: LayerSearchResult) -> str:
-    if not layer.guess_count:
-        return "not measured"
-    return f"{100 * (1 - layer.best_count / layer.guess_count):.1f} %"

@@ -70,3 +70,8 @@ def add_options(parser: ParserOrGroup, text: str, **settings: Mapping[str, Any])
         elif "choices" not in more:
             more.setdefault("action", "store_true")
         parser.add_argument(*flags, help=" ".join(description.split()), **more)
+
+
+def fields_of(record: object, names: str) -> dict[str, Any]:
+    """Return the attributes of `record` with these names, for JSON output."""
+    return {name: getattr(record, name) for name in names.split()}

@@ -7,12 +7,10 @@ from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
-from firmwright.cli.verb import Outcome, add_options
+from firmwright.cli.verb import Outcome, add_options, fields_of
 from firmwright.flows.access_checking import open_checked_session
-from firmwright.flows.first_divergence import FirstDivergence
-from firmwright.flows.sample_batches import Tensors, generate_samples, make_batch, read_npz
+from firmwright.flows.sample_batches import generate_samples, make_batch, read_npz
 from firmwright.flows.verification import Verification, verify
-from firmwright.pipeline import Compilation
 
 NAME = "verify"
 HELP = "compare a model's outputs on a board with those of the reference runtime"
@@ -46,7 +44,10 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
-    expected = _expected(args, compiled) if args.expect else None
+    expected = None
+    if args.expect:
+        arrays = read_npz(args.expect)
+        expected = make_batch(arrays, compiled.module.io.outputs, args.expect, "output").samples
     if args.input:
         batch = make_batch(read_npz(args.input), inputs, args.input)
     else:
@@ -60,64 +61,24 @@ def run(args: argparse.Namespace) -> Outcome:
         find_first_divergence=args.find_first_divergence,
         open_with=open_with,
     )
-    error = (
-        None
-        if result.exact
-        else MismatchError(
+    error = None
+    if not result.exact:
+        error = MismatchError(
             format_verdict(result), where=result.board, hint=verification_hint(result)
         )
-    )
     text = f"{result.model} on {result.board}: {format_verdict(result)}"
     if args.check_plan:
         text += " All memory accesses agree with the plan."
     return Outcome(verification_to_json(result), "" if error else text, error)
 
 
-def _expected(args: argparse.Namespace, compiled: Compilation) -> tuple[Tensors, ...]:
-    outputs = compiled.module.io.outputs
-    return make_batch(read_npz(args.expect), outputs, args.expect, "output").samples
-
-
 def verification_to_json(result: Verification) -> dict[str, Any]:
-    first, layer = result.first, result.layer
-    data: dict[str, Any] = {
-        "model": result.model,
-        "board": result.board,
-        "numerics": result.numerics,
-        "reference": result.reference,
-        "samples": result.samples,
-        "values": result.values,
-        "mismatches": result.mismatches,
-        "max_abs_error": result.max_abs_error,
-        "first_mismatch": None
-        if first is None
-        else {
-            "sample": first.sample,
-            "tensor": first.tensor,
-            "index": list(first.index),
-            "expected": first.expected,
-            "actual": first.actual,
-        },
-    }
+    names = "model board numerics reference samples values mismatches max_abs_error"
+    data = {**fields_of(result, names), "first_mismatch": result.first}
     if result.explanation:
         data["explanation"] = result.explanation
     if result.layers_compared is not None:
-        data["layers"] = {
-            "compared": result.layers_compared,
-            "first_difference": None
-            if layer is None
-            else {
-                "index": layer.index,
-                "name": layer.name,
-                "kind": layer.kind,
-                "where": layer.where,
-                "sample": layer.sample,
-                "judged": layer.judged,
-                "values": layer.values,
-                "mismatches": layer.mismatches,
-                "max_abs_error": layer.max_abs_error,
-            },
-        }
+        data["layers"] = {"compared": result.layers_compared, "first_difference": result.layer}
     return data
 
 
@@ -152,30 +113,22 @@ def _remarks(result: Verification) -> list[str]:
     lines = []
     if result.explanation:
         lines.append(f"{result.explanation[0].upper()}{result.explanation[1:]}")
-    if result.layer is not None:
-        layer = result.layer
+    layer = result.layer
+    if layer is not None:
+        error = (
+            f": {layer.mismatches:,} of {layer.values:,} values, by at most "
+            f"{layer.max_abs_error:.6g}"
+        )
         lines.append(
             f"The first operator that differs is {layer.name} ({layer.kind}, {layer.where}), "
-            f"in sample {layer.sample} on {layer.judged}{_format_error(layer)}."
+            f"in sample {layer.sample} on {layer.judged}{error if layer.values else ''}."
         )
     elif result.layers_compared is not None:
         lines.append(f"None of the {result.layers_compared} compared operators differs.")
     return lines
 
 
-def _format_error(layer: FirstDivergence) -> str:
-    if not layer.values:
-        return ""
-    return (
-        f": {layer.mismatches:,} of {layer.values:,} values, by at most {layer.max_abs_error:.6g}"
-    )
-
-
 def verification_hint(result: Verification) -> str:
-    if result.explanation:
+    if result.explanation or result.layers_compared is not None:
         return ""
-    return (
-        ""
-        if result.layers_compared is not None
-        else "find the first differing operator with --find-first-divergence."
-    )
+    return "find the first differing operator with --find-first-divergence."

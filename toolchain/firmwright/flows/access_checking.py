@@ -18,7 +18,7 @@ from firmwright.build.instrumented_library import build_instrumented_library
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.device.instrumented_library import AccessTracingSession, TracedBuffer
-from firmwright.flows.model_session import ModelSession, c_prefix, library_model
+from firmwright.flows.model_session import ModelSession, c_prefix, make_library_model
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
 from firmwright.ir.module import IRModule
@@ -39,14 +39,18 @@ class CheckedLibrary:
     moved: tuple[RelocatedBuffer, ...]
 
     def session(self, moved: Sequence[RelocatedBuffer] = ()) -> ModelSession:
-        module = self.compiled.module
-        places = moved or self.moved
+        module, io = self.compiled.module, self.compiled.module.io
+        buffers = [
+            TracedBuffer(m.name, m.pool, m.offset, m.planned, m.size_bytes)
+            for m in moved or self.moved
+        ]
+        preserved = io.inputs if io.preserve_input and io.mode == "arena" else ()
         session = AccessTracingSession(
             self.library,
-            library_model(self.compiled),
-            [TracedBuffer(m.name, m.pool, m.offset, m.planned, m.size_bytes) for m in places],
+            make_library_model(self.compiled),
+            buffers,
             _operator_labels(module),
-            _preserved_inputs(module),
+            frozenset(tensor.buffer for tensor in preserved),
         )
         return ModelSession(self.compiled, session, None)
 
@@ -73,11 +77,8 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
             hint="use --const-pool NAME:external, or leave constants in the image.",
         )
     if any(path.startswith(f"{BACKEND_FILES_DIR}/") for path in compiled.tree.files):
-        raise UsageError(
-            "memory accesses cannot be checked in C that is not generated.",
-            where=compiled.module.name,
-            hint="use a --target without backends.",
-        )
+        what = "memory accesses cannot be checked in C that is not generated."
+        raise UsageError(what, where=compiled.module.name, hint="use a --target without backends.")
     module, moved = insert_redzones(compiled.module)
     name = c_prefix(compiled)
     tree = emit_model(
@@ -98,8 +99,3 @@ def _operator_labels(module: IRModule) -> tuple[str, ...]:
         callee = module.functions[call.callee]
         names[call.op] = ", ".join(filter(None, (str(callee.attrs.get("op")), call.span.tensor)))
     return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))
-
-
-def _preserved_inputs(module: IRModule) -> frozenset[str]:
-    inputs = module.io.inputs if module.io.preserve_input and module.io.mode == "arena" else ()
-    return frozenset(tensor.buffer for tensor in inputs)

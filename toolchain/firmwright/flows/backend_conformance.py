@@ -14,25 +14,26 @@ from typing import Any
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows.compilation import compile_for
 from firmwright.flows.model import Model, partition
 from firmwright.flows.model_session import ModelSession, open_session
-from firmwright.flows.sample_batches import Tensors
-from firmwright.flows.selftest import (
+from firmwright.flows.operator_conformance import (
     NamedCase,
     budget_bytes,
     case_inputs,
     case_seed,
     cases_module,
+    compile_cases,
+    first_differences,
     grouped,
 )
+from firmwright.flows.sample_batches import Tensors
 from firmwright.flows.verification import EXACT_TOLERANCE
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.graph.patterns import AlternativesPattern, OpPattern, Pattern
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
-from firmwright.oracle.compare import Difference, compare_tensor
+from firmwright.oracle.compare import Difference
 from firmwright.oracle.random_samples import make_samples
 from firmwright.targets.backend import Backend
 from firmwright.targets.registry import backend_of, parse_target
@@ -84,7 +85,15 @@ def run_backend_test(
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
         for result in run.results(backend, cases):
             results_by_entry[result.name].append(result)
-    entries = tuple(_joined(name, results) for name, results in results_by_entry.items())
+    entries = tuple(
+        PatternResult(
+            name,
+            sum(result.cases for result in results),
+            tuple(case for result in results for case in result.matched),
+            tuple(case for result in results for case in result.differing),
+        )
+        for name, results in results_by_entry.items()
+    )
     for entry, total in zip(backend.table, entries, strict=True):
         if not total.matched:
             ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
@@ -95,15 +104,6 @@ def run_backend_test(
                 hint="relax the pattern or its predicate, or change the target's attributes.",
             )
     return BackendTestResult(target, board.name, sample_count, entries)
-
-
-def _joined(name: str, results: Sequence[PatternResult]) -> PatternResult:
-    return PatternResult(
-        name,
-        sum(result.cases for result in results),
-        tuple(case for result in results for case in result.matched),
-        tuple(case for result in results for case in result.differing),
-    )
 
 
 def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
@@ -148,55 +148,38 @@ class _ChainRun:
         """Yield the result on `cases` for each pattern of the backend that covers the chain."""
         numerics = str(self.options.get("numerics", "litert"))
         module = append_operators(cases_module(cases), self.chain[1:]).with_attrs(numerics=numerics)
-        owners = _matched_entries(partition(Model(module), self.target).module)
+        owners = {
+            int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
+            for function in partition(Model(module), self.target).module.functions.values()
+            if isinstance(function, Function) and function.attrs.get("composite")
+        }
         chosen = [item for i, item in enumerate(cases) if i in owners]
         names = [owners[i] for i in range(len(cases)) if i in owners]
         differing = self._differing(chosen) if chosen else {}
         for entry in backend.table:
             if self.chain not in operator_chains(entry.pattern) and entry.name not in names:
                 continue
-            mine = [index for index, name in enumerate(names) if name == entry.name]
-            label = "+".join(part.op for part in self.chain)
-            yield PatternResult(
-                entry.name,
-                len(cases),
-                tuple(f"{label} {chosen[index].case.name}" for index in mine),
-                tuple(
-                    (f"{label} {chosen[index].case.name}", differing[index])
-                    for index in mine
-                    if index in differing
-                ),
-            )
+            labels = {
+                index: f"{'+'.join(part.op for part in self.chain)} {chosen[index].case.name}"
+                for index, name in enumerate(names)
+                if name == entry.name
+            }
+            wrong = tuple((labels[i], differing[i]) for i in labels if i in differing)
+            yield PatternResult(entry.name, len(cases), tuple(labels.values()), wrong)
 
     def _differing(self, cases: Sequence[NamedCase]) -> dict[int, Difference]:
         module = append_operators(cases_module(cases), self.chain[1:])
         inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
         expected, actual = (self._outputs(module, inputs, text) for text in ("", self.target))
-        differences: dict[int, Difference] = {}
-        for number, (reference, result) in enumerate(zip(expected, actual, strict=True)):
-            for name in reference:
-                first = compare_tensor(
-                    number, name, reference[name], result[name], EXACT_TOLERANCE
-                ).first
-                if first is not None:
-                    differences.setdefault(int(name.split(".")[0]), first)
-        return differences
+        return first_differences(expected, actual, EXACT_TOLERANCE)
 
     def _outputs(
         self, module: IRModule, inputs: Sequence[Tensors], target: str
     ) -> Sequence[Tensors]:
-        settings = {"planner": "greedy_by_size", **self.options, "target": target}
         log.info("%s on %s", target or "the core alone", self.board.name)
-        with self.open_with(compile_for(Model(module), self.board.name, **settings)) as session:
+        options = {**self.options, "target": target}
+        with self.open_with(compile_cases(module, self.board.name, options)) as session:
             return session.run_all(inputs)
-
-
-def _matched_entries(module: IRModule) -> dict[int, str]:
-    return {
-        int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
-        for function in module.functions.values()
-        if isinstance(function, Function) and function.attrs.get("composite")
-    }
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:

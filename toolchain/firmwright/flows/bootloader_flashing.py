@@ -11,19 +11,14 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError, DoesNotFitError, RegionOverflow, UsageError
 from firmwright.base.json_input import parse_json
-from firmwright.boards import Board
-from firmwright.boards.bootloader import (
-    Bootloader,
-    board_for_bootloader,
-    board_for_model_update,
-    board_for_slot,
-)
+from firmwright.boards import Board, bootloader
 from firmwright.boards.flash_tools import BOOTLOADER_PROTOCOL
 from firmwright.build import build_project
 from firmwright.build.project_files import bootloader_project_files, project_files
@@ -157,7 +152,7 @@ def open_bootloader_port(
 
 def build_bootloader(board: Board, directory: Path | None = None) -> Image:
     """Build the bootloader's image; if `directory` is given, also write the project there."""
-    project = bootloader_project_files(board_for_bootloader(board))
+    project = bootloader_project_files(bootloader.board_for_bootloader(board))
     facts = add_file_list({"board": board.name, BOOTLOADER_PROTOCOL: True}, project)
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     project = project.merged(SourceTree({MARKER: text}))
@@ -182,16 +177,18 @@ def flash_via_bootloader(
     line = _enter_bootloader(transport, board)
     slot = line.info.free
     log.info("building for slot %d", slot)
-    linked = _link_target(board, line, is_model_update=is_model_update)
-    image = build_tree(firmware.project(linked))
-    data = _padded_binary(image)
+    image = build_tree(firmware.project(_link_target(board, line, is_model_update=is_model_update)))
+    assert image.bin is not None  # every board with a bootloader has flash
+    data = image.bin.read_bytes()
+    data = data.ljust(-(-len(data) // 4) * 4, b"\xff")
     if is_model_update:
         _check_stack(image, _application_header(line), board)
     line = _enter_bootloader(transport, board)  # it may have timed out during the build
     if line.info.free != slot:
         problem = f"slot {slot} is no longer free: another host has used it."
         raise DeviceError(problem, where=transport.name, hint="flash again.")
-    sent_bytes = line.send(data, _show)
+    show: Callable[[int, int], None] = partial(log.info, "%d of %d bytes are in the slot")
+    sent_bytes = line.send(data, show)
     if verify:
         log.info("reading %d bytes back", len(data))
         line.verify(data)
@@ -200,10 +197,6 @@ def flash_via_bootloader(
     return BootloaderFlashResult(
         board.name, transport.name, slot, is_model_update, len(data), sent_bytes, verify
     )
-
-
-def _show(done: int, whole: int) -> None:
-    log.info("%d of %d bytes are in the slot", done, whole)
 
 
 def read_slots(board: Board, transport: Transport) -> tuple[BootloaderInfo, tuple[SlotInfo, ...]]:
@@ -218,31 +211,28 @@ def read_slots(board: Board, transport: Transport) -> tuple[BootloaderInfo, tupl
 def _enter_bootloader(transport: Transport, board: Board) -> BootloaderClient:
     line = enter_bootloader(transport)
     if line.info.board != board.name:
-        raise DeviceError(
-            f"this is the bootloader of board {line.info.board}, not {board.name}.",
-            where=transport.name,
-            hint=f"use --board {line.info.board}, or another port.",
-        )
+        what = f"this is the bootloader of board {line.info.board}, not {board.name}."
+        hint = f"use --board {line.info.board}, or another port."
+        raise DeviceError(what, where=transport.name, hint=hint)
     return line
 
 
 def _link_target(board: Board, line: BootloaderClient, *, is_model_update: bool) -> Board:
-    as_built = _with_device_slots(board, line.info)
-    if board_for_bootloader(as_built).handoff != line.info.handoff:
+    driver = board.bootloader.driver if board.bootloader is not None else ""
+    info = line.info
+    slots = bootloader.Bootloader(driver, info.start, info.slot_bytes, info.page_bytes, info.count)
+    as_built = replace(board, bootloader=slots)
+    if bootloader.board_for_bootloader(as_built).handoff != line.info.handoff:
         raise DeviceError(
             f"the bootloader was built for a board with RAM up to {line.info.handoff + 16:#x}.",
             where=board.name,
             hint="build and flash the bootloader with this board's file.",
         )
     if not is_model_update:
-        return board_for_slot(as_built, line.info.free)
-    return board_for_model_update(as_built, line.info.free, _application_header(line).ram)
-
-
-def _with_device_slots(board: Board, info: BootloaderInfo) -> Board:
-    driver = board.bootloader.driver if board.bootloader is not None else ""
-    loader = Bootloader(driver, info.start, info.slot_bytes, info.page_bytes, info.count)
-    return replace(board, bootloader=loader)
+        return bootloader.board_for_slot(as_built, line.info.free)
+    return bootloader.board_for_model_update(
+        as_built, line.info.free, _application_header(line).ram
+    )
 
 
 def _application_header(line: BootloaderClient) -> ImageHeader:
@@ -250,24 +240,14 @@ def _application_header(line: BootloaderClient) -> ImageHeader:
     slot = line.info.application
     header = None if slot == NO_SLOT else read_image_header(line.read(slot, 0, IMAGE_BYTES))
     if header is None:
-        raise DeviceError(
-            "no application is installed that could run a model.",
-            where=line.info.board,
-            hint="flash the application first, without --model-only.",
-        )
+        what = "no application is installed that could run a model."
+        hint = "flash the application first, without --model-only."
+        raise DeviceError(what, where=line.info.board, hint=hint)
     if header.abi != ABI:
-        raise DeviceError(
-            f"the installed application has ABI {header.abi}; models of this version need {ABI}.",
-            where=line.info.board,
-            hint="flash the application again, without --model-only.",
-        )
+        what = f"the installed application has ABI {header.abi}; models of this version need {ABI}."
+        hint = "flash the application again, without --model-only."
+        raise DeviceError(what, where=line.info.board, hint=hint)
     return header
-
-
-def _padded_binary(image: Image) -> bytes:
-    assert image.bin is not None  # every board with a bootloader has flash
-    data = image.bin.read_bytes()
-    return data.ljust(-(-len(data) // 4) * 4, b"\xff")
 
 
 def _check_stack(image: Image, application: ImageHeader, board: Board) -> None:

@@ -23,17 +23,9 @@ from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import Compilation, pareto_front
+from firmwright.report import model
 from firmwright.report.findings import find_issues
 from firmwright.report.html_page import EMBEDDED_JSON
-from firmwright.report.model import (
-    BuildReport,
-    OperatorReport,
-    PartitionDecision,
-    PartitionSearch,
-    ProgramOption,
-    StackReport,
-    TargetOption,
-)
 
 _OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
 """The names of kernels and constants end with the number of their operator."""
@@ -49,7 +41,7 @@ def build_report(
     compiler: Compiler | None = None,
     tradeoffs: bool = True,
     partition: PartitionResult | None = None,
-) -> BuildReport:
+) -> model.BuildReport:
     """Build and measure `compiled`.
 
     `count_instructions` is as for `profile`. `tradeoffs` adds a search for programs with less RAM.
@@ -57,11 +49,9 @@ def build_report(
     toolchain that does not report stack use.
     """
     if choose_compiler(compiler) == "zig":
-        raise UsageError(
-            "zig does not report the stack use of functions, which a report needs.",
-            where=compiled.board.name,
-            hint="use --toolchain gcc or clang; profile works with zig.",
-        )
+        what = "zig does not report the stack use of functions, which a report needs."
+        hint = "use --toolchain gcc or clang; profile works with zig."
+        raise UsageError(what, where=compiled.board.name, hint=hint)
     image = build_image(compiled, compiler=compiler)
     measured = profile(
         compiled, open_with=open_with, count_instructions=count_instructions, compiler=compiler
@@ -92,11 +82,18 @@ def read_report(path: str | Path) -> Mapping[str, Any]:
     return facts
 
 
-def _report(compiled: Compilation, image: Image, measured: Profile) -> BuildReport:
+def _report(compiled: Compilation, image: Image, measured: Profile) -> model.BuildReport:
     summary, board = compiled.summary, compiled.board
     assert summary.plan is not None  # compiled to the end
     writable = {name for name, pool in summary.pools.items() if pool.access == "rw" and pool.bytes}
-    return BuildReport(
+    stack = model.StackReport(
+        model_bytes=image.stack.size_bytes,
+        firmware_bytes=image.firmware_stack.size_bytes,
+        seen_bytes=measured.stack_bytes,
+        reserve_bytes=measured.stack_reserve_bytes,
+        path=image.firmware_stack.path,
+    )
+    return model.BuildReport(
         model=summary.model,
         board=board.name,
         core=board.core,
@@ -116,13 +113,7 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> BuildRepo
         ram_bytes=image.sizes.ram_bytes,
         model_flash_bytes=image.model_flash_bytes,
         model_ram_bytes=image.model_ram_bytes,
-        stack=StackReport(
-            model_bytes=image.stack.size_bytes,
-            firmware_bytes=image.firmware_stack.size_bytes,
-            seen_bytes=measured.stack_bytes,
-            reserve_bytes=measured.stack_reserve_bytes,
-            path=image.firmware_stack.path,
-        ),
+        stack=stack,
         pools=tuple(pool for pool in measured.pools if pool.name in writable),
         buffers=summary.plan.buffers,
         operator_by_time=summary.plan.operator_by_time,
@@ -135,10 +126,10 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> BuildRepo
 
 def _operators(
     compiled: Compilation, image: Image, costs: tuple[OperatorCost, ...]
-) -> tuple[OperatorReport, ...]:
+) -> tuple[model.OperatorReport, ...]:
     code, constants = _code_bytes(compiled, image), _constant_bytes(compiled)
     return tuple(
-        OperatorReport(
+        model.OperatorReport(
             index=operator.index,
             name=operator.name,
             kind=operator.kind,
@@ -190,41 +181,26 @@ def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) ->
     if not operators:
         return Counter()
     share, rest = divmod(size_bytes, len(operators))
-    shares: Counter[int] = Counter()
-    for position, index in enumerate(operators):
-        shares[index] = share + (position < rest)
-    return shares
+    return Counter({index: share + (n < rest) for n, index in enumerate(operators)})
 
 
-def _search(result: PartitionResult) -> PartitionSearch:
-    return PartitionSearch(
-        result.unit,
-        result.method,
-        tuple(
-            PartitionDecision(
-                _option(" ".join(part.ops), part.target, part.cost),
-                tuple(_option("", other.target, other.cost) for other in part.alternatives),
-            )
-            for part in result.parts
-        ),
-        tuple(
-            ProgramOption(
-                how,
-                total.count,
-                total.workspace_bytes,
-                total.flash_bytes,
-                how == result.chosen,
-                total.reason,
-            )
-            for how, total in result.totals.items()
-        ),
-    )
+def _search(result: PartitionResult) -> model.PartitionSearch:
+    decisions = []
+    for part in result.parts:
+        chosen = _option(" ".join(part.ops), part.target, part.cost)
+        others = tuple(_option("", other.target, other.cost) for other in part.alternatives)
+        decisions.append(model.PartitionDecision(chosen, others))
+    programs = []
+    for how, total in result.totals.items():
+        costs = (total.count, total.workspace_bytes, total.flash_bytes)
+        programs.append(model.ProgramOption(how, *costs, how == result.chosen, total.reason))
+    return model.PartitionSearch(result.unit, result.method, tuple(decisions), tuple(programs))
 
 
-def _option(operators: str, target: str, cost: RegionCost) -> TargetOption:
+def _option(operators: str, target: str, cost: RegionCost) -> model.TargetOption:
     notes = {"ok": "" if cost.how == "measured" else f"({cost.how})", "failed": cost.reason}
     note = notes.get(cost.status, cost.status)
-    return TargetOption(operators, target, cost.count if cost.status == "ok" else None, note)
+    return model.TargetOption(operators, target, cost.count if cost.status == "ok" else None, note)
 
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:

@@ -38,17 +38,8 @@ PassObserver = Callable[[str, IRModule], None]
 IMPORT_STAGE = "import"
 """The name of the module before any pass, for `show --after`."""
 MODULE_OPTIONS = (
-    "board",
-    "numerics",
-    "optimize",
-    "planner",
-    "link_params",
-    "ram_bytes",
-    "flash_bytes",
-    "recompute",
-    "devices",
-    "fallback",
-    "device_assignments",
+    *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
+    *("recompute", "devices", "fallback", "device_assignments"),
 )
 """The options that a module carries as attributes."""
 
@@ -95,8 +86,7 @@ def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, An
     apply to another one.
     """
     attrs = module.attrs
-    options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
-    options |= _io_options(module)
+    options = _recorded_options(module)
     board = given.get("board", attrs.get("board"))
     is_same = board == attrs.get("board", board)
     targets = [target for target in module.targets.values() if is_same or is_backend(target)]
@@ -110,13 +100,11 @@ def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, An
     return options
 
 
-def _io_options(module: IRModule) -> dict[str, Any]:
-    io = module.io
-    return {
-        "io_buffers": io.mode,
-        "preserve_input": io.preserve_input,
-        "stream_input_rows": io.stream_input_rows,
-    }
+def _recorded_options(module: IRModule) -> dict[str, Any]:
+    attrs, io = module.attrs, module.io
+    options: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
+    options |= {"io_buffers": io.mode, "preserve_input": io.preserve_input}
+    return {**options, "stream_input_rows": io.stream_input_rows}
 
 
 def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
@@ -125,8 +113,7 @@ def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Op
     Raise UsageError if the user tries to change one.
     """
     attrs = module.attrs
-    recorded: dict[str, Any] = {name: attrs[name] for name in MODULE_OPTIONS if name in attrs}
-    recorded |= _io_options(module)
+    recorded = _recorded_options(module)
     for name, value in given.items():
         if name in recorded and recorded[name] != value:
             raise UsageError(
@@ -155,16 +142,14 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
     """Return the module after the pass `stage`, or before all passes for "import"."""
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
-    steps = remaining_passes(module, options)
-    names = [step.name for step in steps]
     if stage == IMPORT_STAGE:
         return module
+    steps = remaining_passes(module, options)
+    names = [step.name for step in steps]
     if stage not in names:
-        raise UsageError(
-            f"no pass {stage!r} remains to be run.",
-            where=model.file or module.name,
-            hint=f"use one of {', '.join([IMPORT_STAGE, *names])}.",
-        )
+        what = f"no pass {stage!r} remains to be run."
+        hint = f"use one of {', '.join([IMPORT_STAGE, *names])}."
+        raise UsageError(what, where=model.file or module.name, hint=hint)
     for step in steps[: names.index(stage) + 1]:
         module = step(module).with_attrs(stage=step.name)
     return module
@@ -172,9 +157,8 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
 
 def pass_names(module: IRModule, options: Options) -> tuple[str, ...]:
     board = load_board(options.board, options.board_dirs)
-    return tuple(
-        step.name for step in remaining_passes(configure_module(module, board, options), options)
-    )
+    module = configure_module(module, board, options)
+    return tuple(step.name for step in remaining_passes(module, options))
 
 
 def verify_after_pass(name: str, module: IRModule) -> None:

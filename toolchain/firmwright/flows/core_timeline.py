@@ -76,7 +76,9 @@ class CoreTimeline:
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
     """Return the functions whose entries show the calls of the cores; () for a single core."""
     main = compiled.module.entry
-    if not isinstance(main, tir.PrimFunc) or not _phases(compiled.module, main):
+    if not isinstance(main, tir.PrimFunc):
+        return ()
+    if all(call.phase == "call" for call in _core_calls(compiled.module, main)):
         return ()
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in walk(main.body)):
         return ()  # the call that a start belongs to depends on the run
@@ -87,10 +89,6 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         if symbol.kind == "text"
         and (symbol.name.startswith(model) or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES))
     )
-
-
-def _phases(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
-    return [call for call in _core_calls(module, main) if call.phase != "call"]
 
 
 def _core_calls(module: IRModule, main: tir.PrimFunc) -> list[tir.PrimFuncCall]:
@@ -119,7 +117,10 @@ def build_timeline(
             hint="use profile without --count-instructions.",
         )
     start_ends = [span.end for span in spans[0] if span.name == _STARTS]
-    awaited = _completion_times(calls, spans[0])
+    waits = [call for call in calls if call.phase == "wait"]
+    wait_spans = [span for span in spans[0] if span.name == _WAITS]
+    # The times at which the first core had noticed the end of each remote call.
+    awaited = {_call_key(c): span.end for c, span in zip(waits, wait_spans, strict=True)}
     core_calls = [
         CoreCall(call.op, 0, span.instructions, span.begin, span.end, span.begin, span.end)
         for call, span in zip(local_calls, local, strict=True)
@@ -128,11 +129,10 @@ def build_timeline(
         CoreCall(call.op, 1, span.instructions, span.begin, span.end, at, awaited[_call_key(call)])
         for call, span, at in zip(starts, remote, start_ends, strict=True)
     ]
-    waits = sum(span.instructions for span in spans[0] if span.name == _WAITS)
-    least_wait = min((s.instructions for s in spans[0] if s.name == _WAITS), default=0)
-    count = sum(1 for call in calls if call.phase == "wait")
+    least_wait = min((span.instructions for span in wait_spans), default=0)
+    polled = sum(span.instructions for span in wait_spans) - len(waits) * least_wait
     executed = (
-        sum(span.instructions for span in spans[0]) - waits + count * least_wait,
+        sum(span.instructions for span in spans[0]) - polled,
         sum(span.instructions for span in remote),
     )
     ordered = tuple(sorted(core_calls, key=lambda call: (sum(call.begin), call.core)))
@@ -156,15 +156,6 @@ class _CoreInterval:
 
 def _call_key(call: tir.PrimFuncCall) -> tuple[str, int]:
     return call.callee, call.op
-
-
-def _completion_times(
-    calls: Sequence[tir.PrimFuncCall], spans: Sequence[_CoreInterval]
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return both cores' counts when the first core had noticed the end of each remote call."""
-    waits = [call for call in calls if call.phase == "wait"]
-    ends = [span.end for span in spans if span.name == _WAITS]
-    return {_call_key(call): end for call, end in zip(waits, ends, strict=True)}
 
 
 def _core_intervals(

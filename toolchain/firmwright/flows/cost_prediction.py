@@ -20,21 +20,11 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
 
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "lt", "le", "gt", "ge")},
+    **{"eq": operator.eq, "ne": operator.ne, "and": operator.and_, "or": operator.or_},
     "div": lambda a, b: int(a / b),
     "mod": lambda a, b: a - b * int(a / b),
-    "min": min,
-    "max": max,
-    "and": operator.and_,
-    "or": operator.or_,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
+    **{"min": min, "max": max},
 }
 
 
@@ -65,27 +55,27 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
     """Return how often an AOT main calls each kernel, by operator index and kernel name."""
     calls: Counter[tuple[int, str]] = Counter()
-    _count_calls(body, {}, calls)
+
+    def count(node: Node, variables: Mapping[str, int]) -> None:
+        match node:
+            case tir.PrimFuncCall(callee=callee, op=op):
+                calls[op, callee] += 1
+            case tir.For(var=var, start=start, extent=extent, body=inner):
+                first = _value(start, variables)
+                for value in range(first, first + _value(extent, variables)):
+                    count(inner, {**variables, var.name: value})
+            case tir.Let(var=var, value=expr, body=inner):
+                count(inner, {**variables, var.name: _value(expr, variables)})
+            case tir.If(cond=cond, then=then, orelse=orelse):
+                branch = then if _value(cond, variables) else orelse
+                if branch is not None:
+                    count(branch, variables)
+            case _:
+                for part in children(node):
+                    count(part, variables)
+
+    count(body, {})
     return calls
-
-
-def _count_calls(node: Node, variables: Mapping[str, int], calls: Counter[tuple[int, str]]) -> None:
-    match node:
-        case tir.PrimFuncCall(callee=callee, op=op):
-            calls[op, callee] += 1
-        case tir.For(var=var, start=start, extent=extent, body=body):
-            first = _value(start, variables)
-            for value in range(first, first + _value(extent, variables)):
-                _count_calls(body, {**variables, var.name: value}, calls)
-        case tir.Let(var=var, value=value, body=body):
-            _count_calls(body, {**variables, var.name: _value(value, variables)}, calls)
-        case tir.If(cond=cond, then=then, orelse=orelse):
-            branch = then if _value(cond, variables) else orelse
-            if branch is not None:
-                _count_calls(branch, variables, calls)
-        case _:
-            for part in children(node):
-                _count_calls(part, variables, calls)
 
 
 def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:

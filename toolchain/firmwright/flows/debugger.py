@@ -69,13 +69,8 @@ def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
                 return ("JLinkGDBServer", "-device", setting, "-if", "SWD"), "localhost:2331"
             case "gdb":
                 return (), setting
-            case _:
-                continue
-    raise UsageError(
-        "the board's file configures no debug probe.",
-        where=board,
-        hint="add one to its [flash] table, such as openocd.",
-    )
+    what = "the board's file configures no debug probe."
+    raise UsageError(what, where=board, hint="add one to its [flash] table, such as openocd.")
 
 
 def find_debugger(toolchain: str) -> str:
@@ -95,11 +90,8 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
     if 0 <= operator < count:
         reason = "it is a view of another operator's result"
     numbers = ", ".join(str(item.index) for item in compiled.summary.operators)
-    raise UsageError(
-        f"there is no code of an operator {operator}: {reason}.",
-        where=compiled.module.name,
-        hint=f"use one of {numbers}.",
-    )
+    what = f"there is no code of an operator {operator}: {reason}."
+    raise UsageError(what, where=compiled.module.name, hint=f"use one of {numbers}.")
 
 
 @contextlib.contextmanager
@@ -110,11 +102,8 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
     """
     board = compiled.board
     if board.run.kind != "qemu":
-        raise UsageError(
-            "only an emulator can be started halted.",
-            where=board.name,
-            hint="use --board mps2-an386, or another emulated board.",
-        )
+        hint = "use --board mps2-an386, or another emulated board."
+        raise UsageError("only an emulator can be started halted.", where=board.name, hint=hint)
     image = build_image(compiled, "profile")
     with tempfile.TemporaryDirectory(prefix="firmwright-gdb-") as folder:
         path = Path(folder) / "gdb"
@@ -124,8 +113,7 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
         try:
             _wait_for(path)
             samples = generate_samples(compiled.module.io.inputs, 1, 0).samples
-            thread = threading.Thread(target=_drive, args=(transport, samples), daemon=True)
-            thread.start()
+            threading.Thread(target=_drive, args=(transport, samples), daemon=True).start()
             yield image, str(path)
         finally:
             transport.close()
@@ -135,19 +123,15 @@ def _wait_for(path: Path) -> None:
     until = time.monotonic() + STARTUP_TIMEOUT_S
     while not path.exists():
         if time.monotonic() > until:
-            raise DeviceError(
-                "the emulator did not open its GDB stub.",
-                where=str(path),
-                hint="check that firmwright run works on this board.",
-            )
+            hint = "check that firmwright run works on this board."
+            raise DeviceError("the emulator did not open its GDB stub.", where=str(path), hint=hint)
         time.sleep(0.01)
 
 
 def _drive(transport: Transport, samples: Sequence[Tensors]) -> None:
     """Run the model until the emulator ends; errors are expected while debugging."""
-    timeouts = Timeouts(
-        hello_s=BREAKPOINT_TIMEOUT_S, answer_s=BREAKPOINT_TIMEOUT_S, run_s=BREAKPOINT_TIMEOUT_S
-    )
+    limit = BREAKPOINT_TIMEOUT_S
+    timeouts = Timeouts(hello_s=limit, answer_s=limit, run_s=limit)
     with contextlib.suppress(DeviceError, ValueError, OSError):
         session = Session(transport, timeouts=timeouts)
         while True:

@@ -69,9 +69,10 @@ def locate_first_divergence(
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
         for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
-            difference = find(session.device, operators, number, sample, layers)
+            difference = find(session.device, operators, sample, layers)
             if difference is not None:
-                differences.append(replace(difference, judged=compiled.board.name))
+                judged = compiled.board.name
+                differences.append(replace(difference, sample=number, judged=judged))
     return min(differences, key=lambda item: item.index, default=None), len(operators)
 
 
@@ -155,11 +156,7 @@ def _shapes(module: IRModule) -> dict[str, tuple[int, ...]]:
 
 
 def _by_checksums(
-    device: Session,
-    operators: Sequence[_ComparableOperator],
-    number: int,
-    sample: Tensors,
-    layers: Tensors,
+    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
 ) -> FirstDivergence | None:
     """Return the first operator with a different CRC-32; another run fetches its values."""
     device.write_inputs(sample)
@@ -170,16 +167,12 @@ def _by_checksums(
         if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
             device.write_inputs(sample)
             data = b"".join(data for _, data in device.taps(operator.index))
-            return _difference(operator, number, _compared(number, operator, expected, data))
+            return _difference(operator, _compared(operator, expected, data))
     return None
 
 
 def _by_values(
-    device: Session,
-    operators: Sequence[_ComparableOperator],
-    number: int,
-    sample: Tensors,
-    layers: Tensors,
+    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
 ) -> FirstDivergence | None:
     """Return the first operator whose values, all fetched in one run, differ.
 
@@ -190,36 +183,24 @@ def _by_values(
     for index, data in device.taps():
         outputs[index] = outputs.get(index, b"") + data  # row streaming delivers pieces
     for operator in operators:
-        comparison = _compared(
-            number, operator, operator.expected(layers), outputs.get(operator.index, b"")
-        )
+        data = outputs.get(operator.index, b"")
+        comparison = _compared(operator, operator.expected(layers), data)
         if comparison is not None and comparison.mismatches:
-            return _difference(operator, number, comparison)
+            return _difference(operator, comparison)
     return None
 
 
-def _compared(
-    number: int, operator: _ComparableOperator, expected: Array, data: bytes
-) -> Comparison | None:
+def _compared(operator: _ComparableOperator, expected: Array, data: bytes) -> Comparison | None:
     """Compare an output; return None if the received data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)
-    return compare_tensor(number, operator.layer, expected, actual)
+    return compare_tensor(0, operator.layer, expected, actual)
 
 
-def _difference(
-    operator: _ComparableOperator, sample: int, comparison: Comparison | None
-) -> FirstDivergence:
+def _difference(operator: _ComparableOperator, comparison: Comparison | None) -> FirstDivergence:
     summary = operator.summary
-    return FirstDivergence(
-        index=operator.index,
-        name=summary.name,
-        kind=summary.kind,
-        where=summary.span or summary.tensor,
-        sample=sample,
-        judged="",
-        values=comparison.values if comparison else 0,
-        mismatches=comparison.mismatches if comparison else 0,
-        max_abs_error=comparison.max_abs_error if comparison else 0,
-    )
+    where = summary.span or summary.tensor
+    total = comparison or Comparison(0, 0, 0, None)
+    totals = (total.values, total.mismatches, total.max_abs_error)
+    return FirstDivergence(operator.index, summary.name, summary.kind, where, 0, "", *totals)

@@ -6,6 +6,7 @@ A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a ser
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import subprocess
@@ -76,26 +77,15 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         problem = f"the board's file does not configure {chosen!r}; it has {supported}."
         if not chosen:
             problem = f"no runner was given, and the board's file configures {supported}."
-        raise UsageError(
-            problem,
-            where=board.name,
-            hint="use one of those, or --runner gdb --address HOST:PORT for any GDB stub.",
-        )
+        hint = "use one of those, or --runner gdb --address HOST:PORT for any GDB stub."
+        raise UsageError(problem, where=board.name, hint=hint)
     if argument == BOOTLOADER_PROTOCOL:
-        raise UsageError(
-            "the bootloader needs firmware that is linked for its slot.",
-            where=board.name,
-            hint="run firmwright flash MODEL --runner serial, or give a project folder.",
-        )
-    content = read_hex(image.hex)
-    job = FlashJob(
-        argument=argument,
-        hex=image.hex,
-        bin=image.bin,
-        uf2=image.bin.with_suffix(".uf2"),
-        start=content.start,
-        size_bytes=image.bin.stat().st_size,
-    )
+        what = "the bootloader needs firmware that is linked for its slot."
+        hint = "run firmwright flash MODEL --runner serial, or give a project folder."
+        raise UsageError(what, where=board.name, hint=hint)
+    content, uf2 = read_hex(image.hex), image.bin.with_suffix(".uf2")
+    size_bytes = image.bin.stat().st_size
+    job = FlashJob(argument, image.hex, image.bin, uf2, content.start, size_bytes)
     return FlashPlan(board, chosen, argument, job, content)
 
 
@@ -219,61 +209,45 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
         if verify:
             stub.verify(plan.image)
         if plan.board.port == "cortex_m":
-            stub.begin_cortex_m(_vectors(plan))
+            # The vector table follows the RP2040's second-stage boot code.
+            boot_bytes = 0x100 if plan.board.boot == "rp2040" else 0
+            stub.begin_cortex_m(plan.image.start + boot_bytes)
         else:
             stub.begin_riscv(plan.image.start)
     return plan.argument
 
 
-def _vectors(plan: FlashPlan) -> int:
-    """Return the address of the vector table, which follows the RP2040's second-stage boot code."""
-    return plan.image.start + (0x100 if plan.board.boot == "rp2040" else 0)
-
-
 def _by_boot_rom(plan: FlashPlan, port: str, choose: PortChooser | None, *, verify: bool) -> str:
-    name = port or find_serial_port(
-        plan.board.name, plan.board.flash_tools.usb, usb_ports(), choose
-    )
-    line = SerialTransport(name, baud=BAUD, parity=PARITY)
-    try:
+    tools = plan.board.flash_tools
+    name = port or find_serial_port(plan.board.name, tools.usb, usb_ports(), choose)
+    with contextlib.closing(SerialTransport(name, baud=BAUD, parity=PARITY)) as line:
         rom = Stm32BootRom(line)
         rom.load(plan.image)
         if verify:
             rom.verify(plan.image)
         rom.start(plan.image.start)
-    finally:
-        line.close()
     return name
 
 
 def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
     if verify:
-        raise UsageError(
-            "a boot ROM's volume cannot be read back.",
-            where=plan.board.name,
-            hint="use --runner picotool --verify.",
-        )
+        what = "a boot ROM's volume cannot be read back."
+        raise UsageError(what, where=plan.board.name, hint="use --runner picotool --verify.")
     volume = Path(folder) if folder else find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
     if not (volume / "INFO_UF2.TXT").is_file():
-        raise DeviceError(
-            "this is not the volume of a boot ROM: it has no INFO_UF2.TXT.",
-            where=str(volume),
-            hint="name the volume that the board mounts: --address DIR.",
-        )
-    content = to_uf2(plan.image, plan.board.flash_tools.uf2_family)
-    (volume / "firmware.uf2").write_bytes(content)
+        what = "this is not the volume of a boot ROM: it has no INFO_UF2.TXT."
+        hint = "name the volume that the board mounts: --address DIR."
+        raise DeviceError(what, where=str(volume), hint=hint)
+    uf2 = to_uf2(plan.image, plan.board.flash_tools.uf2_family)
+    (volume / "firmware.uf2").write_bytes(uf2)
     return str(volume)
 
 
 def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
-    candidates = [r / label for r in roots] + [
-        p for r in roots for p in sorted(r.glob(f"*/{label}"))
-    ]
+    by_user = (place for root in roots for place in sorted(root.glob(f"*/{label}")))
+    candidates = (*(root / label for root in roots), *by_user)
     folders = [place for place in candidates if place.is_dir()]
     if not folders:
-        raise DeviceError(
-            f"no volume called {label} is mounted.",
-            where=board,
-            hint="hold BOOTSEL while connecting the board, or name the volume: --address DIR.",
-        )
+        hint = "hold BOOTSEL while connecting the board, or name the volume: --address DIR."
+        raise DeviceError(f"no volume called {label} is mounted.", where=board, hint=hint)
     return folders[0]

@@ -91,15 +91,13 @@ def measure_instructions(
     """
     board = compiled.board
     if board.run.kind != "qemu":
-        raise UsageError(
-            "exact instruction counts need QEMU.",
-            where=board.name,
-            hint="use --board mps2-an386, or another board that firmwright boards lists as "
-            "emulated.",
-        )
+        hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
+        raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
     check_plugin_support(board.run.program)
     image = image or build_image(compiled, compiler=compiler)
-    code = _CodeIndex(image, _decoder(board.core))
+    is_arm = board.core.startswith("cortex-m")
+    decode = instruction_decoders.decode_thumb if is_arm else instruction_decoders.decode_rv32
+    code = _CodeIndex(image, decode)
     root = code.function(f"{c_prefix(compiled)}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
@@ -115,11 +113,9 @@ def measure_instructions(
         except DeviceError as error:
             if counter.started:
                 raise
-            raise ToolMissingError(
-                f"{board.run.program} does not load the counting plugin. {error}",
-                where=board.name,
-                hint="install a QEMU with version 1 of the plugin interface, such as Debian's 7.2.",
-            ) from error
+            what = f"{board.run.program} does not load the counting plugin. {error}"
+            hint = "install a QEMU with version 1 of the plugin interface, such as Debian's 7.2."
+            raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = -(-resolution.numerator // resolution.denominator)
     counts = _counts(compiled, code, root, cells, timer, tick)
@@ -132,14 +128,6 @@ def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> Instructi
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
 
-def _decoder(core: str) -> Callable[[bytes], Instruction]:
-    return (
-        instruction_decoders.decode_thumb
-        if core.startswith("cortex-m")
-        else instruction_decoders.decode_rv32
-    )
-
-
 class _CodeIndex:
     """The instructions and functions of an image by address."""
 
@@ -147,9 +135,9 @@ class _CodeIndex:
         self._sections = read_code_sections(image.elf)
         self._decode = decode
         # Bit 0 of a function's address marks Thumb code.
-        texts = sorted((s for s in image.sizes.symbols if s.kind == "text"), key=self.start)
-        self._functions = texts
-        self._starts = [self.start(symbol) for symbol in texts]
+        texts = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
+        self._functions = sorted(texts, key=self.start)
+        self._starts = [self.start(symbol) for symbol in self._functions]
         self._decoded: dict[int, Instruction] = {}
 
     @staticmethod
@@ -157,20 +145,18 @@ class _CodeIndex:
         return symbol.address & ~1
 
     def function(self, name: str) -> SymbolSize:
-        for symbol in self._functions:
-            if symbol.name == name:
-                return symbol
-        raise InternalError(f"the image has no function {name}.")
+        symbol = next((symbol for symbol in self._functions if symbol.name == name), None)
+        if symbol is None:
+            raise InternalError(f"the image has no function {name}.")
+        return symbol
 
     def at(self, address: int) -> Instruction:
         if address not in self._decoded:
-            for start, code in self._sections:
-                if 0 <= address - start < len(code):
-                    at = address - start
-                    self._decoded[address] = self._decode(code[at : at + 4])
-                    break
-            else:
+            sections = (item for item in self._sections if 0 <= address - item[0] < len(item[1]))
+            start, code = next(sections, (0, b""))
+            if not code:
                 raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
+            self._decoded[address] = self._decode(code[address - start :][:4])
         return self._decoded[address]
 
     def name_at(self, address: int) -> str:
@@ -199,11 +185,14 @@ def _counts(
     own += operators.pop(_NO_OPERATOR, [])
     timing = CORE_TIMINGS.get(compiled.board.core)
     everything = [*own, *(cell for group in operators.values() for cell in group)]
+    functions: Counter[str] = Counter()
+    for cell in everything:
+        functions[code.name_at(cell.address)] += cell.count
     return InstructionCounts(
         total=_share(everything, code, timing),
         operators={index: _share(group, code, timing) for index, group in operators.items()},
         between=_share(own, code, timing),
-        functions=_by_function(everything, code),
+        functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
         timing_source=timing.source if timing else "",
         timer=timer,
         resolution=resolution,
@@ -243,11 +232,9 @@ def _by_operator(
         name = code.name_at(cells[0].address).partition(".")[0]
         op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
         if times[site] > left:
-            raise SharedKernelError(
-                f"operators share {name} within a segment, so its calls cannot be attributed.",
-                where=compiled.module.name,
-                hint="use profile without --count-instructions, or compile without --ram.",
-            )
+            what = f"operators share {name} within a segment, so its calls cannot be attributed."
+            hint = "use profile without --count-instructions, or compile without --ram."
+            raise SharedKernelError(what, where=compiled.module.name, hint=hint)
         waiting[name][0] = op, left - times[site]
         if left == times[site]:
             waiting[name].pop(0)
@@ -271,9 +258,8 @@ def _by_kernel_name(
     for cells in sites.values():
         name = code.name_at(cells[0].address)
         is_kernel = name.startswith(prefix) and name != f"{prefix}told"
-        cells_by_op.setdefault(next(queue, _NO_OPERATOR) if is_kernel else _NO_OPERATOR, []).extend(
-            cells
-        )
+        op = next(queue, _NO_OPERATOR) if is_kernel else _NO_OPERATOR
+        cells_by_op.setdefault(op, []).extend(cells)
     return dict(sorted(cells_by_op.items()))
 
 
@@ -290,9 +276,8 @@ def _share(
 ) -> InstructionShare:
     kinds: Counter[InstructionKind] = Counter()
     branches_taken, cycles = 0, 0.0
-    before: tuple[int, int, InstructionKind] | None = (
-        None  # end address, call site and kind of the last instruction
-    )
+    # The end address, call site and kind of the last instruction.
+    before: tuple[int, int, InstructionKind] | None = None
     for cell in sorted(cells, key=lambda cell: (cell.site, cell.address)):
         instruction = code.at(cell.address)
         kinds[instruction.kind] += cell.count
@@ -307,12 +292,3 @@ def _share(
         branches_taken,
         None if timing is None else round(cycles),
     )
-
-
-def _by_function(
-    cells: Iterable[InstructionCount], code: _CodeIndex
-) -> tuple[tuple[str, int], ...]:
-    instructions: Counter[str] = Counter()
-    for cell in cells:
-        instructions[code.name_at(cell.address)] += cell.count
-    return tuple(sorted(instructions.items(), key=lambda item: (-item[1], item[0])))

@@ -81,11 +81,18 @@ def run_benchmark(
     with open_benchmark(compiled, port=port, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
         log.info("%d samples through %s", len(samples), compiled.board.name)
-        rows = [_result(session, sample) for sample in samples]
-        timings = [
-            _timed(session, sample, iterations, warmups) for sample in samples[:TIMED_SAMPLES]
-        ]
-    task = _task(compiled)
+        rows = []
+        for sample in samples:
+            results = []
+            for window in sample.windows:
+                session.load(window)
+                results.append(session.infer(1, 0).results)
+            rows.append(np.mean(results, axis=0))
+        timings = []
+        for sample in samples[:TIMED_SAMPLES]:
+            session.load(sample.windows[0])
+            timings.append(session.infer(iterations, warmups))
+    task = compiled.task or find_task(compiled.module.io)
     labels = np.array([sample.label for sample in samples])
     each = statistics.median(t.microseconds / t.count for t in timings)
     return BenchmarkScore(
@@ -112,38 +119,14 @@ def open_benchmark(
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
     """Run the firmware on a pseudo terminal for the benchmark's own runner."""
     run, image = compiled.board.run, build_image(compiled)
-    match run.kind:
-        case "qemu":
-            command = QemuCommand(run.machine, image.elf, run.program, tuple(run.args))
-            return PtyProcess(command.arguments())
-        case "host":
-            return PtyProcess([image.elf])
-        case _:
-            raise UsageError(
-                "a physical board has its own serial port.",
-                where=compiled.board.name,
-                hint="flash the board, and give that port to the runner.",
-            )
-
-
-def _task(compiled: Compilation) -> MlperfTask:
-    return compiled.task or find_task(compiled.module.io)
-
-
-def _result(session: MlperfSession, sample: LabeledSample) -> Array:
-    results = []
-    for window in sample.windows:
-        session.load(window)
-        results.append(session.infer(1, 0).results)
-    mean: Array = np.mean(results, axis=0)
-    return mean
-
-
-def _timed(
-    session: MlperfSession, sample: LabeledSample, iterations: int, warmups: int
-) -> InferenceTiming:
-    session.load(sample.windows[0])
-    return session.infer(iterations, warmups)
+    if run.kind == "qemu":
+        command = QemuCommand(run.machine, image.elf, run.program, tuple(run.args))
+        return PtyProcess(command.arguments())
+    if run.kind == "host":
+        return PtyProcess([image.elf])
+    what = "a physical board has its own serial port."
+    hint = "flash the board, and give that port to the runner."
+    raise UsageError(what, where=compiled.board.name, hint=hint)
 
 
 # ---- the data set ------------------------------------------------------------------------------
@@ -161,11 +144,9 @@ def read_dataset(
         with labels.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
     except OSError as error:
-        raise UsageError(
-            f"the data set has no {LABELS}: {error.strerror}.",
-            where=str(folder),
-            hint="use a data set folder of the benchmark's runner, which has that file.",
-        ) from error
+        what = f"the data set has no {LABELS}: {error.strerror}."
+        hint = "use a data set folder of the benchmark's runner, which has that file."
+        raise UsageError(what, where=str(folder), hint=hint) from error
     samples = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
     if not samples:
         raise UsageError("the data set holds no samples.", where=str(labels))
@@ -185,11 +166,9 @@ def _labeled_sample(
             f"{row[0]} cannot be read: {error.strerror}.", where=str(labels)
         ) from error
     except ValueError as error:
-        raise UsageError(
-            f"the line {','.join(row)!r} or its file does not fit: {error}.",
-            where=str(labels),
-            hint=f"use lines FILE,CLASSES,CLASS and files of {task.sample_bytes} bytes.",
-        ) from error
+        what = f"the line {','.join(row)!r} or its file does not fit: {error}."
+        hint = f"use lines FILE,CLASSES,CLASS and files of {task.sample_bytes} bytes."
+        raise UsageError(what, where=str(labels), hint=hint) from error
 
 
 def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[bytes, ...]:

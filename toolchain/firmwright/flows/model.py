@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,14 +11,9 @@ from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx import ModelOverrides
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
+from firmwright.partitioning import target_resolution
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.target_resolution import (
-    CORE_TARGET_NAME,
-    find_core,
-    is_backend,
-    name_targets,
-)
 from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_targets
 
@@ -91,15 +85,12 @@ def partition(model: Model, targets: str, numerics: str = "") -> Model:
     """
     parsed = parse_targets(targets)
     if "stage" in model.module.attrs:
-        raise UsageError(
-            "the module is lowered already, so its target is fixed.",
-            where=model.file,
-            hint="partition the model file instead.",
-        )
-    core = find_core(parsed)
+        what = "the module is lowered already, so its target is fixed."
+        raise UsageError(what, where=model.file, hint="partition the model file instead.")
+    core = target_resolution.find_core(parsed)
     table = {
-        **({CORE_TARGET_NAME: core} if core else {}),
-        **name_targets(filter(is_backend, parsed)),
+        **({target_resolution.CORE_TARGET_NAME: core} if core else {}),
+        **target_resolution.name_targets(filter(target_resolution.is_backend, parsed)),
     }
     plain = model.module.with_attrs(numerics=numerics) if numerics else model.module
     module = partition_module(replace(plain, targets=table), PassTimer())
@@ -116,46 +107,35 @@ def write_file(path: str | Path, data: bytes) -> None:
     try:
         Path(path).write_bytes(data)
     except OSError as error:
-        raise UsageError(
-            f"the file cannot be written: {error.strerror}.",
-            where=str(path),
-            hint="use another path.",
-        ) from error
+        what = f"the file cannot be written: {error.strerror}."
+        raise UsageError(what, where=str(path), hint="use another path.") from error
 
 
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise UsageError(
-            f"the model cannot be read: {error.strerror}.",
-            where=str(file),
-            hint="give the path of a .tflite, .onnx or .fwir file.",
-        ) from error
+        what = f"the model cannot be read: {error.strerror}."
+        hint = "give the path of a .tflite, .onnx or .fwir file."
+        raise UsageError(what, where=str(file), hint=hint) from error
 
 
 def _named_source(module: IRModule, file: Path) -> bytes:
     data = _read(file)
     digest = module.attrs.get("source_sha256")
     if digest is not None and digest != source_digest(data):
-        raise UsageError(
-            "this is not the file that the module was made from: its hash differs.",
-            where=str(file),
-            hint="give the file with the sha256 in the module's attribute source_sha256.",
-        )
+        what = "this is not the file that the module was made from: its hash differs."
+        hint = "give the file with the sha256 in the module's attribute source_sha256."
+        raise UsageError(what, where=str(file), hint=hint)
     return data
 
 
 def _find_source(module: IRModule, file: Path) -> bytes | None:
+    """Search the same folder for the model file, first among those with the same stem."""
     digest = module.attrs.get("source_sha256")
     if not digest:
         return None
-    candidates = (candidate.read_bytes() for candidate in _model_files_nearby(file))
-    return next((data for data in candidates if source_digest(data) == digest), None)
-
-
-def _model_files_nearby(file: Path) -> Iterator[Path]:
-    """Yield the model files in the same folder, first those with the same stem."""
     namesakes = (file.with_suffix(suffix) for suffix in SUFFIXES)
     others = (path for suffix in SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
-    return (path for path in (*namesakes, *others) if path.is_file())
+    candidates = (path.read_bytes() for path in (*namesakes, *others) if path.is_file())
+    return next((data for data in candidates if source_digest(data) == digest), None)

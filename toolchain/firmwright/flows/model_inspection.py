@@ -18,7 +18,7 @@ from firmwright.frontends.tflite import read_tflite
 from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ir.module import IRModule
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import complete_model
 
@@ -79,46 +79,30 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
 
 def inspect_module(module: IRModule) -> Inspection:
     entry = module.entry
-    if not isinstance(entry, Function):
-        inputs = tuple(
-            ModelTensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
-            for t in module.io.inputs
-        )
-        outputs = tuple(
-            ModelTensor(t.name, t.type.dtype.name, t.type.shape, t.type.quantization)
-            for t in module.io.outputs
-        )
-        return Inspection(
-            module.name,
-            str(module.attrs.get("stage", "lowered")),
-            inputs,
-            outputs,
-            (),
-            _constant_bytes(module),
-        )
+    inputs: Iterable[Value | IoTensor] = module.io.inputs
+    outputs: Iterable[Value | IoTensor] = module.io.outputs
+    stage, body = "lowered", tuple[Call, ...]()
+    if isinstance(entry, Function):
+        stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
     return Inspection(
         module.name,
-        str(module.attrs.get("stage", "graph")),
-        _tensors(entry.params),
-        _tensors(entry.results),
-        tuple(_operator(index, call, module) for index, call in enumerate(entry.body)),
-        _constant_bytes(module),
+        str(module.attrs.get("stage", stage)),
+        tuple(map(describe_tensor, inputs)),
+        tuple(map(describe_tensor, outputs)),
+        tuple(_operator(index, call, module) for index, call in enumerate(body)),
+        sum(constant.size_bytes for constant in module.constants.values()),
     )
-
-
-def _constant_bytes(module: IRModule) -> int:
-    return sum(constant.size_bytes for constant in module.constants.values())
 
 
 def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
     macs = None if call.op.startswith("@") else op_table()[call.op].macs(make_op_call(call, module))
-    return ModelOperator(index, call.op, _tensors(call.variables), _tensors(call.outputs), macs)
+    inputs = tuple(map(describe_tensor, call.variables))
+    return ModelOperator(index, call.op, inputs, tuple(map(describe_tensor, call.outputs)), macs)
 
 
-def _tensors(values: Iterable[Value]) -> tuple[ModelTensor, ...]:
-    return tuple(
-        ModelTensor(v.name, v.type.dtype.name, v.type.shape, v.type.quantization) for v in values
-    )
+def describe_tensor(tensor: Value | IoTensor) -> ModelTensor:
+    kind = tensor.type
+    return ModelTensor(tensor.name, kind.dtype.name, kind.shape, kind.quantization)
 
 
 def _inspect_unsupported_tflite(file: Path, items: Sequence[UnsupportedItem]) -> Inspection:

@@ -31,7 +31,7 @@ from firmwright.flows.html import session_html
 from firmwright.flows.sample_batches import Array, Tensors, make_batch, stack_outputs
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
-from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.module import IoTensor
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.pipeline import Compilation
 
@@ -127,31 +127,32 @@ def open_session(
             hint="use --board host, or omit --in-process.",
         )
     if in_process:
-        return _open_library(compiled, image or build_image(compiled, compiler=compiler))
+        image = image or build_image(compiled, compiler=compiler)
+        if image.library is None:
+            raise InternalError("the host image has no library.")
+        library = LibrarySession(image.library, make_library_model(compiled))
+        return ModelSession(compiled, library, image)
     if image is None and not port:
         image = build_image(compiled, variant, compiler=compiler)
     log.info("starting %s", compiled.board.name)
     timeouts = Timeouts() if timeout_s is None else Timeouts(run_s=timeout_s)
     elf = image.elf if image is not None else Path()
     loads = () if image is None else constant_memory_files(compiled, image)
-    session = Session(
-        open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads),
-        model_id=bytes.fromhex(compiled.model_id),
-        timeouts=timeouts,
-        explain=None
-        if image is None
-        else make_fault_explainer(compiled, image, c_prefix(compiled)),
-    )
+    transport = open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads)
+    prefix = c_prefix(compiled)
+    explain = None if image is None else make_fault_explainer(compiled, image, prefix)
+    model_id = bytes.fromhex(compiled.model_id)
+    session = Session(transport, model_id=model_id, timeouts=timeouts, explain=explain)
     try:
-        _raise_baud(session, baud)
-        _send_params(compiled, session)
+        _prepare(compiled, session, baud)
     except BaseException:
         session.close()
         raise
     return ModelSession(compiled, session, image)
 
 
-def _raise_baud(session: Session, baud: int) -> None:
+def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
+    """Raise the baud rate, and send the constants that the firmware does not contain."""
     if baud and not session.set_baud(baud):
         raise DeviceError(
             f"the line does not run at {baud} baud: it is not a serial port, the board's clock "
@@ -159,6 +160,10 @@ def _raise_baud(session: Session, baud: int) -> None:
             where=session.info.board,
             hint="use another --baud (230400, 460800, 921600), or omit it.",
         )
+    block = params_block(compiled)
+    if block is not None:
+        log.info("sending %d bytes of constants", len(block))
+        session.write_params(block)
 
 
 def params_block(compiled: Compilation) -> bytes | None:
@@ -192,29 +197,18 @@ def constant_memory_files(compiled: Compilation, image: Image) -> tuple[Preloade
     return tuple(files)
 
 
-def _send_params(compiled: Compilation, session: Session) -> None:
-    block = params_block(compiled)
-    if block is not None:
-        log.info("sending %d bytes of constants", len(block))
-        session.write_params(block)
-
-
-def _open_library(compiled: Compilation, image: Image) -> ModelSession:
-    if image.library is None:
-        raise InternalError("the host image has no library.")
-    return ModelSession(compiled, LibrarySession(image.library, library_model(compiled)), image)
-
-
-def library_model(compiled: Compilation) -> LibraryModel:
+def make_library_model(compiled: Compilation) -> LibraryModel:
     module, plan = compiled.module, compiled.module.plan
     name = c_prefix(compiled)
     pools = {} if plan is None else plan.pool_bytes
-    used_pools = [pool.name for pool in module.pools if pool.name in pools]
     index = compiled.tree.files.get(f"model/{name}.params.json")
     items = json.loads(index)["params"] if index is not None else []
+    main = module.entry
+    calls = prim_calls(main.body) if isinstance(main, tir.PrimFunc) else ()
+    devices = {call.device for call in calls if call.device}
     return LibraryModel(
         name=name,
-        pools=tuple((pool, pools[pool]) for pool in used_pools),
+        pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
         inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
         outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
         inputs_in_pools=module.io.inputs_in_pools,
@@ -224,19 +218,12 @@ def library_model(compiled: Compilation) -> LibraryModel:
         param_count=len(items),
         has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
         state=tuple(tensor.buffer for tensor in module.io.state),
-        devices=_devices(module),
+        devices=tuple(sorted(devices)),
         const_pools=tuple(
             LibraryConstants(image.pool.name, image.pool.scope, image.data)
             for image in unlinked_pool_images(module)
         ),
     )
-
-
-def _devices(module: IRModule) -> tuple[str, ...]:
-    main = module.entry
-    if not isinstance(main, tir.PrimFunc):
-        return ()
-    return tuple(sorted({call.device for call in prim_calls(main.body) if call.device}))
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:

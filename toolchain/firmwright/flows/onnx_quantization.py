@@ -20,16 +20,11 @@ from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.oracle.onnx_quantizer import (
-    PreparedNode,
-    QuantizedModel,
-    QuantizeOptions,
-    quantize_model,
-)
+from firmwright.oracle import onnx_quantizer
 from firmwright.oracle.reference_runner import ReferenceResult, run_reference
 
 log = logging.getLogger(__name__)
-DEFAULT_QUANTIZING = QuantizeOptions()
+DEFAULT_QUANTIZING = onnx_quantizer.QuantizeOptions()
 SAMPLES_PER_CHUNK = 8
 """The number of samples compared at once; all their values are in memory."""
 DATA_MOVEMENT_OPS = frozenset(
@@ -75,18 +70,15 @@ def model_inputs(model: Model) -> tuple[IoTensor, ...]:
     """Return the inputs of a model that is not lowered yet."""
     entry = model.module.entry
     if not isinstance(entry, Function):
-        raise UsageError(
-            "the model is lowered already.",
-            where=model.file,
-            hint="quantize the model file instead.",
-        )
+        what = "the model is lowered already."
+        raise UsageError(what, where=model.file, hint="quantize the model file instead.")
     return tuple(IoTensor(value.name, value.name, value.type) for value in entry.params)
 
 
 def quantize_onnx_model(
     model: Model,
     samples: Sequence[Tensors],
-    how: QuantizeOptions = DEFAULT_QUANTIZING,
+    how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
     """Quantize `model` and compare layers over the first `compared` samples.
@@ -94,16 +86,12 @@ def quantize_onnx_model(
     Raise UsageError, UnsupportedError, ToolMissingError or ToolFailedError.
     """
     if model.source is None or not is_onnx(model.source, model.file):
-        raise UsageError(
-            "only float ONNX models can be quantized.",
-            where=model.file,
-            hint="give a float .onnx file; quantize TFLite models with the converter that makes "
-            "them.",
-        )
+        hint = "give a float .onnx file; quantize TFLite models with the converter that makes them."
+        raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(model.source, model.file, ModelOverrides(shapes))
     log.info("quantizing, calibrated with %d samples", len(samples))
-    result = quantize_model(source, samples, how, model.file)
+    result = onnx_quantizer.quantize_model(source, samples, how, model.file)
     log.info("importing the quantized model")
     module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
     return QuantizationResult(
@@ -116,7 +104,7 @@ def quantize_onnx_model(
     )
 
 
-def _in_floats(module: IRModule, nodes: Sequence[PreparedNode]) -> tuple[str, ...]:
+def _in_floats(module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]) -> tuple[str, ...]:
     """Return the names of results that are still computed with floats, in the model's order."""
     entry = module.entry
     assert isinstance(entry, Function)  # nothing is lowered yet
@@ -152,7 +140,9 @@ class _ErrorSums:
         self.largest = max(self.largest, float(np.abs(real).max(initial=0)))
 
 
-def _layers(result: QuantizedModel, samples: Sequence[Tensors]) -> tuple[LayerAccuracy, ...]:
+def _layers(
+    result: onnx_quantizer.QuantizedModel, samples: Sequence[Tensors]
+) -> tuple[LayerAccuracy, ...]:
     nodes = {node.result: node for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
     sums: dict[str, _ErrorSums] = {}
     for start in range(0, len(samples), SAMPLES_PER_CHUNK):
@@ -176,20 +166,10 @@ def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
         yield {name: item for name, item in every.items() if item.dtype.kind == "f"}
 
 
-def _layer(node: PreparedNode, sums: _ErrorSums) -> LayerAccuracy:
-    return LayerAccuracy(
-        node.result,
-        node.op,
-        sums.values,
-        _decibels(sums.signal, sums.noise),
-        sums.differences / max(sums.values, 1),
-        sums.worst,
-        sums.largest,
-    )
-
-
-def _decibels(signal: float, noise: float) -> float:
-    """Return the signal-to-noise ratio; -inf if there is noise but no signal."""
-    if noise == 0:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+def _layer(node: onnx_quantizer.PreparedNode, sums: _ErrorSums) -> LayerAccuracy:
+    decibels = math.inf if sums.noise == 0 else -math.inf
+    if sums.noise and sums.signal:
+        decibels = 10 * math.log10(sums.signal / sums.noise)
+    mean = sums.differences / max(sums.values, 1)
+    errors = (decibels, mean, sums.worst, sums.largest)
+    return LayerAccuracy(node.result, node.op, sums.values, *errors)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows.selftest import EMULATED_BOARDS
+from firmwright.flows.operator_conformance import EMULATED_BOARDS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ir.tir.schedule import Schedule
@@ -73,20 +73,17 @@ def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[Support
 
 def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
+    tflite = sorted(n.removeprefix("tflite:") for n in opdef.imports if n.startswith("tflite:"))
     return SupportedOperator(
-        opdef.name,
-        _imports(opdef, "tflite:"),
-        opdef.dtypes,
-        tuple(opdef.numerics),
-        tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
-        opdef.restrictions,
-        cases,
-        EMULATED_BOARDS if cases else (),
+        name=opdef.name,
+        tflite=tuple(tflite),
+        dtypes=opdef.dtypes,
+        numerics=tuple(opdef.numerics),
+        schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
+        limits=opdef.restrictions,
+        cases=cases,
+        boards=EMULATED_BOARDS if cases else (),
     )
-
-
-def _imports(opdef: OpDef, prefix: str) -> tuple[str, ...]:
-    return tuple(sorted(n.removeprefix(prefix) for n in opdef.imports if n.startswith(prefix)))
 
 
 def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
@@ -98,11 +95,8 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, operators)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     names = textwrap.fill(f"{', '.join(onnx)}.", 100)
-    cases = textwrap.fill(
-        " ".join(_CASES.format(boards=" and ".join(EMULATED_BOARDS)).split()),
-        100,
-        break_on_hyphens=False,
-    )
+    cases = " ".join(_CASES.format(boards=" and ".join(EMULATED_BOARDS)).split())
+    cases = textwrap.fill(cases, 100, break_on_hyphens=False)
     return _PAGE.format(summary=summary, cases=cases, table=table, onnx=names)
 
 
@@ -111,12 +105,6 @@ def onnx_operators() -> tuple[str, ...]:
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:
-    families = dict.fromkeys(name.split(".")[0] for name in item.schedules)
-    return (
-        item.name,
-        ", ".join(item.tflite),
-        ", ".join(item.dtypes),
-        str(item.cases or ""),
-        ", ".join(families),
-        item.limits,
-    )
+    families = ", ".join(dict.fromkeys(name.split(".")[0] for name in item.schedules))
+    tflite, dtypes = ", ".join(item.tflite), ", ".join(item.dtypes)
+    return item.name, tflite, dtypes, str(item.cases or ""), families, item.limits

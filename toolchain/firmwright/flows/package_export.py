@@ -19,14 +19,8 @@ from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.frontends.onnx import is_onnx
 from firmwright.ir import tir
 from firmwright.ir.printer import print_module
+from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
-from firmwright.package.export_formats import (
-    ARCHIVES,
-    ExportInput,
-    PackageTests,
-    export_package,
-    zip_tree,
-)
 from firmwright.package.model_library_format import tar_tree
 from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
@@ -42,12 +36,12 @@ def export_model(
     assert isinstance(main, tir.PrimFunc)  # compiled to the end
     devices = tuple(device.name for device in collect_device_calls(main))
     text = print_module(compiled.module)
-    exported = ExportInput(compiled.tree, compiled.summary, text, devices)
-    tree = export_package(exported, form, _tests(compiled) if with_tests else None)
+    exported = export_formats.ExportInput(compiled.tree, compiled.summary, text, devices)
+    tree = export_formats.export_package(exported, form, _tests(compiled) if with_tests else None)
     if form == "mlf":
         write_file(output, tar_tree(tree))
-    elif form in ARCHIVES:
-        write_file(output, zip_tree(tree))
+    elif form in export_formats.ARCHIVES:
+        write_file(output, export_formats.zip_tree(tree))
     else:
         write_project(tree, Path(output))
     return tree
@@ -57,34 +51,24 @@ def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str
     try:
         text = Path(main).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the main program cannot be read: {error}.",
-            where=str(main),
-            hint="give the path of a C file with --main.",
-        ) from error
+        what = f"the main program cannot be read: {error}."
+        hint = "give the path of a C file with --main."
+        raise UsageError(what, where=str(main), hint=hint) from error
     write_project(use_custom_main(compiled.project(), text), Path(output))
 
 
-def _tests(compiled: Compilation) -> PackageTests:
+def _tests(compiled: Compilation) -> export_formats.PackageTests:
     if compiled.source is None:
-        raise UsageError(
-            "a package's tests include the model file, which is not known for this module.",
-            where=compiled.module.name,
-            hint="export the .tflite or .onnx file, or give --reference-model FILE.",
-        )
-    options = compiled.options
-    settings = {
-        "numerics": options.numerics,
-        "optimize": options.optimize,
-        "planner": options.planner,
-        "preserve_input": options.preserve_input,
-    }
+        what = "a package's tests include the model file, which is not known for this module."
+        hint = "export the .tflite or .onnx file, or give --reference-model FILE."
+        raise UsageError(what, where=compiled.module.name, hint=hint)
+    names = ("numerics", "optimize", "planner", "preserve_input")
     suffix = "onnx" if is_onnx(compiled.source, "") else "tflite"
-    return PackageTests(
+    return export_formats.PackageTests(
         model_file=f"{compiled.module.name}.{suffix}",
         model=compiled.source,
         known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),
-        options=tuple(f"{name}={value}" for name, value in settings.items()),
+        options=tuple(f"{name}={getattr(compiled.options, name)}" for name in names),
     )
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from firmwright.artifacts import Compiler
-from firmwright.boards import Board
 from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
@@ -103,11 +102,9 @@ def profile(
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
-    counts = (
-        measure_instructions(compiled, open_with=open_with, compiler=compiler)
-        if count_instructions
-        else None
-    )
+    counts = None
+    if count_instructions:
+        counts = measure_instructions(compiled, open_with=open_with, compiler=compiler)
     predictions = predict_instructions(compiled)
     (sample,) = generate_samples(compiled.module.io.inputs, 1, 0).samples
     with open_with(compiled, variant="release", compiler=compiler) as session:
@@ -123,6 +120,11 @@ def profile(
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
             probed, operators = _probed(compiled, session.device, sample, runs, predictions)
+    # A start-up message reports that raising the clock failed.
+    board, pools = compiled.board, compiled.summary.pools.items()
+    clock_hz = board.clock_hz if board.clock is None or info.start_up_text else board.clock.hz
+    compiler = choose_compiler(compiler)
+    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return Profile(
         model=compiled.module.name,
         board=compiled.board.name,
@@ -136,12 +138,9 @@ def profile(
         exact=counts,
         runs=runs,
         least=min(totals),
-        clock_hz=_clock_hz(compiled.board, info.start_up_text),
-        flags=_flags(compiled.board, choose_compiler(compiler)),
-        pools=tuple(
-            PoolUsage(name, pool.bytes, pool.limit_bytes)
-            for name, pool in compiled.summary.pools.items()
-        ),
+        clock_hz=clock_hz,
+        flags=" ".join((compiler, MODEL_OPTIMIZATION, *flags(board))),
+        pools=tuple(PoolUsage(n, p.bytes, p.limit_bytes) for n, p in pools),
     )
 
 
@@ -160,35 +159,16 @@ def _probed(
         counts.append(device.profile())
     operators = []
     for operator in compiled.summary.operators:
-        samples_of_operator = [of_run[operator.index].count for of_run in counts]
-        operators.append(
-            replace(
-                _cost(operator, median_low(samples_of_operator), predictions),
-                least=min(samples_of_operator),
-            )
-        )
+        values = [of_run[operator.index].count for of_run in counts]
+        cost = _cost(operator, median_low(values), predictions)
+        operators.append(replace(cost, least=min(values)))
     return median_low(totals), tuple(operators)
 
 
-def _flags(board: Board, compiler: Compiler) -> str:
-    flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
-    return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
-
-
-def _clock_hz(board: Board, start_up_text: str) -> int:
-    """Return the raised clock, unless the start-up message reports that raising it failed."""
-    raised = board.clock is not None and not start_up_text
-    return board.clock.hz if raised and board.clock is not None else board.clock_hz
-
-
 def _cost(operator: OperatorSummary, count: int, predictions: Mapping[int, int]) -> OperatorCost:
+    predicted = predictions.get(operator.index, 0)
     return OperatorCost(
-        operator.name,
-        operator.kind,
-        operator.macs,
-        count,
-        operator.schedule,
-        predictions.get(operator.index, 0),
+        operator.name, operator.kind, operator.macs, count, operator.schedule, predicted
     )
 
 
@@ -199,11 +179,6 @@ def _counted(
     for operator in compiled.summary.operators:
         share = counts.operators[operator.index]
         cost = _cost(operator, share.instructions, predictions)
-        costs.append(
-            replace(
-                cost,
-                modelled_cycles=share.cycles,
-                kinds={str(kind): count for kind, count in share.kinds.items()},
-            )
-        )
+        kinds = {str(kind): count for kind, count in share.kinds.items()}
+        costs.append(replace(cost, modelled_cycles=share.cycles, kinds=kinds))
     return tuple(costs)

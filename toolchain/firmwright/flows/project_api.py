@@ -118,16 +118,14 @@ class BuiltinProject:
         self._reopen: tuple[Path, ProjectChoices] | None = None
 
     def info(self) -> ProjectInfo:
-        return ProjectInfo(
-            BUILTIN,
-            "the project that compile writes, built by SCons",
-            (
-                ProjectOption("runner", "the tool that flashes the board"),
-                ProjectOption("address", "the runner's address: a stub, port or volume"),
-                ProjectOption("port", "serial port or pyserial URL of the link"),
-                ProjectOption("boards_dir", "an additional folder of boards"),
-            ),
-        )
+        options = {
+            "runner": "the tool that flashes the board",
+            "address": "the runner's address: a stub, port or volume",
+            "port": "serial port or pyserial URL of the link",
+            "boards_dir": "an additional folder of boards",
+        }
+        about = "the project that compile writes, built by SCons"
+        return ProjectInfo(BUILTIN, about, tuple(ProjectOption(*pair) for pair in options.items()))
 
     def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
         self._check(options)
@@ -196,11 +194,9 @@ class BuiltinProject:
         names = [option.name for option in self.info().options]
         unknown = sorted(options.keys() - set(names))
         if unknown:
-            raise UsageError(
-                f"there is no option {unknown[0]!r}.",
-                where=f"project {BUILTIN}",
-                hint=f"use one of {', '.join(names)}.",
-            )
+            what = f"there is no option {unknown[0]!r}."
+            hint = f"use one of {', '.join(names)}."
+            raise UsageError(what, where=f"project {BUILTIN}", hint=hint)
 
 
 def _folders(options: ProjectChoices) -> tuple[Path, ...]:

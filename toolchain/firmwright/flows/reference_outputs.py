@@ -23,13 +23,7 @@ from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
 from firmwright.oracle.compare import compare_outputs
-from firmwright.oracle.reference_runner import (
-    RUNTIME_TITLES,
-    Numerics,
-    ReferenceResult,
-    RuntimeName,
-    run_reference,
-)
+from firmwright.oracle.reference_runner import RUNTIME_TITLES, Numerics, RuntimeName, run_reference
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
@@ -130,11 +124,12 @@ def run_oracle_reference(
     log.info("running %s", RUNTIME_TITLES[runtime])
     subgraph = int(str(compiled.module.attrs.get("subgraph", 0)))
     result = run_reference(compiled.source, samples, runtime, layers=layers, subgraph=subgraph)
-    outputs = compiled.module.io.outputs
+    names = list(result.layer_names.values())
+    unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
     return ReferenceOutputs(
         f"{result.name} {result.version}",
-        tuple(_with_module_names(values, outputs) for values in result.outputs),
-        _named_layers(result),
+        tuple(_with_module_names(values, compiled.module.io.outputs) for values in result.outputs),
+        tuple({name: layers[index] for index, name in unique.items()} for layers in result.layers),
     )
 
 
@@ -147,14 +142,6 @@ def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str
     return {tensor.name: value for tensor, value in zip(outputs, values.values(), strict=True)}
 
 
-def _named_layers(result: ReferenceResult) -> tuple[Tensors, ...]:
-    names = list(result.layer_names.values())
-    unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
-    return tuple(
-        {name: layers[index] for index, name in unique.items()} for layers in result.layers
-    )
-
-
 def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
     """Evaluate a graph with the numpy references of its operators.
 
@@ -165,12 +152,9 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
         raise InternalError("only a graph can be evaluated by reference")
     log.info("computing the reference with numpy")
     values, state = [], initial_state(module)
+    intrinsics = collect_intrinsics(module, INTRINSICS)
     for sample in samples:
-        values.append(
-            evaluate_graph(
-                module, sample, op_table(), collect_intrinsics(module, INTRINSICS), state
-            )
-        )
+        values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
         state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
     outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
@@ -185,8 +169,13 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
     functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
     interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
     memory = _memory(module)
-    outputs = tuple(_interpreted(module, main, interpreter, memory, s) for s in samples)
-    return ReferenceOutputs(INTERPRETER_REFERENCE, outputs)
+    outputs = []
+    for sample in samples:
+        for tensor in module.io.inputs:
+            _view(module, memory, tensor)[...] = sample[tensor.name]
+        interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
+        outputs.append({t.name: _view(module, memory, t).copy() for t in module.io.outputs})
+    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs))
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
@@ -198,19 +187,6 @@ def _memory(module: IRModule) -> dict[str, Array]:
     for state in module.io.state:
         _view(module, memory, state)[...] = module.constants[state.initial].array()
     return memory
-
-
-def _interpreted(
-    module: IRModule,
-    main: tir.PrimFunc,
-    interpreter: Interpreter,
-    memory: Mapping[str, Array],
-    sample: Tensors,
-) -> dict[str, Array]:
-    for tensor in module.io.inputs:
-        _view(module, memory, tensor)[...] = sample[tensor.name]
-    interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
-    return {t.name: _view(module, memory, t).copy() for t in module.io.outputs}
 
 
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:

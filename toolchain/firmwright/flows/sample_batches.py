@@ -27,6 +27,7 @@ _ARCHIVE_ERRORS = (
     ValueError, EOFError, zipfile.BadZipFile, zlib.error,
     NotImplementedError, RuntimeError,  # unsupported compression, encryption
 )  # fmt: skip
+CALIBRATION_SUFFIXES = (".npy", ".npz")
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -45,13 +46,11 @@ def generate_samples(inputs: Sequence[IoTensor], count: int, seed: int = 0) -> S
         raise UsageError(
             f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
         )
-    return SampleBatch(tuple(make_samples([_spec(tensor) for tensor in inputs], count, seed)))
-
-
-def _spec(tensor: IoTensor) -> SampleInput:
-    quantization = tensor.type.quantization
-    zero_point = quantization.zero_points[0] if quantization else 0
-    return SampleInput(tensor.name, tensor.type.shape, tensor.type.dtype.np, zero_point)
+    specs = []
+    for name, kind in ((tensor.name, tensor.type) for tensor in inputs):
+        zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
+        specs.append(SampleInput(name, kind.shape, kind.dtype.np, zero_point))
+    return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -109,16 +108,11 @@ def _by_name(
     if sorted(arrays) == sorted(positions):
         by_position = zip(names, positions, strict=True)
         return {name: np.asarray(arrays[position]) for name, position in by_position}
-    raise UsageError(
-        f"the keys are {_format_list(sorted(arrays))}.",
-        where=where,
-        hint=f"use all tensor names ({_format_list(names)}) or all positions "
-        f"({_format_list(positions)}).",
+    keys, by_name, by_place = (
+        ", ".join(words) or "none" for words in (sorted(arrays), names, positions)
     )
-
-
-def _format_list(words: Sequence[str]) -> str:
-    return ", ".join(words) if words else "none"
+    hint = f"use all tensor names ({by_name}) or all positions ({by_place})."
+    raise UsageError(f"the keys are {keys}.", where=where, hint=hint)
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
@@ -155,3 +149,48 @@ def npz_bytes(arrays: Tensors) -> bytes:
             np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
     return buffer.getvalue()
+
+
+# ---- calibration ---------------------------------------------------------------------------------
+
+
+def read_calibration_samples(folder: str | Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
+    """Return the samples of `folder`, one for each file, in the order of the file names.
+
+    A .npy file holds the only input; an .npz file holds all inputs by tensor name or as `input_K`.
+    A batch axis of one may be missing. A UsageError names an invalid file.
+    """
+    hint = "save one file per sample: numpy.save('DIR/0001.npy', array)."
+    try:
+        files = sorted(
+            path for path in Path(folder).iterdir() if path.suffix in CALIBRATION_SUFFIXES
+        )
+    except OSError as error:
+        what = f"the samples cannot be read: {error.strerror}."
+        raise UsageError(what, where=str(folder), hint=hint) from error
+    if not files:
+        raise UsageError("this folder has no .npy or .npz files.", where=str(folder), hint=hint)
+    return tuple(sample for file in files for sample in _samples(file, inputs))
+
+
+def _samples(file: Path, inputs: Sequence[IoTensor]) -> tuple[Tensors, ...]:
+    arrays = read_npz(file) if file.suffix == ".npz" else _only_input(file, inputs)
+    shapes = {tensor.name: tensor.type.shape for tensor in inputs}
+    shapes |= {f"input_{k + 1}": tensor.type.shape for k, tensor in enumerate(inputs)}
+    for name, array in arrays.items():
+        if (1, *array.shape) == shapes.get(name):
+            arrays[name] = array[np.newaxis]
+    return make_batch(arrays, inputs, str(file)).samples
+
+
+def _only_input(file: Path, inputs: Sequence[IoTensor]) -> dict[str, Array]:
+    if len(inputs) != 1:
+        names = ", ".join(tensor.name for tensor in inputs)
+        what = f"a single array cannot be a sample of {len(inputs)} inputs."
+        raise UsageError(what, where=str(file), hint=f"use an .npz file with the arrays {names}.")
+    try:
+        return {inputs[0].name: np.asarray(np.load(file, allow_pickle=False))}
+    except (OSError, ValueError, EOFError) as error:
+        what = f"this is not a .npy file of plain numbers: {error}."
+        hint = "write it with numpy.save(path, array)."
+        raise UsageError(what, where=str(file), hint=hint) from error

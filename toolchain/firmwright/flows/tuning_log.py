@@ -6,7 +6,6 @@ Incomplete lines and lines of other versions are skipped and counted in a warnin
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
@@ -24,25 +23,14 @@ def read_measurements(path: str | Path) -> tuple[Measurement, ...]:
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise UsageError(
-            f"the tuning log cannot be read: {error.strerror}.",
-            where=str(path),
-            hint="create one with firmwright tune MODEL --board B --out LOG.",
-        ) from error
+        what = f"the tuning log cannot be read: {error.strerror}."
+        hint = "create one with firmwright tune MODEL --board B --out LOG."
+        raise UsageError(what, where=str(path), hint=hint) from error
     lines = [line for line in text.split("\n") if line.strip()]
-    measurements = tuple(_measurements(lines))
-    if len(measurements) < len(lines):
-        log.warning(
-            "%s: ignored %d of %d lines: incomplete, or of another version",
-            path,
-            len(lines) - len(measurements),
-            len(lines),
-        )
+    parsed = map(parse_measurement, lines)
+    measurements = tuple(item for item in parsed if item is not None)
+    ignored = len(lines) - len(measurements)
+    if ignored:
+        message = "%s: ignored %d of %d lines: incomplete, or of another version"
+        log.warning(message, path, ignored, len(lines))
     return measurements
-
-
-def _measurements(lines: list[str]) -> Iterator[Measurement]:
-    for line in lines:
-        measurement = parse_measurement(line)
-        if measurement is not None:
-            yield measurement

@@ -23,7 +23,7 @@ from firmwright.flows.reference_outputs import (
 )
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
 from firmwright.frontends.onnx import is_onnx
-from firmwright.oracle.compare import Comparison, Difference, Tolerance, compare_outputs
+from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
 
@@ -91,17 +91,29 @@ def verify(
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
-    result = _verification(compiled, reference, compare_outputs(reference.outputs, actual))
-    result = replace(result, outputs=actual)
+    comparison = compare_outputs(reference.outputs, actual)
+    result = Verification(
+        model=compiled.module.name,
+        board=compiled.board.name,
+        numerics=numerics_of(compiled.module),
+        reference=reference.name,
+        samples=len(reference.outputs),
+        values=comparison.values,
+        mismatches=comparison.mismatches,
+        max_abs_error=comparison.max_abs_error,
+        first=comparison.first,
+        is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
+        explanation=reference.note,
+        outputs=actual,
+    )
     if find_first_divergence:
         difference, compared = locate_first_divergence(
             compiled, batch.samples, reference, open_with
         )
         result = replace(result, layers_compared=compared, layer=difference)
     if expected is not None and not result.exact:
-        result = replace(
-            result, explanation=identify_recording_runtime(compiled, batch.samples, expected)
-        )
+        runtime = identify_recording_runtime(compiled, batch.samples, expected)
+        result = replace(result, explanation=runtime)
     return result
 
 
@@ -117,25 +129,6 @@ def _reference(
         )
     layer_values = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
     return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
-
-
-def _verification(
-    compiled: Compilation, reference: ReferenceOutputs, comparison: Comparison
-) -> Verification:
-    outputs = compiled.module.io.outputs
-    return Verification(
-        model=compiled.module.name,
-        board=compiled.board.name,
-        numerics=numerics_of(compiled.module),
-        reference=reference.name,
-        samples=len(reference.outputs),
-        values=comparison.values,
-        mismatches=comparison.mismatches,
-        max_abs_error=comparison.max_abs_error,
-        first=comparison.first,
-        is_float=any(tensor.type.dtype.is_float for tensor in outputs),
-        explanation=reference.note,
-    )
 
 
 def identify_recording_runtime(

@@ -18,8 +18,8 @@ from firmwright.device.session import OperatorCount
 from firmwright.flows.cost_prediction import predict_instructions
 from firmwright.flows.firmware_images import build_image
 from firmwright.flows.instruction_counts import measure_instructions
+from firmwright.flows.operator_conformance import budget_bytes
 from firmwright.flows.sample_batches import generate_samples
-from firmwright.flows.selftest import budget_bytes
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.evaluate import make_op_call

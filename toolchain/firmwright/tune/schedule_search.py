@@ -20,7 +20,7 @@ from firmwright.boards import Board, load_board
 from firmwright.flows.compilation import module_after, pass_names
 from firmwright.flows.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.flows.model import Model
-from firmwright.flows.selftest import budget_bytes
+from firmwright.flows.operator_conformance import budget_bytes
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpCall

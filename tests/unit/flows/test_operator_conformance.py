@@ -5,14 +5,14 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.conformance.registry import conformance_cases
-from firmwright.flows.selftest import (
+from firmwright.flows.operator_conformance import (
     EMULATED_BOARDS,
     NamedCase,
     budget_bytes,
     cases_module,
     cases_to_run,
     grouped,
-    selftest,
+    run_operator_test,
 )
 from firmwright.ir.graph.nodes import Function
 from firmwright.ops.registry import op_table
@@ -56,12 +56,12 @@ def test_boards_choose_different_cases():
 
 def test_unknown_operator_error_lists_the_operators():
     with pytest.raises(UsageError, match=r"no operator 'convolution'.*conv2d"):
-        selftest("host", ops=["convolution"])
+        run_operator_test("host", ops=["convolution"])
 
 
 @pytest.mark.host_c
 def test_every_case_of_an_operator_passes_on_the_host():
-    found = selftest("host", ops=["relu", "add"], sample_count=3)
+    found = run_operator_test("host", ops=["relu", "add"], sample_count=3)
     assert found.images == 1
     assert {result.op for result in found.results} == {"relu", "add"}
     assert not found.failed

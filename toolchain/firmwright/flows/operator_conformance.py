@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,13 @@ from firmwright.flows.reference_outputs import run_numpy_reference
 from firmwright.flows.sample_batches import Tensors
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.schema import OPTIONS_OF_OPERATOR, TABLES
-from firmwright.ir.core import Attrs, Span
+from firmwright.ir.core import Span
 from firmwright.ir.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph, RawTensor
-from firmwright.ir.graph.opdef import OpDef
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import import_table, op_table
-from firmwright.oracle.compare import Difference, compare_tensor
+from firmwright.oracle.compare import WHOLE_MODEL, Difference, Tolerance, compare_tensor
 from firmwright.oracle.random_samples import SampleInput, make_sample
+from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 INT32_RANGE = (-(1 << 20), 1 << 20)
@@ -64,7 +64,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfTestResult:
+class OperatorTestResult:
     """The results of the cases that ran on `board`, in `images` firmwares.
 
     `skipped` cases are too large for the board.
@@ -90,7 +90,7 @@ class NamedCase:
     case: ConformanceCase
 
 
-def selftest(
+def run_operator_test(
     board_name: str,
     *,
     ops: Sequence[str] = (),
@@ -98,7 +98,7 @@ def selftest(
     one_each: bool = False,
     open_with: Callable[..., ModelSession] = open_session,
     **given: Any,
-) -> SelfTestResult:
+) -> OperatorTestResult:
     """Run the cases of `ops` (by default all) on a board; `given` are compile options.
 
     `one_each` runs one case of each operator; the board's name determines which.
@@ -116,7 +116,7 @@ def selftest(
     for number, group in enumerate(groups):
         log.info("firmware %d of %d: %d cases", number + 1, len(groups), len(group))
         results += _run(group, board_name, sample_count, open_with, given)
-    return SelfTestResult(
+    return OperatorTestResult(
         board=board.name,
         numerics=str(given.get("numerics", "litert")),
         samples=sample_count,
@@ -127,17 +127,12 @@ def selftest(
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
-    return [
-        NamedCase(name, case)
-        for name, opdef in op_table().items()
-        if name in ops
-        for case in (_one_case(opdef, board) if one_each else conformance_cases(opdef.name))
-    ]
-
-
-def _one_case(opdef: OpDef, board: str) -> list[ConformanceCase]:
-    cases = list(conformance_cases(opdef.name))
-    return [cases[zlib.crc32(f"{board} {opdef.name}".encode()) % len(cases)]] if cases else []
+    cases = []
+    for name in (name for name in op_table() if name in ops):
+        own = [NamedCase(name, case) for case in conformance_cases(name)]
+        chosen = zlib.crc32(f"{board} {name}".encode()) % max(len(own), 1)
+        cases += own[chosen : chosen + 1] if one_each else own
+    return cases
 
 
 def budget_bytes(board: Board) -> int:
@@ -181,25 +176,38 @@ def _run(
     board: str,
     sample_count: int,
     open_with: Callable[..., ModelSession],
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> list[CaseResult]:
-    # All inputs and outputs are live at the same time, so a search would not help.
-    options = {"planner": "greedy_by_size", **given}
-    compiled = compile_for(Model(cases_module(group)), board, **options)
-    inputs = _samples(group, sample_count)
+    numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
+    inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
+    compiled = compile_cases(cases_module(group), board, options)
     expected = run_numpy_reference(compiled.imported, inputs).outputs
     with open_with(compiled) as session:
-        actual = session.run_all(inputs)
+        differences = first_differences(expected, session.run_all(inputs))
     return [
         CaseResult(
-            item.op,
-            item.case.name,
-            _first_difference(index, item, expected, actual),
-            item.case.builtin,
-            dtype_of(item.case),
+            item.op, item.case.name, differences.get(index), item.case.builtin, dtype_of(item.case)
         )
         for index, item in enumerate(group)
     ]
+
+
+def compile_cases(module: IRModule, board: str, options: Mapping[str, Any]) -> Compilation:
+    # All inputs and outputs are live at the same time, so a search would not help.
+    return compile_for(Model(module), board, **{"planner": "greedy_by_size", **options})
+
+
+def first_differences(
+    expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
+) -> dict[int, Difference]:
+    """Return the first difference of each case with a wrong output, by the case's index."""
+    differences: dict[int, Difference] = {}
+    for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
+        for name, values in reference.items():
+            first = compare_tensor(number, name, values, outputs[name], tolerance).first
+            if first is not None:
+                differences.setdefault(int(name.split(".")[0]), first)
+    return differences
 
 
 def dtype_of(case: ConformanceCase) -> str:
@@ -212,23 +220,6 @@ def dtype_of(case: ConformanceCase) -> str:
     return own
 
 
-def _first_difference(
-    index: int, item: NamedCase, expected: Sequence[Tensors], actual: Sequence[Tensors]
-) -> Difference | None:
-    for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
-        for position in range(len(item.case.outputs)):
-            name = _output(index, position)
-            comparison = compare_tensor(number, name, reference[name], outputs[name])
-            if comparison.first is not None:
-                return comparison.first
-    return None
-
-
-def _samples(group: Sequence[NamedCase], count: int) -> tuple[Tensors, ...]:
-    numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), count)][:count]
-    return tuple(make_sample(case_inputs(group), number, case_seed(group)) for number in numbers)
-
-
 def case_seed(group: Sequence[NamedCase]) -> int:
     return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
 
@@ -239,16 +230,11 @@ def case_seed(group: Sequence[NamedCase]) -> int:
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
     """Return a module that runs every case of `group` without shared tensors."""
     tensors: list[RawTensor] = []
-    nodes: list[RawNode] = []
-    for index, item in enumerate(group):
-        nodes.append(_node(index, item.case, tensors))
-    graph = RawSubgraph(
-        "cases",
-        tuple(tensors),
-        tuple(t.index for t in tensors if ".x" in t.name and _is_given(t)),
-        tuple(t.index for t in tensors if ".y" in t.name),
-        tuple(nodes),
-    )
+    nodes = [_node(index, item.case, tensors) for index, item in enumerate(group)]
+    given = (t for t in tensors if ".x" in t.name and t.buffer is None and not t.is_variable)
+    inputs = tuple(tensor.index for tensor in given)
+    outputs = tuple(tensor.index for tensor in tensors if ".y" in tensor.name)
+    graph = RawSubgraph("cases", tuple(tensors), inputs, outputs, tuple(nodes))
     raw = RawModel("cases", "", (graph,))
     return import_model(raw, "cases", import_table(), b"", op_table())
 
@@ -263,7 +249,9 @@ def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNod
     inputs = tuple(add(_input(index, k), tensor) for k, tensor in enumerate(case.inputs))
     outputs = tuple(add(_output(index, k), tensor) for k, tensor in enumerate(case.outputs))
     span = Span(case.name, 0, index, _output(index, 0))
-    return RawNode(case.builtin, 1, inputs, outputs, _options(case), span)
+    fields = TABLES.get(OPTIONS_OF_OPERATOR.get(case.builtin, ""), {})
+    options = {name: field.default_value for name, field in fields.items()} | dict(case.options)
+    return RawNode(case.builtin, 1, inputs, outputs, options, span)
 
 
 def _input(index: int, position: int) -> str:
@@ -272,14 +260,6 @@ def _input(index: int, position: int) -> str:
 
 def _output(index: int, position: int) -> str:
     return f"{index}.y{position}"
-
-
-def _options(case: ConformanceCase) -> Attrs:
-    """Return the case's options, with the schema's defaults for the others."""
-    table = OPTIONS_OF_OPERATOR.get(case.builtin)
-    fields = TABLES[table] if table is not None else {}
-    defaults = {name: field.default_value for name, field in fields.items()}
-    return {**defaults, **case.options}
 
 
 def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
@@ -293,20 +273,94 @@ def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
     return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.is_state)
 
 
-def _is_given(tensor: RawTensor) -> bool:
-    return tensor.buffer is None and not tensor.is_variable
-
-
 def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
-    return [
-        SampleInput(
-            _input(index, position),
-            tensor.shape,
-            np.dtype(tensor.dtype),
-            tensor.zero_points[0] if tensor.zero_points else 0,
-            tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None),
-        )
-        for index, item in enumerate(group)
-        for position, tensor in enumerate(item.case.inputs)
-        if tensor is not None and tensor.has_samples
-    ]
+    inputs = []
+    for index, item in enumerate(group):
+        for position, tensor in enumerate(item.case.inputs):
+            if tensor is not None and tensor.has_samples:
+                name, zero_point = _input(index, position), (tensor.zero_points or (0,))[0]
+                limits = tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None)
+                dtype = np.dtype(tensor.dtype)
+                inputs.append(SampleInput(name, tensor.shape, dtype, zero_point, limits))
+    return inputs
+
+
+# ---- matrix --------------------------------------------------------------------------------------
+
+DTYPES = ("int8", "int16", "int32", "float32", "bool")
+Status = Literal["passed", "failed", "untested", "unsupported"]
+
+_TFLM_TYPES = """
+int8 int16 int32 float32 bool:
+    BATCH_TO_SPACE_ND BROADCAST_TO CAST CONCATENATION DYNAMIC_UPDATE_SLICE EMBEDDING_LOOKUP
+    EQUAL FILL GATHER GATHER_ND MIRROR_PAD NOT_EQUAL PAD REDUCE_MAX REDUCE_MIN REDUCE_PROD
+    RESHAPE REVERSE_V2 SELECT SELECT_V2 SPACE_TO_BATCH_ND SUM TILE
+int8 int16 int32 float32:
+    ABS ADD DIV FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL MAXIMUM MEAN MINIMUM
+    MUL NEG PACK QUANTIZE SQUARED_DIFFERENCE SUB TOPK_V2
+int8 int32 float32 bool:
+    ARG_MAX ARG_MIN ONE_HOT SCATTER_ND
+int16 int32 float32:
+    REVERSE_SEQUENCE
+int8 int16 float32:
+    AVERAGE_POOL_2D BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D EXP FULLY_CONNECTED GELU LEAKY_RELU
+    LOG LOGISTIC MAX_POOL_2D PRELU RELU RELU6 RESIZE_BILINEAR RSQRT SOFTMAX SQRT TANH
+    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM
+int8 int16 int32:
+    BITWISE_XOR RIGHT_SHIFT
+int8 int32 float32:
+    ADD_N CUMSUM ZEROS_LIKE
+int32 float32:
+    POW SIGN
+int8 float32:
+    ELU HARD_SWISH L2_NORMALIZATION LOG_SOFTMAX RELU_0_TO_1 RELU_N1_TO_1 SVDF
+int8 int16:
+    DEQUANTIZE
+bool:
+    LOGICAL_AND LOGICAL_NOT LOGICAL_OR REDUCE_ALL REDUCE_ANY
+float32:
+    ATAN2 CEIL COS FLOOR L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION ROUND SIN SQUARE
+"""
+"""The element types that the reference kernels of LiteRT or TFLM accept, found by running them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceCell:
+    """One operator with one element type; `untested` means supported but without a case."""
+
+    operator: str
+    dtype: str
+    cases: int
+    passed: int
+    status: Status
+
+
+def _tflm_types() -> Mapping[str, frozenset[str]]:
+    types_by_operator: dict[str, frozenset[str]] = {}
+    kinds: frozenset[str] = frozenset()
+    for line in _TFLM_TYPES.strip().splitlines():
+        if line.endswith(":"):
+            kinds = frozenset(line[:-1].split())
+        else:
+            types_by_operator.update(dict.fromkeys(line.split(), kinds))
+    return types_by_operator
+
+
+def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
+    """Return the cases run and passed by operator and element type."""
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for result in test.results:
+        counts.setdefault((result.builtin, result.dtype), []).append(result.passed)
+    accepted, imports = _tflm_types(), import_table()
+    cells = []
+    for key in sorted(key for key in imports if key.startswith("tflite:")):
+        name = key.removeprefix("tflite:")
+        for kind in DTYPES:
+            ran = counts.get((name, kind), [])
+            status: Status = "untested" if kind in imports[key].dtypes else "unsupported"
+            if ran:
+                status = "passed" if all(ran) else "failed"
+            elif kind not in accepted.get(name, ()):
+                continue
+            cells.append(ConformanceCell(name, kind, len(ran), sum(ran), status))
+    return cells
