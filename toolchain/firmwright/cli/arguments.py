@@ -4,8 +4,6 @@ An option that sets a field of `pipeline.Options` is stored under the field's na
 user omits are stored as None, so that `Options` alone defines the defaults.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """`firmwright backend test`: compare a backend's patterns bit for bit with the core's kernels."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`firmwright backends`: list the installed backends, or the patterns of one of them."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`firmwright bench`: measure models on boards and compare with other systems."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

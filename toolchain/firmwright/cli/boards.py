@@ -1,7 +1,5 @@
 """`firmwright boards`: list boards, create one from another, or check a board file."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`firmwright bootloader`: build a board's bootloader, or list its slots."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from pathlib import Path

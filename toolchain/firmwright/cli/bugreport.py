@@ -1,7 +1,5 @@
 """`firmwright bugreport`: pack the data for a bug report into one archive."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """`firmwright build`: build a firmware image from a model or a project folder."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Several models become one firmware and run one after another in the same memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`firmwright debug`: run GDB on a running model, stopped at the start of an operator."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import subprocess

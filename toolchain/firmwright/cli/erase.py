@@ -1,7 +1,5 @@
 """`firmwright erase`: erase a board's flash with its flash tool."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 

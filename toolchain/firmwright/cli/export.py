@@ -1,7 +1,5 @@
 """`firmwright export`: export a model as a package for another build system."""
 
-from __future__ import annotations
-
 import argparse
 
 from firmwright.base.version import VERSION

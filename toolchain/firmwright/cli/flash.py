@@ -1,7 +1,5 @@
 """`firmwright flash`: flash firmware to a board."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`firmwright inspect`: show a model's tensors, operators and unsupported features."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ interrupted. With `--json`, stdout is exactly one object. Progress is written to
 only; `--verbose` writes it as lines.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

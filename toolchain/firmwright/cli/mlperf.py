@@ -1,7 +1,5 @@
 """`firmwright mlperf`: run the MLPerf Tiny benchmark, or serve its own runner."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Any

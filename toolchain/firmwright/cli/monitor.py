@@ -1,7 +1,5 @@
 """`firmwright monitor`: show a board's serial output as text."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

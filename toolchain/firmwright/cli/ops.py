@@ -1,7 +1,5 @@
 """`firmwright ops`: list the supported operators and their TFLite and ONNX names."""
 
-from __future__ import annotations
-
 import argparse
 import textwrap
 

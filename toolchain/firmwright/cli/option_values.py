@@ -1,7 +1,5 @@
 """Parsers for option values, which raise ArgumentTypeError for invalid text."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from typing import Any

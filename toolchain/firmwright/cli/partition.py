@@ -1,7 +1,5 @@
 """`firmwright partition`: assign operators to targets and write the module."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`firmwright planners`: list the memory planners."""
 
-from __future__ import annotations
-
 import argparse
 
 from firmwright.cli.text_table import format_table

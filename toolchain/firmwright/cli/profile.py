@@ -1,7 +1,5 @@
 """`firmwright profile`: measure the cost of a run by operator."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from pathlib import Path

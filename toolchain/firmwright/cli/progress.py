@@ -5,8 +5,6 @@ All output goes to stderr. The spinner is removed when the work is done. After
 a progress bar.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

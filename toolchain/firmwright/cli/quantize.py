@@ -1,7 +1,5 @@
 """`firmwright quantize`: quantize a float ONNX model to int8 and report layer errors."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

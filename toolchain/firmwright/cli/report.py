@@ -1,7 +1,5 @@
 """`firmwright report`: build and measure a model, and write an HTML report."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`firmwright run`: run a model on the host, an emulator or a board."""
 
-from __future__ import annotations
-
 import argparse
 
 from firmwright.base.errors import UsageError

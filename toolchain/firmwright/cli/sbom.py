@@ -1,7 +1,5 @@
 """`firmwright sbom`: write the SBOM of a project's firmware (CycloneDX)."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`firmwright selftest`: run the operators' conformance cases on a board."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """`firmwright show`: print a module after a pass."""
 
-from __future__ import annotations
-
 import argparse
 
 from firmwright.cli import arguments

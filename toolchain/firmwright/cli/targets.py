@@ -1,7 +1,5 @@
 """`firmwright targets`: list the target kinds and their attributes."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`firmwright test`: run the test suite of a checkout."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plain-text tables and numbers for terminals and logs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Cell = str | int | float | None

@@ -1,7 +1,5 @@
 """`firmwright tune`: measure kernels for each layer and log the results."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A verb is a module of this package with NAME, HELP, `add_arguments(parser)` and `run(args)`.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import re

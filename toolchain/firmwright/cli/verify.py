@@ -1,7 +1,5 @@
 """`firmwright verify`: compare a model's outputs on a board with the reference."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

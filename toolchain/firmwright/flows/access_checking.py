@@ -5,8 +5,6 @@ InternalError at the first read of a byte that the plan has reused for another b
 first access outside all buffers.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

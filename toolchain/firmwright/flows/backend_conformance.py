@@ -4,8 +4,6 @@ A pattern of several chained operators runs on the conformance cases of the firs
 others appended. Both firmwares run on the same board and samples and must agree bit for bit.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The new image is confirmed once it has answered with its model's id. Until then,
 confirmed image remains in its slot, and any restart returns to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

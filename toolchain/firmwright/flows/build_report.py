@@ -1,7 +1,5 @@
 """Builds and measures a compilation, and collects the results in a report."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ after its start request, and a wait ends after its call. Polling while a core sl
 DMA copy counts only the instructions that start it; in an emulator the transfer takes no time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

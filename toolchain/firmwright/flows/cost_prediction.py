@@ -4,8 +4,6 @@ Selection runs again on the imported module, because the cost model evaluates ke
 later pass. Calls in row-streaming loops count once for each iteration.
 """
 
-from __future__ import annotations
-
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ The profile image calls a probe before each operator, so one breakpoint serves a
 physical board, the result is the commands for GDB and the probe's server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

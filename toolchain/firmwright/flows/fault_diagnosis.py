@@ -4,8 +4,6 @@ A profile image reports the operator. In a release image, it is derived from the
 contains the program counter, which several operators may share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from firmwright.artifacts import Image

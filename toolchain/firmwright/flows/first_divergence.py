@@ -5,8 +5,6 @@ on the device; only the differing tensor is fetched, in a second run that pauses
 Float results are all fetched.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import zlib

@@ -4,8 +4,6 @@ A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a ser
 `verify`, the flash contents are read back and compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import shutil

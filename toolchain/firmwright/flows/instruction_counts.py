@@ -4,8 +4,6 @@ The release image runs in QEMU without probes, and a plugin counts every instruc
 emulator has no cycles, they are modeled from a timing table (targets/core_timing.py).
 """
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

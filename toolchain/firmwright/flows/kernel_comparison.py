@@ -6,8 +6,6 @@ the values that differ from those of the reference kernel. The counts are the mo
 All kernels of a layer read the same input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

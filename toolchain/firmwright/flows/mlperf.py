@@ -5,8 +5,6 @@ folder has `y_labels.csv` with one line for each file: name, number of classes, 
 with several windows, window size and stride in bytes. The results of a file's windows are averaged.
 """
 
-from __future__ import annotations
-
 import csv
 import logging
 import statistics

@@ -3,8 +3,6 @@
 An unsupported model is not an error here; the unsupported items are part of the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

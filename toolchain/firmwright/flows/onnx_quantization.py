@@ -4,8 +4,6 @@ The results of the quantized model are compared with those of the float model on
 the error of a layer includes the errors of all layers before it.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The supported operators: names in other formats, element types, limits and schedules."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ as fit into the memory budget. `EMULATED_BOARDS` are the boards on which the pro
 all cases.
 """
 
-from __future__ import annotations
-
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

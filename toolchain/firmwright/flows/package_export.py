@@ -3,8 +3,6 @@
 The tests compare with the reference's outputs for the samples that `verify` uses.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

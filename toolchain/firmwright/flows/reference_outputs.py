@@ -5,8 +5,6 @@ reference is the numpy references of the operators, and for a module saved after
 interpreter.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

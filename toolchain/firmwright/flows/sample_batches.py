@@ -5,8 +5,6 @@ precedence. Either every array has its tensor's shape, or every array also has a
 counts the samples.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 import zlib
@@ -108,9 +106,8 @@ def _by_name(
     if sorted(arrays) == sorted(positions):
         by_position = zip(names, positions, strict=True)
         return {name: np.asarray(arrays[position]) for name, position in by_position}
-    keys, by_name, by_place = (
-        ", ".join(words) or "none" for words in (sorted(arrays), names, positions)
-    )
+    lists = (sorted(arrays), names, positions)
+    keys, by_name, by_place = (", ".join(words) or "none" for words in lists)
     hint = f"use all tensor names ({by_name}) or all positions ({by_place})."
     raise UsageError(f"the keys are {keys}.", where=where, hint=hint)
 

@@ -3,8 +3,6 @@
 Incomplete lines and lines of other versions are skipped and counted in a warning.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
