@@ -22,6 +22,7 @@ from firmwright.ir.pass_catalog import SELECTABLE_TIR_PASSES
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.targets import target_kind
 from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.target_kind import Phase
 
 
 def match_always(match: Match) -> bool:
@@ -73,7 +74,7 @@ class Backend:
         """Return the pattern table; entries are tried in order."""
         return ()
 
-    def phases(self) -> Mapping[target_kind.Phase, Sequence[Pass]]:
+    def phases(self) -> Mapping[Phase, Sequence[Pass]]:
         """Return passes for named points of the pipeline (see targets/target_kind.py)."""
         return {}
 
