@@ -1,7 +1,5 @@
 """`python -m firmwright VERB`: the same as `firmwright VERB`."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -3,8 +3,6 @@
 Sizes and offsets are bytes. A live range [first, end) counts the steps of the AOT main.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any

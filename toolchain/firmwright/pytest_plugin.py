@@ -8,8 +8,6 @@ pytest loads this file by its entry point; nothing else of firmwright is importe
 is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path

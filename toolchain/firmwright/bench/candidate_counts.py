@@ -3,8 +3,6 @@
 Kernels of one element type share two buffers, as counts hardly depend on data.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Benchmark every model on every board: instructions, memory, flash, and compile time."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Figures of other systems from benchmarks/peers.csv, each with its origin."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

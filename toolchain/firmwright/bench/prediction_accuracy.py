@@ -3,8 +3,6 @@
 Models that do not fit a board or contain an operator unsupported there are skipped.
 """
 
-from __future__ import annotations
-
 import logging
 import statistics
 from collections.abc import Iterator, Sequence

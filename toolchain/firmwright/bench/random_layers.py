@@ -3,8 +3,6 @@
 They are independent of the benchmark models and thus test results that were fitted to those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias

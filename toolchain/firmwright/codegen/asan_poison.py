@@ -5,8 +5,6 @@ arguments, and unpoisons them afterwards. Since AddressSanitizer works on groups
 accesses up to seven bytes before a buffer may go unnoticed (access tracing detects them).
 """
 
-from __future__ import annotations
-
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import InternalError
 from firmwright.base.templates import render_template

@@ -1,7 +1,5 @@
 """C operators and C expressions with precedence and type, literals, and conversions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

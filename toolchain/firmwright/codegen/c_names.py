@@ -1,7 +1,5 @@
 """Names in generated C: those derived from the model's name, local names, and buffers' names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Comments and strings may come from a user's model; sequences that would end them
 warnings are replaced.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Constants shared by several models of an image are declared in each header and d
 `emit_shared_constants`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

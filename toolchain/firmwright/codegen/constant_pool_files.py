@@ -3,8 +3,6 @@
 Each pool yields NAME_POOL.bin and NAME_POOL.inc, the same bytes as an array initializer.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

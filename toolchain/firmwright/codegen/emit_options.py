@@ -3,8 +3,6 @@
 They change how the C is written, never its results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ signed left shifts become products or use unsigned types, 64-bit arithmetic has 
 and unsigned arithmetic wraps at its own width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never

@@ -4,8 +4,6 @@ Kernels take plain pointers, which are const if a kernel only reads. Pools and o
 in the main, which places a probe before and after each call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeGuard
 

@@ -4,8 +4,6 @@ All are `static inline`. An intrinsic with assembly for a CPU feature uses it if
 is set, and has a portable alternative.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -5,8 +5,6 @@ microTVM preserves inputs and accepts unaligned pointers. Features without an eq
 rows, devices, external constants) raise UsageError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from firmwright.artifacts import SourceTree

@@ -5,8 +5,6 @@ JSON index; for constant pools, NAME_POOL.bin and .inc) and firmware/fwr_app.c. 
 not depend on the runtime. Equal modules and options give identical bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 

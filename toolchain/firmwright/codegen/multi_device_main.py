@@ -6,8 +6,6 @@ calls. With `fallback`, the main core executes a call that a device rejects or a
 run fails.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.codegen.c_writer import CWriter

@@ -5,8 +5,6 @@ model/shared_constants.c, and firmware/fwr_app.c runs the models in sequence. Th
 same pools if they were planned jointly, else separate ones. Tensors are called MODEL/TENSOR.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

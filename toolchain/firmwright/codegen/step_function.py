@@ -5,8 +5,6 @@ a whole branch or other loop. The position is kept in the caller's `struct NAME_
 data in the pools.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import UsageError

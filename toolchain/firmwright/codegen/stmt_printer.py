@@ -4,8 +4,6 @@ Register buffers become scalars declared at their first write, views become poin
 declarations are omitted. Scratch memory is a parameter, assigned by the planner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ measured. The firmware counts, so communication is not included. Exact profiles 
 the instructions of the release image one by one.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Layout of constants in read-only pools that are not part of the program image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

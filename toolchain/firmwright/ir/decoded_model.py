@@ -5,8 +5,6 @@ are defined once, and constants and quantizations fit their tensors. Importers m
 operator names, options, types and shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 The data section is split off first and read line by line; its hashes are verified.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

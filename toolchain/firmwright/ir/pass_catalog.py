@@ -3,8 +3,6 @@
 The pipeline and the stage table of docs/architecture.md are derived from this list.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -22,8 +22,6 @@ is omitted and the text can only be parsed with `structure_only`, which fills co
 A fragment is a module without the first line.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from dataclasses import fields

@@ -5,8 +5,6 @@ string marks a permitted line break; `IRWriter.put` prints it as a space unless 
 long. Quoted strings never contain newlines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar

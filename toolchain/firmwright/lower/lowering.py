@@ -3,8 +3,6 @@
 Views have no candidates. Nothing is selected here, and the module is not changed.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Such operators convert floats to integers or round them. Models with one are off
 schedules (`Schedule.fuses`).
 """
 
-from __future__ import annotations
-
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.nodes import Call, Function
 

@@ -4,8 +4,6 @@ Their calls become calls of PrimFuncs, views and further control flow. Each call
 candidate in isolation, since it is unknown which branch runs and how often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -140,7 +140,7 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
 def _channels(
     call: OpCall, b: Kernel, channel_axis: int
 ) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
-    """Open loops over the output channels; yield the channel and, if depthwise, its input channel."""
+    """Open loops over output channels; yield the channel and, if depthwise, its input channel."""
     if channel_axis == 0:
         with b.for_("oc", call.input(1).shape[0]) as oc:
             yield oc, None

@@ -1,4 +1,4 @@
-"""add, sub, mul, div, floor_div, floor_mod, pow, atan2, bitwise_xor and right_shift with broadcasting.
+"""Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has the sign of
 the divisor, powers keep the low 32 bits, and shift counts are limited to the bits less one. Where

@@ -1,4 +1,4 @@
-"""Intrinsics available on every target; base/quant.py defines the numpy meaning of requantization."""
+"""Intrinsics available on every target; base/quant.py defines requantization in numpy."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and its logarithm log_softmax, over the last axis.
+"""softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and log_softmax, over the last axis.
 
 int8: differences to the row maximum are scaled to 5 integer bits. Their exponentials (a table for
 all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
@@ -224,7 +224,7 @@ def infer_log(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Return (multiplier, shift) to and from 5 integer bits, and the greatest difference that fits."""
+    """Return (multiplier, shift) to and from 5 integer bits, and the largest valid difference."""
     multiplier, shift, radius = difference_scaling(call, 1.0)
     back = quantize_multiplier(2.0 ** (31 - shift) / multiplier)
     return (multiplier, shift), back, radius

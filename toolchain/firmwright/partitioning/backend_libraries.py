@@ -4,8 +4,6 @@ Functions in a backend's table become intrinsics. Other functions are declared b
 calls them (attribute `extern`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ parts of the model. The attribute `partitioned` marks the result. The passes tha
 before and after partitioning run here.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

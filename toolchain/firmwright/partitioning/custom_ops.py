@@ -3,8 +3,6 @@
 The C sources are stored in the module, so that it compiles elsewhere without the user's files.
 """
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Iterable
 from dataclasses import replace

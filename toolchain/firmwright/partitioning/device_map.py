@@ -3,8 +3,6 @@
 A pool with targets is private: only the devices of those targets, and the copy device, may use it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Apply the user's requests for devices to a module: set its attributes and devices of values."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from firmwright.base.errors import UsageError

@@ -1,7 +1,5 @@
 """The target of each function, and a check that a target's pass changed only its own functions."""
 
-from __future__ import annotations
-
 from firmwright.base.errors import UsageError
 from firmwright.ir.module import AnyFunction, IRModule
 

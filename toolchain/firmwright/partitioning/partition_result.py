@@ -4,8 +4,6 @@ Calls are identified by the tensors that they define, so that users can edit the
 regions of a result are matched again when it is applied.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@
 matches of all backends, overlapping or not. Calls that carry a target belong to that target only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 

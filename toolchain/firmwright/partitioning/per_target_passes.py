@@ -3,8 +3,6 @@
 While a pass runs for one target, stubs replace the functions of the others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace

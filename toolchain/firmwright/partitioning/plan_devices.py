@@ -7,8 +7,6 @@ need gets one `device_copy`. The pass runs before lowering and again after backe
 kernels. A module without requirements is returned unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast

@@ -3,8 +3,6 @@
 A hook is called once for functions that differ only in names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ The module's target table has `cpu` first, then the backends in the user's order
 named after their kinds (`npu1`, a second one `npu1_1`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from firmwright.base.errors import UsageError

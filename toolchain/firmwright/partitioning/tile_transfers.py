@@ -5,8 +5,6 @@ engine itself defines the input or reads the output, or if the user placed a ten
 bit-identical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -3,8 +3,6 @@
 A pass shares unchanged nodes and returns the identical module if it changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from firmwright.ir.module import Pass

@@ -1,7 +1,5 @@
 """Passes that apply a function-level transformation to all functions of a module."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Application of board pools, target and options to a module."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

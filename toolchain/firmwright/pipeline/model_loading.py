@@ -1,7 +1,5 @@
 """Loading of model files (.tflite, .onnx) and module text (.fwir)."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """User options of a compilation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

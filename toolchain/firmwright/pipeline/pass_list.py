@@ -1,7 +1,5 @@
 """The passes of a compilation in the order of `ir/pass_catalog.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from firmwright.ir.graph.nodes import Function

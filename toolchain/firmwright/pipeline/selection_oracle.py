@@ -1,7 +1,5 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Finds possible problems in a report and suggests remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from firmwright.report.model import BuildReport, OperatorReport, ReportFinding

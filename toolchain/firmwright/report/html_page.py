@@ -4,8 +4,6 @@ Style, script and the report's JSON are embedded; a later report reads the JSON 
 Without the script, the page has the same contents except for tooltips.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ Each buffer is a rectangle from its first to its last call, with its size as hei
 several live ranges has one rectangle for each. The output is deterministic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape

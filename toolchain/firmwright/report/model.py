@@ -3,8 +3,6 @@
 Sizes and offsets are in bytes. A time is the number of a call in a run; live ranges are half open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -9,8 +9,6 @@ metadata.json. FirmwrightFirmware returns the ELF. Generated files depend on the
 and the generator: this package, the runtime and the boards.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ An alias is a part of another value, which may itself be an alias. The next valu
 no copy if all reads of the state precede its computation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The next value of a state is computed in place if the state is not read afterwar
 copied at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ The exact search is over sets of completed calls (bit masks): live bytes after a
 on the order in which it was completed. Ties go to the set with more calls, then to earlier calls.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A branch writes its results to the output buffers of the call. A loop keeps its 
 are copied in before it, and at the end of each iteration they are overwritten by its results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

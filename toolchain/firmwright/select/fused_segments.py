@@ -4,8 +4,6 @@ Tensors inside a segment are not used elsewhere and are never in memory as a who
 call may be a row reduction (a mean of all rows).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -13,8 +13,6 @@ Code and constants do not exceed `flash_bytes`. Without that attribute, `balance
 default budget (`flash_budget`). All constants of these trade-offs are in `thresholds`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter

@@ -3,8 +3,6 @@
 Only a plan reveals whether adjacent kernels have compatible directions and can share memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Cost/memory Pareto front of the ways to divide calls into single calls and segments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -4,8 +4,6 @@ The memory need of each region is first estimated by a formula; estimates that p
 corrected from actual memory plans.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter

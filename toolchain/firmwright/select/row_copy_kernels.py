@@ -1,7 +1,5 @@
 """Kernels that shift, copy, and fill rows for row-streamed segments and copy state tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from firmwright.base.dtypes import INT32, DType

@@ -9,8 +9,6 @@ its padding.
         stage: if it fires: shift its row buffer; kernel(window of sources, newest row)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -13,8 +13,6 @@ Stages with slack (the short branch of a residual block) fire late or early, whi
 bytes of row buffers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Candidate regions: single calls with each of their kernels, and row-streamed segments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 Percentages compare with the fastest alternative, unless the constant names another reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # ---- time --------------------------------------------------------------------------------------

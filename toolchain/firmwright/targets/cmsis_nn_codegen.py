@@ -5,8 +5,6 @@ or upstream clang. Source of names, members and sizes: the public headers arm_nn
 arm_nn_types.h.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from functools import partial

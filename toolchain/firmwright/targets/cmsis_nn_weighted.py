@@ -5,8 +5,6 @@ call declares 32. Source of signatures and layouts: the public headers arm_nnfun
 arm_nn_types.h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import frexp
 

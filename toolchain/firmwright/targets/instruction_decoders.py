@@ -4,8 +4,6 @@ Only the properties that determine timing are decoded. Source: the encodings in 
 Armv8-M architecture reference manuals and in the RISC-V unprivileged specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args

@@ -6,8 +6,6 @@ below, and propagates the decision. Groups of buffers that no longer constrain e
 searched separately. Work is counted, not timed, so the result is deterministic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ For each chosen constant the AOT main gets an Allocate of kind `const` and a lea
 kernel with the attribute `keeps` that copies it. Generated C makes the copies once, in NAME_init.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

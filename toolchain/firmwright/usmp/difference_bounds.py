@@ -6,8 +6,6 @@ buffers, and decisions of the search raise the bounds. No layout within the heig
 Work is counted in units of about ten microseconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Each buffer is placed in the first of its pools with room, at its own alignment.
 no pool has room are not placed; their bytes are counted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ The work of every search is limited by counts, and random numbers come from a fi
 plan is the same on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from firmwright.usmp.first_fit import place_first_fit

@@ -6,8 +6,6 @@ live together. The start and the wait of an asynchronous call share scratch that
 the whole main.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypeGuard
 

@@ -5,8 +5,6 @@ the end, and state and constants in RAM always. A variable that several entry po
 is one buffer. Constraints between buffers of one model are those of its own plan.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ analysis), and at each node that accesses it.
 * A view (DeclBuffer) counts as its underlying buffer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

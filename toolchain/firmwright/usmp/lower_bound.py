@@ -4,8 +4,6 @@ The bound holds for any alignment, number of pools, and in-place constraints; it
 attainable.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

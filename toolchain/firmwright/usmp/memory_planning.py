@@ -5,8 +5,6 @@ parameters. Each Allocate of the AOT main is a view at an offset of a pool. Each
 buffer parameter with role `pool`, whose alignment is the alignment of the pool's base address.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Independent validator of memory plans, run in every build."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from firmwright.base.errors import InternalError

@@ -3,8 +3,6 @@
 The first line of a planner's docstring is its summary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType

@@ -6,8 +6,6 @@ available to every target that accesses the buffer; the attribute `pins` of the 
 buffer to one pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

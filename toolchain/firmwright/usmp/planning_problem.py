@@ -1,7 +1,5 @@
 """The problem that planners solve, and the conversion of their layouts to plans or errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps

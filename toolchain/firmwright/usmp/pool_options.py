@@ -4,8 +4,6 @@ Raises UsageError for pools that the board does not have or that would hold both
 constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol

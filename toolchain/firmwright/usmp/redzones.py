@@ -4,8 +4,6 @@ The address of an access identifies the buffer, so an instrumented build can com
 with the original plan.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError

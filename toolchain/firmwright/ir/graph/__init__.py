@@ -1,4 +1,4 @@
-"""The operator level of the IR (the role of Relay): typed values, calls and operator definitions."""
+"""The operator level of the IR (Relay in TVM): typed values, calls and operator definitions."""
 
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_import import ImplicitState, ImportContext, ImportedCall

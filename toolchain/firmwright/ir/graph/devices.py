@@ -4,8 +4,6 @@ A device name is a type and a number: `cpu0` runs the AOT main, `cpu1` is the se
 accelerator. A call runs on the device of its first output, by default on the main core.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

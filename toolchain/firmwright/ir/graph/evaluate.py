@@ -3,8 +3,6 @@
 This is a second reference besides LiteRT, and the only one for graphs that call PrimFuncs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ parameter, state, constant or call, before its use; names are unique in a functi
 operator is in the operator table or, with a leading `@`, names a function of the module.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

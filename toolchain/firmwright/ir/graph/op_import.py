@@ -1,7 +1,5 @@
 """Interface of operator importers, which convert foreign nodes to calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -3,8 +3,6 @@
 `parse(print(f)) == f`. Using an undefined name is a ModelError unless the use is written in full.
 """
 
-from __future__ import annotations
-
 from firmwright.base.tokenizer import TokenKind
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.nodes import Call, Function, State, Value

@@ -13,8 +13,6 @@ where it is used. A use that differs from the definition, which the verifier rej
 written in full. `none` is an omitted optional input.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

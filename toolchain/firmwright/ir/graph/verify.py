@@ -10,8 +10,6 @@
 * Targets of calls and virtual devices are in the module's target table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

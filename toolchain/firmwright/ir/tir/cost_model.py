@@ -4,8 +4,6 @@ Instructions and cycles are weighted sums of executed operations, code bytes of 
 code. The weights are fitted to compiled images (`targets/cost_weights.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Evaluation of scalar expressions in Python and numpy."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Row-major element indices."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from firmwright.base.dtypes import INT32

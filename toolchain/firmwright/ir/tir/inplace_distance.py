@@ -5,8 +5,6 @@ read.start - write.end to read.end - write.start. The constraint is the hull of 
 the access trace: at any other difference, no input byte is overwritten before its last read.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -8,8 +8,6 @@ returns the new contents of `out` and `inout` registers and of writable pointers
 `out` registers are not arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial

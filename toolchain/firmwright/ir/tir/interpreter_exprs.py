@@ -4,8 +4,6 @@ Each expression becomes a function from frame to value (see `interpreter_runtime
 lanes may compute arbitrary values but never fail; an error in an active lane is an InternalError.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

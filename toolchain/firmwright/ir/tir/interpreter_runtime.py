@@ -10,8 +10,6 @@ memory between iterations is tried with a private copy per lane. If a lane reads
 not write, memory is restored and the loop runs serially.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ the feature `requires` and inline assembly is enabled. The numpy meaning must wo
 lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias

@@ -5,8 +5,6 @@ condition counts half. Common compiler optimizations are modeled: hoisting, comm
 free induction variables and register moves.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 limited because consumers are recursive.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 

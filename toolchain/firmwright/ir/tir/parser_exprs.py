@@ -1,7 +1,5 @@
 """Parser of TIR expressions; `tir/printer.py` describes the language and its dtypes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, cast
 
 from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType

@@ -14,8 +14,6 @@ i64 unless the head has `index(i32)`. Intrinsic values carry their dtype: `smlad
 `allocate`, `alloc_const`, `decl` and `let` extend to the end of their block, or have a block.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import assert_never

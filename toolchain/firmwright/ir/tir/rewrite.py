@@ -5,8 +5,6 @@ the node. Unchanged trees are returned as the identical object. To drop a statem
 `EMPTY_STMT`, which enclosing `Seq`s omit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, cast

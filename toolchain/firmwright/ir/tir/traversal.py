@@ -1,7 +1,5 @@
 """Traversal of TIR trees in pre-order and execution order, replacement of children, and queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType

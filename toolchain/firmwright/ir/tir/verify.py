@@ -22,8 +22,6 @@
 * I/O: inputs and outputs name buffers of the AOT main.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL

@@ -9,8 +9,6 @@ A device executes its calls in the order of their starts. Invariants:
   that it writes. Calls on the same device may, since they run in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

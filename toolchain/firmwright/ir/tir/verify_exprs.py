@@ -1,7 +1,5 @@
 """Verification of TIR expressions: types, names and access bounds (see `tir/verify.py`)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 `usmp/plan_validator.py` also checks a planner's result against the problem that it solves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import chain
 

@@ -4,8 +4,6 @@ Every use of the tensor gets the pool as memory scope. Module text can express t
 on(scope="dtcm") = relu(%x)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ the outputs are views of the first input; "output": the inputs are views of the 
 neither visible to the caller nor part of the state, and has the alignment that kernels require.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ contents count as equal. Operators are pure, so results are exact. Calls that de
 result or a next state stay, since those have their own memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 

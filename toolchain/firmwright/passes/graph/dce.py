@@ -3,8 +3,6 @@
 Operators are pure, so any unused call is dead.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.ir.graph.nodes import Call, Function

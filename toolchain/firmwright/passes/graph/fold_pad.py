@@ -4,8 +4,6 @@ This is exact if only rows and columns are padded, with the value that represent
 become unused are removed by `graph-dce`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.ir.core import Attr

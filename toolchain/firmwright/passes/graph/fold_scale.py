@@ -5,8 +5,6 @@ convolution with adjusted float weights and bias, computed in double and rounded
 differ by rounding. A shift alone becomes the bias of a convolution without one and is exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ An `expression` or `reduction` that reads a transpose reads its source through a
 This is exact: the elements are the same, and reductions keep their order of summation.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.ir.core import Attr

@@ -4,8 +4,6 @@ Applies to convolutions, fully connected layers and pools that only the activati
 takes the activation's name. This is exact. Quantized activations requantize and are not fused.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32

@@ -4,8 +4,6 @@ Both must have the same shape, so that nothing is computed twice. A float relu c
 expression. Each step rounds as before.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.base.dtypes import FLOAT32

@@ -4,8 +4,6 @@ Row-wise calls are split by output rows, fully connected layers by output channe
 bit-identical. Values that already have a device are not changed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer

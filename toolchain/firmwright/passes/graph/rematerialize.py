@@ -5,8 +5,6 @@ in between. If row-wise calls compute x from a smaller tensor, they are duplicat
 reduction, so that x never exists as a whole. Nothing changes if that cannot save memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer

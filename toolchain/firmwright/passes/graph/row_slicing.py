@@ -4,8 +4,6 @@ Each part reads the input rows it needs. Cuts are at aligned rows, so slices of 
 are views and no data is copied. Results are bit-identical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

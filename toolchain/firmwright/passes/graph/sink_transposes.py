@@ -7,8 +7,6 @@ reshapes, the one with the fewest transposed elements is selected. Reductions ma
 order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ value with the same elements as a run of adjacent axes of the new shape; axes of
 in any position.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Constants are assigned in order of use, each to the first pool with room. Withou
 all stay in the program image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

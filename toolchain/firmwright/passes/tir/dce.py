@@ -4,8 +4,6 @@ Removes allocations, views and lets without uses (inputs, outputs and state of t
 stores to registers that are never read, unreachable functions and unreferenced constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial

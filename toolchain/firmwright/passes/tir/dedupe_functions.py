@@ -6,8 +6,6 @@ variables at little cost are abstracted: operands of sums, clamps and products i
 register operands of intrinsics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count

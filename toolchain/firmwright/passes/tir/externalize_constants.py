@@ -5,8 +5,6 @@ wraps its body in one `AllocateConst` per constant and passes pointers. This ser
 `--no-link-params`, function deduplication and constants in separate memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias

@@ -4,8 +4,6 @@ Graph constants must also have equal shapes. Initial values of state are not mer
 constants, which may be assigned to memory that only kernels can access.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.ir import tir

@@ -5,8 +5,6 @@ fits; other expressions keep their dtype, with casts of narrowed variables. Proo
 expressions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32, INT64

@@ -8,8 +8,6 @@ The code bytes saved cost predicted time: at most SLOWDOWN_PERCENT_MAX per call,
 `--optimize size`, none under `speed`. `dedupe-functions` handles kernels of equal shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ numbers, names, types and alignments are part of the template key; sizes of buff
 not.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ rules rely on the TIR rule that arithmetic does not overflow; float arithmetic i
 Branch conditions on memory are not assumed, since the branch may change that memory.
 """
 
-from __future__ import annotations
-
 from firmwright.base.dtypes import BOOL, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, has_load, is_widening

@@ -6,8 +6,6 @@ one block, which `const_load` copies to a staging buffer. With scope `async` the
 the preceding step and is awaited after it, one copy at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

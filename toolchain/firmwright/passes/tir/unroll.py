@@ -4,8 +4,6 @@ Register indices that depend on such a loop become constants. The first copy kee
 variables and buffers declared in the body; later copies get new ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from firmwright.base.c_identifiers import UniqueNamer

@@ -1,7 +1,5 @@
 """conv2d and fully_connected on cores without SIMD: pixels times groups of output channels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
