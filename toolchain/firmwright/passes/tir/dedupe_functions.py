@@ -166,6 +166,7 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
             scalars = tuple(member.scalars[number] for number in numbers)
             extra = (*constant_arguments(member.func, constants), *scalars)
             calls[member.func.name] = survivor, extra
+        for member in members[1:]:
             del functions[member.func.name]
         functions[survivor] = _merged_function(members)
     if not calls:
