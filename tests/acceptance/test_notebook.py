@@ -148,7 +148,7 @@ def test_profile_is_rendered_with_operator_shares() -> None:
     shown = found._repr_html_()
     assert "digits on mps2-an386: 1,000 instructions" in shown
     assert re.findall(r"width:(\d+)px", shown) == ["90", "30"]  # of 120
-    assert "modelled cycles" not in shown  # no exact counts
+    assert "modeled cycles" not in shown  # no exact counts
 
 
 def test_model_names_are_escaped_in_html() -> None:

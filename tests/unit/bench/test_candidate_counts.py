@@ -1,6 +1,6 @@
 """Kernels chosen with `--optimize speed` compared with all candidates by exact counts.
 
-Cycles are modelled: the core's table applied to the executed instructions. A chosen kernel is
+Cycles are modeled: the core's table applied to the executed instructions. A chosen kernel is
 counted among the candidates and in the model's own image, where layers may share it; the better
 count is used. Predictions are a few percent off, so a layer may miss the best kernel by LAYER_LOSS.
 """
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.qemu
 
 
 def cycles_offered(compiled: Compilation) -> Mapping[int, Mapping[str, int]]:
-    """Return the modelled cycles of every candidate by operator index."""
+    """Return the modeled cycles of every candidate by operator index."""
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
         if step.name == "lower-select":

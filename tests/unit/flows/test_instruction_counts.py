@@ -67,7 +67,7 @@ def test_an_exact_profile_agrees_with_the_probes(digits_path: Path):
         assert abs(ours.count - theirs.count) <= 2 * exact.resolution
         assert ours.kinds is not None
         assert sum(ours.kinds.values()) == ours.count
-        assert theirs.modelled_cycles is None
+        assert theirs.modeled_cycles is None
 
 
 @pytest.mark.qemu

@@ -45,7 +45,7 @@ class Loud(Backend):
 
     name = "loud"
     broken: tuple[str, ...] = ()
-    modelled: int | None = None
+    modeled: int | None = None
 
     def patterns(self):
         return [PatternEntry(name, op(name)) for name in ("add", "relu")]
@@ -60,7 +60,7 @@ class Loud(Backend):
         kernel.extern(kernel.symbol, [*kernel.inputs, *kernel.outputs])
 
     def cost(self, match):
-        return self.modelled if match.calls[0].op == "add" else None
+        return self.modeled if match.calls[0].op == "add" else None
 
 
 TOY = chain(("add", "x z", "a"), ("relu", "a", "b"), ("tanh", "b", "c"))
@@ -130,12 +130,12 @@ def test_cost_model_of_a_backend_precedes_measurements(
     no_backends: None, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
-    monkeypatch.setattr(Loud, "modelled", 5)
+    monkeypatch.setattr(Loud, "modeled", 5)
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     inputs = {"board": "host", "target": "loud"}
     actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
     first = actual.parts[0]
-    assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modelled")
+    assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modeled")
     monkeypatch.setattr(Loud, "transfer", lambda self, size_bytes: 1_000_000)
     actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
     assert [part.target for part in actual.parts] == ["cpu", "cpu"]
@@ -145,7 +145,7 @@ def test_order_of_preference_holds_without_measurements():
     actual = search_partition(
         load_model(DIGITS), {**GIVEN, "board": "host"}, PartitionRequest("collage")
     )
-    assert actual.partition.method == "modelled"
+    assert actual.partition.method == "modeled"
     assert {p.target for p in actual.partition.parts if p.entries} == {"cmsis-nn"}
     straight = compile_for(load_model(DIGITS), **{**GIVEN, "board": "host"})
     assert compile_for(actual.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
@@ -187,7 +187,7 @@ def test_goal_ram_chooses_the_program_with_least_workspace(
     monkeypatch.setattr(
         collage_module._CollageSearch, "_run", lambda self, compiled: RegionCost("ok", next(counts))
     )
-    monkeypatch.setattr(Loud, "modelled", 1)
+    monkeypatch.setattr(Loud, "modeled", 1)
     inputs = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
     actual = search_partition(Model(TOY), inputs, PartitionRequest("collage")).partition
     bytes_of = {how: total.workspace_bytes for how, total in actual.totals.items()}

@@ -8,8 +8,8 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.option_values import non_negative_int
 from firmwright.cli.verb import Outcome, add_options
-from firmwright.flows.debugger import check_operator, debug_commands, find_debugger, start_halted
 from firmwright.flows.firmware_images import build_image
+from firmwright.flows.gdb_session import check_operator, debug_commands, find_debugger, start_halted
 from firmwright.pipeline import Compilation
 
 NAME = "debug"

@@ -20,7 +20,7 @@ from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, fields_of
 from firmwright.device.flash_tools import TOOLS
 from firmwright.device.qemu_process import PACKAGES as EMULATORS
-from firmwright.flows.debugger import DEBUGGER
+from firmwright.flows.gdb_session import DEBUGGER
 
 NAME = "doctor"
 HELP = "check the installed tools, and show the purpose of missing ones"

@@ -114,7 +114,7 @@ def _format_search(result: PartitionResult) -> str:
 
 def _format_cost(cost: Any) -> Cell:
     if cost.status == "ok":
-        return f"{cost.count:,}" + (" (modeled)" if cost.how == "modelled" else "")
+        return f"{cost.count:,}" + (" (modeled)" if cost.how == "modeled" else "")
     return f"failed: {cost.reason}" if cost.status == "failed" else "unknown"
 
 

@@ -78,7 +78,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
         "operators": [
             {
-                **fields_of(operator, "name kind macs least schedule predicted modelled_cycles"),
+                **fields_of(operator, "name kind macs least schedule predicted modeled_cycles"),
                 **counts(operator.count),
                 "instruction_kinds": operator.kinds,
             }
@@ -93,7 +93,7 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
         "branches_taken": counts.total.branches_taken,
-        "modelled_cycles": counts.total.cycles,
+        "modeled_cycles": counts.total.cycles,
         **cores,
         "timing": counts.timing_source,
         "instruction_kinds": counts.total.kinds,
@@ -105,7 +105,7 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
     names = "core instructions begin end started awaited"
     return {
         "instructions": line.executed,
-        "modelled_makespan": line.makespan,
+        "modeled_makespan": line.makespan,
         "overlapping_calls": sum(1 for _ in line.overlaps()),
         "trace": [{"operator": call.op, **fields_of(call, names)} for call in line.calls],
     }
@@ -199,7 +199,7 @@ def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | Non
         row: list[Cell] = [name, kind, macs or None, count, operator.predicted]
         row += [count / macs if macs else None, f"{100 * share:4.1f} %", "█" * round(24 * share)]
         if measured.exact is not None:
-            row.insert(5, operator.modelled_cycles)
+            row.insert(5, operator.modeled_cycles)
         if comparison is not None:
             row.insert(4, comparison["operators"][index]["change"])
         rows.append(row)

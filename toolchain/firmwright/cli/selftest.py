@@ -88,7 +88,7 @@ def format_summary(test_result: operator_conformance.OperatorTestResult) -> str:
     cases = Counter(result.op for result in test_result.results)
     failed = Counter(result.op for result in test_result.failed)
     rows = [(op, cases[op], failed[op] or None) for op in sorted(cases)]
-    images = f"{len(test_result.results)} cases in {test_result.images} firmwares"
+    images = f"{len(test_result.results)} cases in {test_result.images} firmware images"
     line = f"{images} on {test_result.board}, {test_result.samples} samples each."
     if test_result.skipped:
         line += f" {len(test_result.skipped)} cases are too large for this board and did not run."

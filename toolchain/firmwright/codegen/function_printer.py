@@ -64,7 +64,7 @@ def _get_kernel(module: IRModule, name: str) -> tir.PrimFunc:
     return function
 
 
-def backend_checks(module: IRModule) -> list[tuple[str, str]]:
+def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
     """Return the check functions that a run calls first, each with the data version to check."""
     checks = module.attrs.get("backend_checks", ())
     assert isinstance(checks, tuple)  # set by partitioning/backend_libraries.py
@@ -200,7 +200,7 @@ class AotMainPrinter(StmtPrinter):
             required.append(pointer)
             if tensor.alignment > 1:
                 aligned.append((pointer, f"{tensor.macro}_ALIGN"))
-        checks = backend_checks(self.context.module)
+        checks = backend_version_checks(self.context.module)
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
         self.refuse([f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
         self.refuse(misplaced, "e_io")

@@ -28,7 +28,7 @@ from firmwright.codegen.constant_arrays import (
 from firmwright.codegen.constant_pool_files import find_constant_pools, format_pool_files
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.function_printer import (
-    backend_checks,
+    backend_version_checks,
     print_kernels,
     print_main,
     ram_constants,
@@ -124,7 +124,7 @@ def _source_tree(
             headers=helpers.system_headers(context.used, copies=copies),
             foreign_headers=helpers.library_headers(context.used),
             gcc_flags=_gcc_flags(kernels),
-            checks=[function for function, _ in backend_checks(module)],
+            checks=[function for function, _ in backend_version_checks(module)],
             compiler=_compiler_text(context),
             helpers=_helper_text(context),
             kernels=kernel_text,

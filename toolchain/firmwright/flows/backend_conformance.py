@@ -1,7 +1,7 @@
 """Comparison of a backend's patterns with the core's own kernels on conformance cases.
 
 A pattern of several chained operators runs on the conformance cases of the first one, with the
-others appended. Both firmwares run on the same board and samples and must agree bit for bit.
+others appended. Both firmware images run on the same board and samples and must agree bit for bit.
 """
 
 import logging

@@ -136,7 +136,7 @@ def _operators(
             macs=operator.macs,
             count=cost.count,
             predicted=cost.predicted,
-            modelled_cycles=cost.modelled_cycles,
+            modeled_cycles=cost.modeled_cycles,
             code_bytes=code[operator.index],
             constant_bytes=constants[operator.index],
         )

@@ -58,7 +58,7 @@ def profile_html(profile: Profile) -> str:
     is_exact = profile.exact is not None
     rows: list[Sequence[html_fragments.CellValue]] = []
     for op in profile.operators:
-        cycles = [op.modelled_cycles] if is_exact else []
+        cycles = [op.modeled_cycles] if is_exact else []
         bar = html_fragments.render_bar(op.count / whole)
         rows.append((op.name, op.kind, op.macs or None, op.count, *cycles, bar))
     extra = ["modeled cycles"] if is_exact else []

@@ -55,7 +55,7 @@ def load_model(
 
     Raise UsageError, ModelError or UnsupportedError.
     """
-    file, signature = entry_point(path)
+    file, signature = split_entry_point(path)
     data = pipeline.complete_model(_read(file), file, overrides)
     name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
     module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature)
@@ -66,7 +66,7 @@ def load_model(
     return Model(module, _find_source(module, file), str(file))
 
 
-def entry_point(path: str | Path) -> tuple[Path, str]:
+def split_entry_point(path: str | Path) -> tuple[Path, str]:
     """Split `FILE.tflite:SIGNATURE` into file and signature ("" if there is none)."""
     stem, colon, signature = str(path).rpartition(".tflite:")
     if not colon or Path(path).exists():

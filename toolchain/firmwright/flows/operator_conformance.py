@@ -63,7 +63,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTestResult:
-    """The results of the cases that ran on `board`, in `images` firmwares.
+    """The results of the cases that ran on `board`, in `images` firmware images.
 
     `skipped` cases are too large for the board.
     """

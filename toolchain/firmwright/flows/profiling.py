@@ -36,7 +36,7 @@ RUNS = 11
 class OperatorCost:
     """The share of one operator in the profile's unit, rounded to the counter's resolution.
 
-    `predicted` is the cost model's value in instructions. `modelled_cycles` and `kinds`
+    `predicted` is the cost model's value in instructions. `modeled_cycles` and `kinds`
     (instructions by kind) are set in exact profiles only. `least` is the minimum over all runs.
     """
 
@@ -46,7 +46,7 @@ class OperatorCost:
     count: int
     schedule: str
     predicted: int
-    modelled_cycles: int | None = None
+    modeled_cycles: int | None = None
     kinds: Mapping[str, int] | None = None
     least: int | None = None
 
@@ -178,5 +178,5 @@ def _counted(
         share = counts.operators[operator.index]
         cost = _cost(operator, share.instructions, predictions)
         kinds = {str(kind): count for kind, count in share.kinds.items()}
-        costs.append(replace(cost, modelled_cycles=share.cycles, kinds=kinds))
+        costs.append(replace(cost, modeled_cycles=share.cycles, kinds=kinds))
     return tuple(costs)

@@ -28,7 +28,7 @@ _BEGINNINGS_MAX = 2048
 class RegionCost:
     """The cost of one run of a region; the figures are valid only with the status ok.
 
-    `how` is the origin of `count`: measured, modelled, or free (a view, or a part without a
+    `how` is the origin of `count`: measured, modeled, or free (a view, or a part without a
     choice). `scratch` is workspace and inner tensors by pool.
     """
 

@@ -35,7 +35,7 @@ class OperatorReport:
     macs: int
     count: int
     predicted: int
-    modelled_cycles: int | None
+    modeled_cycles: int | None
     code_bytes: int
     constant_bytes: int
 

@@ -66,8 +66,8 @@ def search_partition(
     if request.port or board.run.kind == "qemu":
         rig = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
     else:
-        log.warning("nothing can be measured on %s: costs are modelled.", board.name)
-    context = measurement_context(options, rig.method if rig else "modelled")
+        log.warning("nothing can be measured on %s: costs are modeled.", board.name)
+    context = measurement_context(options, rig.method if rig else "modeled")
     with RegionCostLog(request.log) as book:
         return search_collage(model, options, rig, context, book)
 

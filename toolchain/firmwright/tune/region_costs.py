@@ -86,14 +86,14 @@ class RegionCostEstimator:
             return _FREE
         if not group.target and all(op_table()[call.op].is_view for call in calls):
             return _FREE
-        modelled = self._modelled(function, group)
-        if modelled is not None:
-            return RegionCost("ok", modelled, "modelled")
+        modeled = self._modeled(function, group)
+        if modeled is not None:
+            return RegionCost("ok", modeled, "modeled")
         if self.setup is None and group.target:
             return _UNKNOWN
         return self.cost_log.find(self.key(function, group))
 
-    def _modelled(self, function: Function, group: CallGroup) -> int | None:
+    def _modeled(self, function: Function, group: CallGroup) -> int | None:
         for item in active_backends(self.module):
             if item.name == group.target:
                 return item.backend.cost(make_match(group.calls, item, function, self.module))
@@ -151,7 +151,7 @@ class RegionCostEstimator:
         for op, count in self._counts(compiled).items():
             counts[part_of.get(op, -1)] += count
         scratch, constants = _scratch(compiled, part_of), _constants(lowered, part_of)
-        how = "measured" if self.setup else "modelled"
+        how = "measured" if self.setup else "modeled"
         rows = ((counts[k], how, scratch.get(k, {}), constants[k]) for k in range(len(groups)))
         return [RegionCost("ok", *row) for row in rows]
 

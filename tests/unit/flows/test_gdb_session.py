@@ -8,7 +8,7 @@ from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import load_board
 from firmwright.device.gdb_client import GdbClient
 from firmwright.flows.compilation import compile_for
-from firmwright.flows.debugger import check_operator, debug_commands, find_debugger, start_halted
+from firmwright.flows.gdb_session import check_operator, debug_commands, find_debugger, start_halted
 from firmwright.flows.model import load_model
 
 ELF = Path("fw.elf")
