@@ -129,6 +129,20 @@ def test_docstrings_and_pages_are_short():
     assert words_in(pages()) <= PAGE_WORDS_MAX
 
 
+def test_no_page_has_a_paragraph_twice():
+    """A superseded paragraph that remains after its replacement shares most of its words."""
+    twice = []
+    for name, page in pages():
+        paragraphs = [text for text in page.split("\n\n") if "---" not in text]
+        words = [set(re.findall(r"[\w-]{4,}", text)) for text in paragraphs]
+        for k, own in enumerate(words):
+            for later in words[k + 1 : k + 4]:
+                fewer = min(len(own), len(later))
+                if fewer > 8 and len(own & later) > 0.52 * fewer:
+                    twice.append(f"{name}: {paragraphs[k][:80]}")
+    assert twice == []
+
+
 def test_the_package_and_its_modules_are_small():
     lines = {file: file.read_text(encoding="utf-8").count("\n") for file in MODULES}
     assert sum(lines.values()) <= PYTHON_LINES_MAX
