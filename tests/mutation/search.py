@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from subjects import Subject, pools_of
 
 from firmwright.artifacts import SourceTree
-from firmwright.flows.model_session import library_model
+from firmwright.flows.model_session import make_library_model
 from firmwright.flows.sample_batches import Tensors
 
 TRIES = 60_000
@@ -85,7 +85,7 @@ static void dump(uint32_t index, uint32_t phase, const void *data, uint32_t byte
 
 def differing(subject: Subject, sound: SourceTree, mutant: SourceTree) -> Tensors | None:
     """Return the first sample on which the two programs differ."""
-    if library_model(subject.compiled).state:
+    if make_library_model(subject.compiled).state:
         return None
     macs = sum(int(row["macs"]) for row in subject.compiled.metadata["operators"])
     tries = TRIES if macs < SMALL_MACS else TRIES // 60
@@ -129,7 +129,7 @@ def _sample(subject: Subject, number: int) -> Tensors:
 
 def _built(subject: Subject, tree: SourceTree, name: str) -> Path:
     tree.write(subject.folder)
-    inputs = library_model(subject.compiled).inputs
+    inputs = make_library_model(subject.compiled).inputs
     lines = [(t.field, t.size_bytes) for t in inputs]
     text = _MAIN.replace("POOLS", pools_of(subject))
     for word, line in (

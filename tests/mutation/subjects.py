@@ -25,7 +25,7 @@ from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.flows.first_divergence import _comparable_operators, _ComparableOperator
 from firmwright.flows.model import load_model
-from firmwright.flows.model_session import library_model
+from firmwright.flows.model_session import make_library_model
 from firmwright.flows.reference_outputs import ReferenceOutputs, compute_reference
 from firmwright.flows.sample_batches import Tensors, generate_samples
 from firmwright.ir.core import PoolInfo
@@ -166,7 +166,7 @@ def judge_tree(subject: Subject, tree: SourceTree) -> Outcome:
 
 
 def _run(subject: Subject, program: Path) -> Outcome:
-    tensors = library_model(subject.compiled).inputs
+    tensors = make_library_model(subject.compiled).inputs
     data = b"".join(sample[t.name].tobytes() for sample in subject.samples for t in tensors)
     try:
         ran = subprocess.run(
@@ -217,7 +217,7 @@ def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
 
 def _harness(subject: Subject) -> str:
     """Return a C program that runs all samples and writes the outputs after the probe data."""
-    model = library_model(subject.compiled)
+    model = make_library_model(subject.compiled)
     total = sum(tensor.size_bytes for tensor in model.outputs)
     reads = [
         f"        if (fread(in.{t.field}, 1, {t.size_bytes}, stdin) != {t.size_bytes}) return 0;"
@@ -242,7 +242,7 @@ def pools_of(subject: Subject) -> str:
     return "\n".join(
         f"    static uint8_t {pool}[MUTANT_{pool.upper()}_SIZE] __attribute__((aligned(64)));\n"
         f"    pools.{pool} = {pool};"
-        for pool, _ in library_model(subject.compiled).pools
+        for pool, _ in make_library_model(subject.compiled).pools
     )
 
 

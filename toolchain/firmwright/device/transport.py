@@ -1,5 +1,7 @@
 """The byte-stream interface below the link, and a wrapper that injects faults."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard

@@ -4,6 +4,8 @@ A module saved during a compilation keeps the options it was started with; givin
 for one of those is an error.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields

@@ -5,6 +5,8 @@ used folders are removed when there are too many. Object files are cached separa
 the runtime is the same in every project.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import logging

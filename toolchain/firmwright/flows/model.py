@@ -1,5 +1,7 @@
 """A module with the bytes of its model file, which the reference runtime needs."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from pathlib import Path
 

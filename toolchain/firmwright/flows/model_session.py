@@ -3,6 +3,8 @@
 Opening a session builds and starts the firmware, and checks the model id in it.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 from collections.abc import Iterable, Mapping

@@ -4,6 +4,8 @@ Vendors implement `ProjectApi` for their build systems and register it under the
 `firmwright.projects`. `BuiltinProject` is the implementation for SCons projects.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points

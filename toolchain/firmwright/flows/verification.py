@@ -4,6 +4,8 @@ Differing values are a result, not an error. With `expected`, the user's recordi
 and a known runtime whose outputs equal the recording is named.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

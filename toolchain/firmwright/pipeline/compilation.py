@@ -1,5 +1,7 @@
 """Compilation of a module to C sources and metadata, alone or bundled with others."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -5,6 +5,8 @@ regions. Registering a backend has no effect until a target of its kind is selec
 pure functions of their arguments.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
