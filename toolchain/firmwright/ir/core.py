@@ -1,6 +1,6 @@
-"""Values shared by both IR levels: spans, targets, virtual devices, pools and constants.
+"""Frozen classes of both IR levels: spans, targets, virtual devices, pools and constants.
 
-All are frozen. Sizes and offsets are in bytes; shapes are tuples of positive ints.
+Sizes and offsets are in bytes; shapes are tuples of positive ints.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PoolInfo:
     """A memory region in which the planner may place buffers.
 
     `size_bytes` None means unlimited; empty `targets` means that every target may use the pool.
-    Bandwidths are in bytes per cycle, latencies in cycles, None if unknown. The `scope` of a
+    Bandwidths are in bytes per cycle, latencies in cycles; None means unknown. The `scope` of a
     read-only pool selects the access to its constants: `global` (linked into `section`), `external`
     (addressable, programmed by the user), `port` and `async` (read into RAM by a function).
     """

@@ -49,8 +49,8 @@ def parse_module(
 ) -> IRModule:
     """Parse module text; `file` names it in error messages.
 
-    `structure_only` fills constants whose bytes were elided with zeros; otherwise they are an
-    error. `fragment` accepts text without the version line. Raises ModelError with the position.
+    With `structure_only`, elided constants are filled with zeros; otherwise they are an error.
+    `fragment` accepts text without the version line. Raises ModelError with the position.
     """
     cut = _DATA.search(text)
     data = _read_data(text, cut.end(), file) if cut else {}

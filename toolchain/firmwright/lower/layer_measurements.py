@@ -1,7 +1,7 @@
 """Application of tuning measurements to the candidates of one layer.
 
-Measured counts replace predicted costs. A measurement applies only to a kernel of the same form;
-one of an earlier version of a schedule is ignored as stale.
+Measured counts replace predicted costs. A measurement applies only to a kernel with the measured
+digest; measurements of kernels from earlier versions of a schedule are ignored as stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firmwright.ir.tir.schedule import DEFAULT_SCHEDULE, Config, LoweringCandida
 from firmwright.ir.tuning_records import ConfiguredSchedule, Measurement, configured_schedule
 
 _EQUAL_RATIO = 1.002
-"""Counts within this ratio are equal, since other code in the firmware affects them."""
+"""Counts within this ratio are considered equal, since other code in the firmware affects them."""
 
 
 @dataclass(frozen=True, slots=True)

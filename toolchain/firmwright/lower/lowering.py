@@ -1,4 +1,4 @@
-"""Lowering of every call in the graph to a list of candidates, best predicted or measured first.
+"""Lowering of every call in the graph to a list of candidates, by predicted or measured cost.
 
 Views have no candidates. Nothing is selected here, and the module is not changed.
 """
@@ -75,7 +75,7 @@ class Lowering:
     def calls(self) -> tuple[LoweredCall, ...]:
         """Return every call with its candidates.
 
-        Raises UnsupportedError with every call that cannot be lowered.
+        Raises UnsupportedError that lists every call that cannot be lowered.
         """
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
@@ -100,7 +100,7 @@ class Lowering:
         return (*space, (DEFAULT_SCHEDULE, {}))
 
     def kernel(self, index: int, rule_name: str, config: Config) -> LoweringCandidate:
-        """Build call `index` with one schedule and configuration of its `space`."""
+        """Build the kernel of call `index` with a schedule and configuration of its `space`."""
         call = self.entry.body[index]
         name = f"{call.op}_{index}"
         if rule_name == DEFAULT_SCHEDULE:
@@ -134,7 +134,7 @@ class Lowering:
         return LoweredCall(call, self._offered(f"{self.prefix}{call.op}_{index}", call, call))
 
     def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
-        """Return the candidates for `call` (`whole` or a part of it), best predicted first."""
+        """Return the candidates for `call` (`whole` or a part of it) by ascending cost."""
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [
             self._scheduled(name, call, schedule, config, whole)

@@ -1,7 +1,7 @@
-"""Detection of operators that turn a float rounding difference into a large one.
+"""Detection of operators that turn a float rounding difference into a large difference.
 
-Such operators convert floats to integers or round them. Models with one are offered only bit-exact
-schedules (`Schedule.fuses`).
+Such operators convert floats to integers or round them. A model with such an operator is offered
+only bit-exact schedules (`Schedule.fuses`).
 """
 
 from firmwright.base.dtypes import FLOAT32

@@ -1,4 +1,4 @@
-"""Lowering of the graph functions that the entry runs by `if` and `while`.
+"""Lowering of the graph functions that calls of `if` and `while` run.
 
 Their calls become calls of PrimFuncs, views and further control flow. Each call gets its best
 candidate in isolation, since it is unknown which branch runs and how often.

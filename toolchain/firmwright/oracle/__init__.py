@@ -1,1 +1,1 @@
-"""Reference runtimes, in worker processes only, and comparison of their results with a device's."""
+"""Reference runtimes, which run in worker processes, and comparison with device results."""

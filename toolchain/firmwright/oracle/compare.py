@@ -93,7 +93,7 @@ def compare_tensor(
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
-    """Combine comparisons; the first difference comes from the first comparison with one."""
+    """Combine comparisons; `first` is the difference in the first comparison that has one."""
     values = mismatches = 0
     largest: int | float = 0
     first: Difference | None = None

@@ -38,7 +38,7 @@ class PreparedNode:
 class QuantizedModel:
     """The quantized model, and its source `prepared`, the float model with folded constants.
 
-    Results have the same names in both; `nodes` are those of the prepared model.
+    Tensors have the same names in both; `nodes` are those of the prepared model.
     """
 
     model: bytes

@@ -3,7 +3,7 @@
 Sample 0 holds every input's zero point, sample 1 its largest value, sample 2 its smallest. Sample k
 > 2 is drawn from numpy's PCG64 seeded with [seed, k], inputs in the model's order: integers uniform
 over the range (both ends included), floats from N(0, 1) in double precision. The extremes of floats
-are +1 and -1. A declared range replaces that of the dtype.
+are +1 and -1. A declared range replaces that of the dtype; floats are then uniform over it.
 """
 
 from collections.abc import Iterator, Sequence

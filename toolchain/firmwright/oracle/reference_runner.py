@@ -61,7 +61,7 @@ def run_reference(
     subgraph: int = 0,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> ReferenceResult:
-    """Run every sample of `inputs` with the reference runtime of the profile `numerics`.
+    """Run every sample of `inputs` with the reference runtime `numerics`.
 
     Raises ToolMissingError if the runtime's package is missing, ToolFailedError if the runtime
     refuses the model, crashes or exceeds `timeout_s`, UsageError if the samples do not match the

@@ -103,9 +103,9 @@ class TflmRuntime:
         self._outputs: list[Array] = []
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; a run that ends early keeps the outputs of the last complete run.
+        """Run one sample; after an early exit, return the outputs of the last complete run.
 
-        TFLM leaves them undefined. Before the first complete run they are zero.
+        TFLM leaves them undefined. Before the first complete run they represent zero.
         """
         for position, value in enumerate(inputs):
             self._interpreter.set_input(value, position)
@@ -175,7 +175,7 @@ def expose_all_results(model: bytes) -> bytes:
 
 
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
-    """Return the names of inputs and outputs, and with `layers` of all results by index."""
+    """Return input names, output names and, with `layers`, all result names by tensor index."""
     names = [(tensor.name or b"").decode("utf-8", "replace") for tensor in graph.tensors]
     results = (int(index) for operator in graph.operators or () for index in operator.outputs)
     layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)

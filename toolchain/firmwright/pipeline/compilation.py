@@ -47,8 +47,8 @@ class Compilation:
     """The result of a compilation: planned module, sources, metadata, board and options.
 
     `imported` is the module before the first pass, with target, pools and options set. `source`
-    holds the bytes of the model file, if any, for the reference. `task` is set for benchmark
-    firmware, which uses the benchmark's harness instead of the serial link.
+    holds the bytes of the model file, if any, for the reference runtime. `task` is set for
+    benchmark firmware, which uses the benchmark's harness instead of the serial link.
     """
 
     module: IRModule

@@ -1,1 +1,1 @@
-"""Kernel selection: one candidate per call, and the AOT main that calls them in order."""
+"""Kernel selection: choice of a kernel for each call, and the AOT main that runs the kernels."""

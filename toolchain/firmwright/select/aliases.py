@@ -15,19 +15,19 @@ from firmwright.ir.graph.opdef import SUBVIEW_OFFSETS, SUBVIEWS_OF
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A part of the value named `whole`, from element `offset`."""
+    """The part of the value named `whole` that starts at element `offset`."""
 
     whole: str
     offset: int
 
 
 def aliases_input(call: Call) -> bool:
-    """Return whether the outputs of the call alias its input, as for a view."""
+    """Return whether the call's outputs are parts of its input, as in a view."""
     return call.attrs.get(SUBVIEWS_OF, "input") == "input"
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
-    """Return the aliases that calls without a kernel define, in the order of the calls."""
+    """Return, by value name, the aliases that `calls`, which have no kernels, define."""
     aliases: dict[str, Alias] = {}
     for call in calls:
         wholes, parts = call.inputs, call.outputs
@@ -50,7 +50,7 @@ def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
-    """Return the alignment of a value's address, given that memory is aligned to `most`."""
+    """Return the alignment of a value's address, given that memory is aligned to `most` bytes."""
     offsets = [place.offset for place in alias_chain(placed, value.name)]
     return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))
 
@@ -58,9 +58,9 @@ def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int
 def find_state_aliases(
     entry: Function, views: Collection[str], spans: Sequence[tuple[int, int]]
 ) -> dict[str, str]:
-    """Return, by name, the values that can be computed in the memory of a state, and that state.
+    """Map each value that can be computed in the memory of a state to that state, by name.
 
-    The calls of each range (first, end) in `spans` are fused.
+    Each (first, end) in `spans` is a range of fused calls.
     """
     if not entry.state:
         return {}

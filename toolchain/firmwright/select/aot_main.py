@@ -27,9 +27,9 @@ ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
 def build_main(
     module: IRModule, chosen: ChosenCandidates, segments: Sequence[FusedSegment] = ()
 ) -> IRModule:
-    """Return the module with kernels and AOT main instead of its entry function.
+    """Return the module with its entry function replaced by kernels and the AOT main.
 
-    Calls in `segments` are computed there; their entries in `chosen` are ignored.
+    Entries in `chosen` for calls of `segments` are ignored.
     """
     entry = module.entry
     assert isinstance(entry, Function)
@@ -162,7 +162,7 @@ class _AotMainBuilder:
     def _buffers(
         self, in_place: Mapping[str, str], placed: Mapping[str, Alias]
     ) -> dict[str, tir.Buffer]:
-        """Return a buffer for every value; I/O comes first, so that its names remain unchanged.
+        """Return a buffer for every stored value; inputs and outputs keep their names.
 
         Values in `in_place` share the buffer of their state.
         """
@@ -208,7 +208,7 @@ class _AotMainBuilder:
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Call a PrimFunc of the module by name with every value as an argument, even constants."""
+        """Return the call of a PrimFunc of the module; all values are arguments, even constants."""
         kernel = self.module.functions[call.op[1:]]
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):

@@ -1,11 +1,11 @@
-"""Pass `order`: reorder the calls of a graph if that reduces the peak of live bytes.
+"""Pass `reorder-calls`: reorder the calls of a graph if that reduces the peak of live bytes.
 
-The peak has two measures: with inputs and outputs disjoint, and with outputs placed over inputs
-that are no longer needed. An order is accepted only if neither rises and one falls. The result
-depends only on the graph, not on names or hashes.
+The peak is computed in two ways: with disjoint inputs and outputs, and with outputs placed over
+inputs that are no longer needed. A new order is accepted only if neither peak rises and one falls.
+The result depends only on the graph, not on names or hashes.
 
-The exact search is over sets of completed calls (bit masks): live bytes after a set do not depend
-on the order in which it was completed. Ties go to the set with more calls, then to earlier calls.
+The exact search explores sets of completed calls (bit masks), because the live bytes after a set do
+not depend on the order of its calls. Ties go to the set with more calls, then to earlier calls.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from firmwright.select import thresholds
 
 
 class PeakBytes(NamedTuple):
-    """Peak bytes with inputs and outputs disjoint, and with overlap where permitted."""
+    """Peak bytes: `apart` with inputs and outputs disjoint, `shared` with overlap if permitted."""
 
     apart: int
     shared: int
@@ -28,7 +28,7 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTensor:
-    """A tensor; `maker` is the call that defines it, or -1 for an input."""
+    """A tensor, the call that defines it (-1 for an input), and the mask of calls that read it."""
 
     size_bytes: int
     maker: int
@@ -37,9 +37,9 @@ class ScheduledTensor:
 
 
 class ScheduleState(NamedTuple):
-    """The state after the calls in `done`, of which `last` was the latest.
+    """The state after the calls in the mask `done`, the latest of which is `last`.
 
-    The calls in the mask `ready` may follow.
+    The calls in the mask `ready` can run next.
     """
 
     done: int
@@ -51,7 +51,7 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGraph:
-    """The tensors that each call reads, and the calls (`before`) that must precede it."""
+    """The tensors, and for each call the tensors that it reads and the mask of its predecessors."""
 
     tensors: tuple[ScheduledTensor, ...]
     calls: tuple[tuple[int, ...], ...]
@@ -113,7 +113,7 @@ class ScheduleGraph:
 def min_peak_order(
     graph: ScheduleGraph, limits: PeakBytes, figure: int, states_max: int
 ) -> tuple[tuple[int, ...] | None, int]:
-    """Return the order with the lowest peak by `figure` within both limits, or None.
+    """Return the order within both limits that has the lowest `peak[figure]`, or None.
 
     The second result is the unused part of `states_max`.
     """
@@ -144,7 +144,7 @@ def _moves(
 ) -> list[ScheduleState]:
     """Return the permitted next states, or only the first that raises neither peak nor live bytes.
 
-    Such a call is part of some best order.
+    Some best order continues with that state.
     """
     moves: list[ScheduleState] = []
     for call in graph.ready(state):
@@ -178,7 +178,7 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with the calls of its entry in the best order."""
+    """Return the module with the calls of its entry in the best order found."""
     entry = module.entry
     if not isinstance(entry, Function):
         return module
@@ -191,7 +191,7 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
 def find_min_peak_order(
     graph: ScheduleGraph, states_max: int = thresholds.ORDER_STATES_MAX
 ) -> tuple[int, ...]:
-    """Return the best of the file's order and the results of beam search and exact search."""
+    """Return the best of the original order and those of the beam search and the exact search."""
     file_order = tuple(range(len(graph.calls)))
     file_peak = graph.peak(file_order)
     orders = [(file_peak, file_order)]
@@ -208,7 +208,7 @@ def find_min_peak_order(
 def _search_exactly(
     graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
-    """Return an order with the lowest disjoint peak, then the lowest overlapped one, or None."""
+    """Minimize the peak without overlap, then that with overlap; return None if neither falls."""
     best, left = min_peak_order(graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
         peak = graph.peak(best)
@@ -244,7 +244,7 @@ def build_schedule_graph(module: IRModule, entry: Function, ops: OpTable) -> Sch
 
 
 class _ScheduleGraphBuilder:
-    """Numbers the tensors that need memory; a view has the same number as its source."""
+    """Numbers the tensors of a function; a view has the same number as its source."""
 
     def __init__(self, module: IRModule, entry: Function, ops: OpTable) -> None:
         self.entry = entry

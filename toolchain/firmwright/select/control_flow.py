@@ -1,7 +1,7 @@
-"""Translation of `if` and `while` of a graph into statements of the AOT main by inlining.
+"""Translation of the `if` and `while` calls of a graph into statements of the AOT main.
 
-A branch writes its results to the output buffers of the call. A loop keeps its values there: they
-are copied in before it, and at the end of each iteration they are overwritten by its results.
+A branch writes its results to the call's output buffers. A loop keeps its variables in these
+buffers: their initial values are copied in before the loop, their new values after each iteration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def call_kernel(
     call: Call,
     op: int,
 ) -> tir.PrimFuncCall:
-    """Return the call of a kernel with the buffers of `values` in place of a call of the graph."""
+    """Return the kernel call that implements `call`, with the buffers of `values` as arguments."""
     args = tuple(
         pointer(buffers[value.name], param.role)
         for value, param in zip(values, kernel.params, strict=True)
@@ -41,7 +41,7 @@ def call_kernel(
 
 @dataclass
 class ControlFlowInliner:
-    """Builder of the statements; `first_op` is the first unused operator index.
+    """Builder of inlined statements; `first_op` is the first unused operator index.
 
     `temporaries`, `windows` and `kernels` collect the buffers, views, and functions that the
     statements need.

@@ -1,4 +1,4 @@
-"""Flash budget of the kernels: a knapsack over calls with constants and predicted code bytes."""
+"""Flash budget of the kernels' constants and predicted code, divided by a knapsack search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
 def dedupe_code_cost(
     candidates_per_call: CandidatesPerCall, key: Callable[[tir.PrimFunc], Hashable]
 ) -> CandidatesPerCall:
-    """Divide the code bytes of each kernel among the calls that can share it."""
+    """Divide each kernel's code bytes among the calls that can share it; add those of a call."""
     keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
     sharers = Counter(one for own in keys for one in set(own))
 
@@ -40,11 +40,11 @@ def dedupe_code_cost(
 def apply_default_flash_budget(
     module: IRModule, candidates_per_call: CandidatesPerCall
 ) -> CandidatesPerCall:
-    """Limit the candidates by the default budget, so that constants are not traded for little time.
+    """Limit the candidates to the default budget, so that small gains in time cost no flash.
 
-    If inexpensive kernels make a faster program, or nothing fits the budget, expensive kernels are
-    dropped instead. A call may exceed its share by a few bytes, because its kernel for the opposite
-    direction of writing may need them.
+    If inexpensive kernels make a faster program, or nothing fits the budget, only expensive kernels
+    are dropped. A call may exceed its share by a few bytes, so that a kernel that writes in the
+    opposite direction remains a candidate.
     """
     names = {
         value.constant
@@ -84,8 +84,8 @@ def fit_flash_budget(
 ) -> CandidatesPerCall:
     """Limit each call's candidates so that the fastest program within the budget is among them.
 
-    Bytes that this program does not use are available to all calls, plus `slack_bytes` each. Raises
-    DoesNotFitError if no program fits the budget.
+    The bytes that this program leaves unused are shared among the calls; each call may use
+    `slack_bytes` more. Raises DoesNotFitError if no program fits the budget.
     """
     non_empty = [candidates for _, candidates in candidates_per_call if candidates]
     sizes = [[item.image_bytes for item in candidates] for candidates in non_empty]
@@ -110,7 +110,7 @@ def fit_flash_budget(
 
 @dataclass(frozen=True, slots=True)
 class _KnapsackState:
-    """A choice for the first calls: total size and time, and the state before the last choice."""
+    """Choices for the first calls: total size and time, and the state before the last choice."""
 
     size: int
     time: int
@@ -123,8 +123,8 @@ def solve_knapsack(
 ) -> list[int] | None:
     """Return the choices with the least total time within the budget, or None.
 
-    Of states with nearly equal size only the fastest is kept: the result always fits the budget,
-    but may miss an improvement that needs up to a two-thousandth of it.
+    Only the fastest of states with nearly equal sizes is kept, so the result fits the budget but
+    may be slightly slower than the optimum.
     """
     least = [min(own) for own in sizes]
     states = [_KnapsackState(0, 0)]

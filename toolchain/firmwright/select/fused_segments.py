@@ -1,4 +1,4 @@
-"""Fused segments: consecutive calls that can be computed row by row together.
+"""Fused segments: consecutive calls that can be computed together, row by row.
 
 Tensors inside a segment are not used elsewhere and are never in memory as a whole. Only the last
 call may be a row reduction (a mean of all rows).
@@ -17,14 +17,14 @@ from firmwright.select.row_streaming_loop import FusedSegment
 from firmwright.select.row_streaming_plan import RowStage, StreamedTensor, plan_row_streaming
 
 RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
-"""Row kernels of a call (first number) that compute that many rows (second number) at a time."""
+"""Function of a call index and a band height that returns the call's kernels for such bands."""
 
 _WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class SegmentBuilder:
-    """Builder of segments of a function's body."""
+    """Builder of the fused segments of a function."""
 
     entry: Function
     rows_of: RowsOf
@@ -32,7 +32,7 @@ class SegmentBuilder:
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
     ) -> FusedSegment | None:
-        """Return calls first..end - 1 as one segment of `band` rows at a time; None if impossible.
+        """Fuse calls first..end - 1 into a segment of `band` rows at a time, if possible.
 
         With `feed` the source is not in memory and its rows are supplied externally.
         """

@@ -1,11 +1,11 @@
-"""Kernel selection: choose a kernel for every call, and which calls are row-streamed.
+"""Kernel selection: choose a kernel for every call, and the calls to stream by rows.
 
 Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
 
-* `speed`: the fastest candidate everywhere; `size`: the one with the least flash.
-* `balanced`: of candidates nearly as fast as the fastest, the program with the lowest
-  time^2 x flash^2 x workspace, so that a percent of time may cost a percent of flash or two of
-  memory. If this or `speed` does not fit the pools, the fastest program that does.
+* `speed`: the fastest candidate of every call; `size`: the candidate with the least flash.
+* `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
+  flash^2 x workspace, so that 1 % of time is worth 1 % of flash or 2 % of workspace. If this
+  program or that of `speed` does not fit the pools, the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
@@ -41,7 +41,7 @@ _BY_TIME: CandidateCost = attrgetter("time")
 class SelectionOracle:
     """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
-    Kernels with equal `key` can be deduplicated.
+    Kernels for which `key` returns equal values can be deduplicated.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]

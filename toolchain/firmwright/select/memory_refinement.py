@@ -1,6 +1,6 @@
 """Memory need of each kernel candidate, and refinement of choices by trial plans.
 
-Only a plan reveals whether adjacent kernels have compatible directions and can share memory.
+Only a plan reveals whether adjacent kernels write in compatible directions and can share memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ EstimatePlan: TypeAlias = Callable[[CandidateIndices], PlanEstimate]
 def memory_need_per_candidate(
     widths: Sequence[int], estimate_plan: EstimatePlan
 ) -> list[list[int]]:
-    """Return for each call and candidate the bytes that must be live at the call.
+    """Return, for each call and candidate, the bytes that must be live at the call.
 
-    Trial plans use the first candidate of all calls, then the second, and so on.
+    Trial plan k uses candidate k of every call, or its last one.
     """
     trials = range(max(1, *widths) if widths else 0)
     picks = [tuple(max(min(index, width - 1), 0) for width in widths) for index in trials]
@@ -46,7 +46,7 @@ def refine_choice(
     calls: Sequence[int],
     estimate_plan: EstimatePlan,
 ) -> CandidateIndices:
-    """Change the choices of `calls` in `picks` to bring the plan closer to `goal`.
+    """Change the choices of `calls` in `picks` to reduce the workspace towards `goal` bytes.
 
     `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
     """

@@ -1,4 +1,4 @@
-"""Cost/memory Pareto front of the ways to divide calls into single calls and segments."""
+"""Pareto front of cost and memory for divisions of a program into single calls and segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from firmwright.select.row_streaming_loop import FusedSegment
 class ProgramRegion:
     """Calls first..end - 1: one call with its candidate `choice`, or a segment.
 
-    `peak_bytes` counts all bytes in memory while it runs. `cost` is predicted time, or time blended
-    with flash bytes when the goal is `balanced`.
+    `peak_bytes` counts all bytes in memory while the region runs. `cost` is predicted time, or time
+    blended with flash bytes when the goal is `balanced`.
     """
 
     first: int
@@ -33,7 +33,7 @@ def sequence_peak_bytes(sequence: RegionSequence) -> int:
 def cheapest_within_budget(
     regions: Sequence[ProgramRegion], count: int, budget_bytes: int
 ) -> RegionSequence | None:
-    """Return the cheapest sequence for `count` calls whose regions all fit within the budget.
+    """Return the cheapest sequence of regions within the budget that covers `count` calls.
 
     Ties go to the lowest peak. Returns None if nothing fits.
     """

@@ -45,9 +45,10 @@ class ProgramCandidate:
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """Search of programs whose candidates take at most `percent` percent of the fastest one's time.
+    """Search for programs; a kernel may take `percent` percent of the time of the fastest one.
 
-    `ordered` has each call's candidates by ascending `cost_of`: time, or a blend of time and flash.
+    `ordered` lists each call's candidates by ascending `cost_of`, which is time, or time blended
+    with flash.
     """
 
     module: IRModule
@@ -84,9 +85,9 @@ class ProgramSearch:
         return tuple(front)
 
     def _widths(self, percent: int) -> list[int]:
-        """Return, by call, the length of the shortest prefix with all fast candidates.
+        """Return, by call, the length of the shortest prefix that has all its fast candidates.
 
-        They take at most `percent` percent of the time of the call's fastest candidate.
+        These take at most `percent` percent of the time of the call's fastest candidate.
         """
         widths = []
         for _, candidates in self.ordered:
@@ -123,7 +124,7 @@ class ProgramSearch:
     def _variants(
         self, program: RegionSequence, needs: Sequence[Sequence[int]], estimate: PlanEstimate
     ) -> list[ProgramCandidate]:
-        """Return the program, and a variant with compatible neighbors if its plan exceeds its peak.
+        """Return the program, and a variant with less memory if its plan exceeds its peak.
 
         Adjacent calls may have to write in the same direction, which the estimate per region
         ignores.
@@ -171,7 +172,7 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
-    """Return the bytes that plans need beyond the estimate, by identity of the region."""
+    """Return the bytes that underestimated regions need in the plans, by identity of the region."""
     more: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:

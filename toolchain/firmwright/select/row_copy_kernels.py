@@ -1,4 +1,4 @@
-"""Kernels that shift, copy, and fill rows for row-streamed segments and copy state tensors."""
+"""Kernels that shift, copy and fill rows of row-streamed segments, and that copy state tensors."""
 
 import numpy as np
 

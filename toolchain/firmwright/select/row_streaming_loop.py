@@ -4,9 +4,9 @@ A row buffer holds rows in order, the newest last. When a row arrives, the older
 so kernels find every window contiguous and at a fixed position. Rows outside the tensor hold
 its padding.
 
-    for step in rows of the source, and more until the last stage is complete
+    for step in source rows, then in further steps until the last stage is complete
         copy a row of the source (or padding)
-        stage: if it fires: shift its row buffer; kernel(window of sources, newest row)
+        for each stage that fires: shift its row buffer; kernel(window of sources, newest row)
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ ROW_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class FusedSegment:
-    """Calls `first`.. of the entry, computed together row by row, with the kernel of each.
+    """Calls of the entry from index `first`, computed together row by row.
 
-    `instructions` are those predicted for one run.
+    `picks` has the chosen kernel of each call. `instructions` is the prediction for one run.
     """
 
     first: int
@@ -161,7 +161,7 @@ class _RowStreamingLoopBuilder:
     def _guard_band(
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmt: tir.Stmt
     ) -> tir.Stmt:
-        """Restrict `stmt` to bands within the tensor; append its padding bands."""
+        """Restrict `stmt` to bands within the tensor, and fill the padding bands after them."""
         row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:

@@ -39,7 +39,7 @@ class RowStage:
 class StreamedTensor:
     """A tensor of `height` rows that arrive `band` at a time.
 
-    Tensors from `outside` the segment are in memory as a whole.
+    A tensor from `outside` the segment is in memory as a whole.
     """
 
     height: int
@@ -52,8 +52,8 @@ class StreamedTensor:
 class StageTiming:
     """A stage fires at the end of every `period`-th step and computes band step // period - `lag`.
 
-    For each source, `starts` has the first row of its window in the row buffer, or None if it is
-    read from the whole tensor.
+    For each source, `starts` has the first row of its window in the row buffer, or None for a
+    window in the whole tensor.
     """
 
     period: int
@@ -66,7 +66,7 @@ class RowBuffer:
     """The buffered last rows of a tensor; rows outside the tensor have the value `fill`.
 
     Rows arrive `band` at a time. `padding_bands` follow the tensor's last band: they are not
-    computed, but each takes the time of a band.
+    computed, but each takes a turn of the stage.
     """
 
     rows: int
@@ -121,7 +121,7 @@ class _RowStreamingPlanner:
 
     @cached_property
     def periods(self) -> list[int]:
-        """Return the number of steps between two bands of each stage; 0 if its sources disagree."""
+        """Return the number of steps per band of each stage; 0 if its sources disagree."""
         of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
@@ -139,7 +139,7 @@ class _RowStreamingPlanner:
         return all(self.periods) and all(self._is_sound(stage) for stage in self.stages)
 
     def _is_sound(self, stage: RowStage) -> bool:
-        """Return whether padding has a value and other whole tensors than the source need none."""
+        """Return whether padding has one value, and side inputs can be read as whole tensors."""
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:
             return False
@@ -177,7 +177,7 @@ class _RowStreamingPlanner:
         return RowStreamingPlan(steps, firings, row_buffers, self.source, fed)
 
     def _delay(self, name: str) -> int:
-        """Return by how many rows the tensor lags behind its source rows."""
+        """Return the number of rows by which the tensor lags."""
         if name not in self.makers:
             return 0
         return self.lags[self.makers[name]] * self.tensors[name].band
@@ -189,7 +189,7 @@ class _RowStreamingPlanner:
         return max(-(-(self._delay(name) + ahead) // rows.stride) for name in timed)
 
     def _most_lag(self, index: int) -> int:
-        """Return the latest lag at which the readers of the stage's rows find them in time."""
+        """Return the greatest lag at which the stage's rows are ready for all readers."""
         result = self.stages[index].result
         users = [(self.stages[user].rows, self.lags[user]) for user in self._users(result)]
         if not users:

@@ -1,6 +1,6 @@
 """Thresholds, budgets and search limits of kernel selection.
 
-Percentages compare with the fastest alternative, unless the constant names another reference.
+Percentages are relative to the fastest alternative, unless a constant names another reference.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 PROGRAM_PERCENT_MAX: Mapping[str, int] = {"balanced": 105, "ram": 130}
 """Maximum time of the program with the least memory, by goal.
 
-The reference is the fastest program without row streaming: row-streamed programs may exceed the
-flash budget, and flash buys time.
+The fastest program without row streaming is a lower bound of the reference, because row-streamed
+programs may be faster at the expense of the flash budget.
 """
 NEAR_PERCENT_MAX = 104
 """Maximum time of a call's candidate that the goal `balanced` considers."""
@@ -25,7 +25,7 @@ UNLIMITED_PERCENT = 1_000_000
 # ---- flash -------------------------------------------------------------------------------------
 
 DEFAULT_FLASH_PERCENT = 135
-"""Flash within which constants may buy time, in percent of the constants in the model file."""
+"""Default flash budget, in percent of the constants in the model file."""
 EXPENSIVE_TIMES = 2
 """A candidate is expensive if its constants exceed this multiple of the smallest candidate's ..."""
 EXPENSIVE_BYTES = 2048
@@ -40,7 +40,7 @@ KNAPSACK_STATES_MAX = 2048
 # ---- row streaming -----------------------------------------------------------------------------
 
 BAND_ROWS = (1, 2, 4)
-"""Tried numbers of rows per band: more rows take more memory and have less overhead."""
+"""Numbers of rows per band to try: more rows take more memory and have less overhead."""
 SEGMENT_CALLS_MAX = 24
 """Maximum number of calls of a segment; the number of segments grows with its square."""
 MOVE_INSTRUCTIONS_PERCENT = 70
@@ -55,9 +55,9 @@ PRICE_CORRECTIONS_MAX = 4
 TRIAL_PLANS_MAX = 24
 """Maximum number of memory plans in one refinement of choices."""
 ORDER_STATES_MAX = 50_000
-"""States of the exact search for an order of calls: about three seconds.
+"""Maximum number of states of the exact search for a call order; they take about three seconds.
 
 Irregular graphs with more than about fifty calls may need more.
 """
 BEAM_WIDTH = 32
-"""Partial orders that the beam search for an order of calls keeps."""
+"""Number of partial orders that the beam search for a call order keeps."""

@@ -1,9 +1,9 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
 The search minimizes the sum of the regions' measured costs. As a program may cost more than this
-sum, whole programs are measured too: the best sum, the order of preference (`eager`), and the core
-alone (`none`). The best of them is chosen. Programs that do not fit are replaced by others with
-less memory.
+sum, whole programs are measured too: that with the lowest sum, that by order of preference
+(`eager`), and the core alone (`none`). The best one is chosen. If that with the lowest sum does not
+fit, others with less memory are tried.
 """
 
 import logging
@@ -61,7 +61,7 @@ from firmwright.tune.region_costs import RegionCostEstimator
 log = logging.getLogger(__name__)
 _Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 _TRIES = 4
-"""Programs of the search that are compiled until one fits."""
+"""Maximum number of found partitions to compile until one fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search for a partition; raise UsageError without backends or if already partitioned."""
+    """Search for a partition; raise UsageError if already partitioned or without backends."""
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -208,7 +208,7 @@ class _CollageSearch:
         return ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
-        """Measure the whole program; the bytes in the result are those of the image."""
+        """Measure the whole program; `constants_bytes` of the result is the image's flash size."""
         if self.setup is None:
             return RegionCost("unknown", reason="the board cannot be measured")
         try:

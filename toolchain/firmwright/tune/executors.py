@@ -31,13 +31,13 @@ class Executor(Protocol):
     """Runs the measurement tasks of a search."""
 
     def measurement_context(self, options: Options, method: str) -> MeasurementContext:
-        """Return the conditions that counts depend on, on the machines that run tasks."""
+        """Return the conditions that affect counts on the machines that run tasks."""
 
     def run(self, tasks: Sequence[MeasurementTask]) -> Iterator[TaskResults]: ...
 
 
 class LocalExecutor:
-    """Runs tasks one after the other in this process."""
+    """Runs tasks one after another in this process."""
 
     def measurement_context(self, options: Options, method: str) -> MeasurementContext:
         return measurement_context(options, method)
@@ -66,7 +66,7 @@ class ProcessExecutor(LocalExecutor):
 
 
 class DaskExecutor:
-    """Runs tasks on the workers of a Dask scheduler; each needs this version and its tools."""
+    """Runs tasks on the workers of a Dask scheduler, which need this version of Firmwright."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

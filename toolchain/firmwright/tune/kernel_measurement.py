@@ -1,7 +1,7 @@
-"""Measurement of kernels: several in one firmware image, which runs once and is checked.
+"""Measurement of kernels: an image with several kernels runs once, and its results are checked.
 
-Method `exact` counts every instruction in QEMU; method `timer` uses the board's counter around each
-kernel. Results must equal those of the operator's reference loops.
+Method `exact` counts every instruction in QEMU; method `timer` reads the board's counter before and
+after each kernel. Results must equal those of the operator's reference loops.
 """
 
 import logging
@@ -45,7 +45,7 @@ from firmwright.pipeline import Compilation, Options, compile_model, configure_m
 log = logging.getLogger(__name__)
 EXACT, TIMER = "exact", "timer"
 _RANDOM_SAMPLE = 3
-"""Index of a seed's first random sample; earlier ones are constant."""
+"""Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
 
 
@@ -112,7 +112,7 @@ def make_measurement_setup(
 
 
 def measurement_context(options: Options, method: str) -> MeasurementContext:
-    """Return the conditions that counts depend on, on the machine that calls this."""
+    """Return the conditions that affect counts on this machine."""
     board = load_board(options.board, options.board_dirs)
     words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
     return MeasurementContext(board.name, method, _compiler(board), " ".join(words), VERSION)
@@ -136,9 +136,9 @@ def _run_tool(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
-    """Return a result for each kernel of each layer, in order.
+    """Return the result of each kernel, in order.
 
-    On an error the task is halved until the faulty kernel is alone. Errors without a faulty kernel
+    On an error the task is halved until the faulty kernel is isolated. Errors that no kernel causes
     are raised.
     """
     problem: FirmwrightError

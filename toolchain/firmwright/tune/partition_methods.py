@@ -31,7 +31,7 @@ EAGER, COLLAGE, NONE = "eager", "collage", "none"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """The method or file, the log, and the port and flash command of a board."""
+    """The method or file (`how`), the log, and the port and flash command of a board."""
 
     how: str = EAGER
     log: str = ""

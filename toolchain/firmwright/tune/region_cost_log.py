@@ -20,7 +20,7 @@ _CIRCUMSTANCES = tuple(field.name for field in fields(MeasurementContext))
 
 @dataclass(frozen=True, slots=True)
 class RegionCostRecord:
-    """The cost of one region, with a description for readers."""
+    """The cost of one region, with a readable description."""
 
     key: RegionCostKey
     what: str

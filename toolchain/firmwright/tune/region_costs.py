@@ -1,8 +1,8 @@
-"""Costs of the regions of a partition: many regions in one firmware image, each called once.
+"""Costs of a partition's regions, measured in firmware images that run many regions once.
 
-A region that does not compile, build or run is found by halving, and its error is recorded. If
-nothing can be measured, the cost model estimates regions of the core. `Backend.cost` takes
-precedence over measurements.
+A region that does not compile, build or run is found by halving the set of regions, and its error
+is recorded. If nothing can be measured, the cost model estimates regions of the core.
+`Backend.cost` takes precedence over measurements.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ _ORDER = "reorder-calls"
 _FREE = RegionCost("ok", how="free")
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4
-"""Samples to generate; the last one is random, as counts may depend slightly on data."""
+"""Number of samples; the last one is random and is measured, as counts may depend on data."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,9 @@ class RegionCostEstimator:
 
 
 def counts_by_operator(compiled: Compilation, records: Sequence[OperatorCount]) -> dict[int, int]:
-    """Return the count of each operator with code; `records` has one element per index.
+    """Return the count of each operator with code; `records` has one element per operator index.
 
-    Views have an operator index but no code, and thus no count.
+    Views have an index but no code, and thus no count.
     """
     return {op.index: records[op.index].count for op in compiled.summary.operators}
 
@@ -196,7 +196,7 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
-    """Run the passes before the reordering of calls, which separate regions do not need."""
+    """Run the passes before the reordering of calls, and skip it: regions do not need it."""
     module = configure_module(module, load_board(options.board, options.board_dirs), options)
     for step in remaining_passes(module, options):
         if step.name == _ORDER:
@@ -236,7 +236,7 @@ def _batches(
 def build_region_module(
     module: IRModule, function: Function, groups: Sequence[CallGroup]
 ) -> IRModule:
-    """Return a partitioned model of those regions, which share only inputs of equal type."""
+    """Return a partitioned module of these regions, which share only inputs of equal types."""
     builder = _RegionModuleBuilder(function)
     assigned: list[CallGroup] = []
     for number, group in enumerate(groups):
@@ -262,7 +262,7 @@ class _RegionModuleBuilder:
         self.results: list[Value] = []
 
     def add(self, number: int, group: CallGroup) -> dict[int, int]:
-        """Add a region; return the new indices of its calls by their old ones."""
+        """Add a region; return the new index of each call by its old one."""
         renamed: dict[str, Value] = {}
         places: dict[int, int] = {}
         for index in group.calls:

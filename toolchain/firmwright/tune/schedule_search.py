@@ -49,9 +49,9 @@ PROPOSALS_PER_ROUND = 8
 _KERNEL_CODE_BYTES = 6 << 10
 """Generous estimate of a kernel's code size in the image."""
 _IMAGE_INSTRUCTIONS = 100_000_000
-"""Predicted instructions of one image's run, so that tasks stay short."""
+"""Maximum predicted instructions of one image's run, to keep tasks short."""
 _FAR_OFF = 2
-"""Schedules this many times slower than the best are tried only in the offered configurations."""
+"""Schedules predicted to be slower by more than this factor are tried only as offered."""
 _BAR = 20
 
 
@@ -67,10 +67,9 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchResult:
-    """The result of one layer: trials, best choice, and the default choice without a log.
+    """The result of one layer: trials, best choice, and `guess`, the choice without a log.
 
-    `guess_count` is 0 if the default was not measured. `calls` counts the layer's calls in the
-    model.
+    `guess_count` is 0 if that was not measured. `calls` counts the layer's calls in the model.
     """
 
     description: str
@@ -108,7 +107,7 @@ class _LayerSearch:
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """Return the offered candidates, and larger spaces of competitive schedules."""
+        """Return the offered choices, and all configurations of competitive or other schedules."""
         costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
         most = _FAR_OFF * min(costs.values())
         space = (configured_schedule(rule, config) for rule, config in self.lowering.space(0))
@@ -117,7 +116,7 @@ class _LayerSearch:
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
-        """Return the candidates without a log, best prediction first."""
+        """Return the candidates that are offered without a log, best prediction first."""
         (lowered,) = self.lowering.calls()
         return {configured_schedule(item.rule, item.config): item for item in lowered.candidates}
 
@@ -241,7 +240,7 @@ class _SearchRun:
     unit: str = ""
 
     def round(self, proposals: Sequence[_Proposal]) -> None:
-        """Measure the choices that are not in the log, and write all of them in order."""
+        """Measure the choices that are not in the log, and log all results in order."""
         keys = [layer.key(choice, self.at) for layer, choice in proposals]
         order: dict[MeasurementKey, _Proposal] = {}
         for key, item in zip(keys, proposals, strict=True):
@@ -273,7 +272,7 @@ class _SearchRun:
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
-        """Write the known measurements from `upcoming` on; return the first unknown one."""
+        """Write the known measurements, `upcoming` first; return the first unknown key."""
         while upcoming is not None and (measurement := self.log_writer.find(upcoming)) is not None:
             self.log_writer.append(measurement)
             upcoming = next(rest, None)

@@ -1,4 +1,4 @@
-"""Strategies that propose the next kernels of a layer to measure, reproducibly."""
+"""Reproducible strategies that propose the next kernels of a layer to measure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
 
 _PARENTS = 4
 _RANDOM_SHARE = 0.2
-"""Share of proposals that are not mutations of a parent."""
+"""Probability that a proposal is random although mutations are available."""
 
 
 def propose_by_mutation(
@@ -72,7 +72,7 @@ def propose_by_mutation(
 ) -> Sequence[ConfiguredSchedule]:
     """Propose mutations of the best choices so far, each with one changed setting.
 
-    The first proposals are the best guess of each schedule, and random choices.
+    The first call proposes the best guess of each schedule, and random choices.
     """
     untried = space.untried(seen)
     if not seen:

@@ -9,14 +9,14 @@ from firmwright.frontends.onnx.protobuf import Message, dtype_code, onnx_package
 from firmwright.frontends.onnx.reader import OPSET_MIN
 
 _WIDENED_FROM = 11
-"""From this opset on, most operators gained element types but did not change otherwise."""
+"""Since this opset, operators except those in _REDEFINED have only gained element types."""
 _REDEFINED = ("Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze")
 _SAME_SINCE = 9
 _WIDENED_OPERATORS = frozenset({
     "Abs", "Add", "Cast", "Concat", "Div", "Exp", "Flatten", "Gemm", "Identity", "Log",
     "MatMul", "Mul", "Neg", "Relu", "Reshape", "Sigmoid", "Sqrt", "Sub", "Tanh", "Transpose",
 })  # fmt: skip
-"""Operators that gained element types since that opset but did not change otherwise."""
+"""Operators that have only gained element types since opset _SAME_SINCE."""
 
 
 def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
@@ -90,7 +90,7 @@ def _type(tensor: OnnxValue | None) -> bytes:
 
 
 def inline_function(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
-    """Return (opset, nodes) that compute `node`, with its tensor names and attributes."""
+    """Return the function's opset and its nodes with the tensor names and attributes of `node`."""
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
     # An output that the caller omits has a local name.
@@ -116,7 +116,7 @@ def _defaults(node: Message, opset: int) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """A function call: renames inner tensors, and gives attributes the call's values."""
+    """A function call: renames inner tensors and substitutes the call's attribute values."""
 
     stem: str
     names: dict[str, str]

@@ -1,7 +1,7 @@
 """Conversion of an `OnnxModel` into an `IRModule`.
 
-Nodes with constant inputs are folded, functions inlined, and operators between DequantizeLinear and
-QuantizeLinear fused where possible. All unsupported items are reported at once.
+Nodes with constant inputs are folded, functions are inlined, and operators between DequantizeLinear
+and QuantizeLinear are fused where possible. All unsupported items are reported at once.
 """
 
 import hashlib
@@ -164,7 +164,7 @@ class _OnnxImporter:
         return tensor
 
     def _name(self, value: Value, name: str) -> None:
-        """Name a value as in the model, unless it has a name or the name is used."""
+        """Name a value as in the model, unless it has a name already or the name is in use."""
         if value.name not in self.new_names and name not in self.emitter.names:
             self.new_names[value.name] = self.emitter.unique(name)
 
@@ -253,7 +253,7 @@ class _OnnxImporter:
     def _fuse_integer_operator(
         self, c: NodeContext, importer: Importer, inputs: QdqOperands
     ) -> Sequence[QdqValue] | None:
-        """Return the node's results computed on integers, or None to compute them on floats."""
+        """Return integer results, [] if already defined, or None if floats are needed."""
         op = c.node.op_type
         if op == "DequantizeLinear":
             return self._import_dequantize(c, inputs)
@@ -281,9 +281,9 @@ class _OnnxImporter:
         return []
 
     def _following_quantize(self, node: Message) -> tuple[str, QdqParameters, list[str]] | None:
-        """Return (activation, parameters, outputs) of the QuantizeLinear after `node`.
+        """Return (activation, parameters, outputs) of the QuantizeLinear after `node`, or None.
 
-        The activation is a Relu between them.
+        The activation is that of a Relu between them, or `none`.
         """
         following, names, activation = self._only_reader(node), [], "none"
         if following is not None and following.op_type == "Relu":

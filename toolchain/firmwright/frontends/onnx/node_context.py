@@ -1,6 +1,6 @@
-"""The interface between the ONNX importer and the importers of operators: a node and its calls.
+"""The interface between the ONNX importer and operator importers: a node and emission of calls.
 
-The operator's reference evaluates calls with only constant inputs.
+A call with only constant inputs is evaluated by its operator's reference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantValue:
-    """A value known at compile time; a constant of the module is named after `name`."""
+    """A value known at compile time; `name` becomes the name of its constant in the module."""
 
     array: Array
     name: str
@@ -48,7 +48,7 @@ def supported_dtype(name: str) -> DType:
 
 
 def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
-    """Return the shape of a vector that broadcasts along `axis` of a tensor of `rank` axes."""
+    """Return the shape in which a vector broadcasts along `axis` of a tensor with `rank` axes."""
     return tuple(count if k == axis else 1 for k in range(rank))
 
 
@@ -99,8 +99,8 @@ class CallEmitter:
     ) -> OnnxValue:
         """Emit a call of `op` with one result.
 
-        `result` gives its dtype, or its type as far as it is not inferred; by default both are
-        those of the first input.
+        `result` is the result's dtype, or a type for the properties that are not inferred; the
+        default is that of the first input.
         """
         if result is None:
             result = replace(next(item for item in inputs if item is not None).type, shape=())
@@ -166,13 +166,13 @@ class CallEmitter:
     def reduction(
         self, formula: str, step: str, axes: Sequence[int], *inputs: OnnxValue, keep: bool = True
     ) -> OnnxValue:
-        """Emit a reduction of an expression over inputs a, b... by `step`."""
+        """Emit a reduction by `step` of an expression over inputs a, b...."""
         return self.call(
             "reduction", *inputs, formula=formula, step=step, axes=tuple(axes), keep_dims=keep
         )
 
     def gather(self, x: OnnxValue, axis: int, indices: Array) -> OnnxValue:
-        """Emit a gather of constant indices."""
+        """Emit a gather with constant indices."""
         places = tuple(int(n) for n in indices.reshape(-1))
         return self.call("gather", x, axis=axis, indices=places, shape=tuple(indices.shape))
 
@@ -218,7 +218,7 @@ class CallEmitter:
         return self.slice(x, begin, counts)
 
     def index_axis(self, x: OnnxValue, axis: int, index: int) -> OnnxValue:
-        """Emit a slice of one element along `axis`, which the result lacks."""
+        """Emit the element at `index` along `axis`; the result does not have this axis."""
         shape = x.shape
         part = self.slice_axis(x, axis, index, 1)
         return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))

@@ -1,6 +1,6 @@
 """Access to the optional package `onnx`, which is loaded on first use, and its protobuf messages.
 
-Element types are named as in base/dtypes.py; others keep ONNX's name in lower case.
+Element types are named as in base/dtypes.py; other types keep ONNX's names in lower case.
 """
 
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError
 
 Message: TypeAlias = Any
-"""A protobuf message: its classes are made at run time, so type checkers do not know its fields."""
+"""A protobuf message; message classes are built at run time, so their fields have no types."""
 
 _NAMES = {"float": "float32", "double": "float64"}
 
@@ -71,7 +71,7 @@ def attribute_value(message: Message) -> Any:
 
 
 def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
-    """Evaluate a node on constants with the package's reference; return None if unsupported."""
+    """Evaluate a node on constants with ONNX's reference; return None if unsupported."""
     onnx = onnx_package()
     graph = onnx.helper.make_graph(
         [node],

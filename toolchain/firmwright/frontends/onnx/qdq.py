@@ -18,7 +18,7 @@ UNSIGNED_OFFSET = 128
 class QuantizedValue:
     """An int8 value of the graph with its quantization.
 
-    If `is_unsigned`, the model's value is a uint8, stored 128 lower.
+    If `is_unsigned`, the model's value is uint8 and is stored minus 128.
     """
 
     value: Value
@@ -64,7 +64,7 @@ class QdqParameters:
         return np.asarray(np.clip(steps, INT8.min, INT8.max)).astype(np.int8)
 
     def dequantized_range(self) -> Array:
-        """Return the float32 values of all int8 values, in order."""
+        """Return the float32 values that the int8 values represent, in order."""
         steps = np.arange(INT8.min, INT8.max + 1) - self.zero_point
         return np.asarray(steps.astype(np.float32) * np.float32(self.scale))
 

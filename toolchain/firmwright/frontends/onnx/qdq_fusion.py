@@ -41,7 +41,7 @@ ELEMENTWISE_OPERATORS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A node to compute on integers, and the QuantizeLinear after it.
+    """A node to replace by an integer operator, and the QuantizeLinear that follows.
 
     `activation` is "relu" if a Relu precedes the QuantizeLinear, else "none".
     """
@@ -85,7 +85,7 @@ def _quantization(x: Value | ConstantValue) -> Quantization:
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return int8 weights with zero point 0 and one scale, or one per index of `axis`."""
+    """Return int8 weights with zero point 0 and one scale, or one per index of `axis`, or None."""
     weights = _dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
@@ -96,7 +96,7 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
 def fuse_data_movement(
     importer: Importer, c: NodeContext, operands: QdqOperands
 ) -> list[DequantizedValue] | None:
-    """Return the node's results as moved integers, or None if that is not exact."""
+    """Return the node's results by moving integers, or None if that is not exact."""
     reals = [item for item in operands if isinstance(item, DequantizedValue)]
     sources = [item.source for item in reals if isinstance(item.source, QuantizedValue)]
     if not sources or len(sources) != len(reals):
@@ -132,7 +132,7 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
 
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
-    """Tabulate the function for all 256 input values."""
+    """Emit a lookup of the operator's results for all 256 input values, if possible."""
     x, constants = f.x, f.constant_operands()
     if x is None or constants is None:
         return None

@@ -1,4 +1,4 @@
-"""The ONNX container: the bytes of a preprocessed file become an `OnnxModel`.
+"""Reader of the ONNX container: decodes a preprocessed file to an `OnnxModel`.
 
 The reader checks that the file is a model with a graph, that its opset is known, and that each name
 is defined once, before its uses.
@@ -29,7 +29,7 @@ class OnnxValueInfo:
 class OnnxModel:
     """A decoded file.
 
-    `nodes` are the package's messages in executable order; `values` are the tensors with declared
+    `nodes` are NodeProto messages in executable order; `values` are the tensors with declared
     types.
     """
 

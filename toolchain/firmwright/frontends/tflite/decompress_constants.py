@@ -1,4 +1,4 @@
-"""Decompression of constants: the result of TFLM's custom operator TFLM_DECODE.
+"""Decompression of constants, as by TFLM's custom operator TFLM_DECODE.
 
 The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the version (1), byte 4 the
 version of the kind's data (1), and the bytes listed below. A table follows. Bits are read from the
@@ -64,7 +64,7 @@ def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
     """Decode by nested tables: an entry is a symbol, or the width and offset of the next lookup.
 
-    A symbol's entry gives how many of the last bits belong to it; the rest are read again.
+    A symbol's entry has the number of the last bits that belong to it; the others are read again.
     """
     is_wide = bool(ancillary[5] & 1)
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):

@@ -1,8 +1,8 @@
 """Conversion of early exits of streaming models into conditional execution.
 
-TFLM's custom operator CIRCULAR_BUFFER with the attribute `cycles` n ends every run early, except
-each n-th, with a status. The calls after it become a function that an `if` runs when a counter,
-kept as state, is due. In other runs all results keep their values from the last complete run, or
+With the attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except every
+n-th early, with a status. The calls after it become a function that an `if` runs in every n-th run,
+which a state counts. In other runs all results keep their values from the last complete run, or
 zero before the first; TFLM leaves them undefined.
 """
 
@@ -43,7 +43,7 @@ def _exits_early(call: Call) -> bool:
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
-    """Copy all early results after the last exit, under their names."""
+    """Copy all results from before the last exit after it, under their names."""
     last = max(place for place, call in enumerate(function.body) if _exits_early(call))
     late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
     early = [value for value in _unique(function.results) if value.name not in late]
@@ -74,7 +74,7 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 class _TailOutliner:
     """Outlines the calls after an early exit.
 
-    `before` maps the name of a value to its value in runs that skip the call.
+    `before` maps a value's name to the value that replaces it in runs that skip its call.
     """
 
     session: ImportSession
@@ -85,7 +85,7 @@ class _TailOutliner:
     ) -> tuple[list[Call], list[State]]:
         """Return `body` with a branch after its first early exit, and the added state.
 
-        `live_out` are values used elsewhere.
+        `live_out` are the values used after `body`.
         """
         place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
         if place is None:

@@ -21,7 +21,7 @@ class ImportSession:
     """Tables, constants and functions of the import, and the model's unsupported items.
 
     `reached` are the indices of the imported subgraphs; `branches` has the variables and the
-    function of each subgraph run by another one.
+    function of each subgraph that another one runs.
     """
 
     raw: RawModel

@@ -1,7 +1,7 @@
 """Conversion of a `RawModel` into an `IRModule`.
 
-Operator files under `ops/` import their nodes. Calls of constants are folded, and variables become
-state. All unsupported items are reported at once.
+Operator files under `ops/` import their nodes. Calls with constant operands are folded, and
+variables become state. All unsupported items are reported at once.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ from firmwright.ir.graph.opdef import OpCall, OpDef, OpTable
 from firmwright.ir.module import IRModule
 
 _FOLDED_BYTES = 1 << 10
-"""Largest folded constant, however small its inputs are."""
+"""Maximum size of a folded constant that is larger than its inputs."""
 _KNOWN_BYTES = 1 << 16
-"""Largest result that is computed at all."""
+"""Maximum size of a computed result that is larger than its inputs."""
 
 
 def import_model(
@@ -255,7 +255,7 @@ class _SubgraphImporter:
         return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
 
     def _fold_call(self, call: Call, places: Sequence[int]) -> bool:
-        """Fold a call of constants; return whether its outputs are constants now.
+        """Fold a call with constant operands; return whether its outputs are constants now.
 
         Outputs of the model and results far larger than their inputs stay calls, but later
         operators use their values.

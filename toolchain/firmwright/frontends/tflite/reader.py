@@ -1,4 +1,4 @@
-"""Reader of .tflite files: untrusted bytes become a verified `RawModel`, or one ModelError.
+"""Reader of .tflite files, which converts untrusted bytes to a verified `RawModel`.
 
 Source of the semantics: the TFLite schema and the checks of LiteRT's loader.
 """
@@ -73,7 +73,7 @@ def _buffer(table: FlatbufferTable) -> bytes:
 
 
 def _opcode(table: FlatbufferTable) -> tuple[str, int]:
-    """Return (name, version) of an operator code; name unknown codes BUILTIN_<number>."""
+    """Return (name, version) of an operator code; unknown codes are named BUILTIN_<number>."""
     # Codes above 126 do not fit the first field; the larger of the two fields is valid.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
@@ -182,8 +182,8 @@ def _check_constant(table: FlatbufferTable, shape: Sequence[int], dtype: str, si
 def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
     """Return the tensor's quantization, or None.
 
-    Empty vectors, and zero scales of index tensors, mean unquantized. The quantization of a float
-    tensor is a remnant of training and ignored.
+    A tensor without scales, or with only zero scales, is unquantized. The quantization of a float
+    tensor is a remnant of training and is ignored.
     """
     details = table.table("quantization")
     if details is None or dtype not in _INTEGER_RANGES:

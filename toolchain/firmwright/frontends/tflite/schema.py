@@ -3,8 +3,8 @@
 Each line of the texts below is a table: its name, then its fields in slot order as `name:type`,
 with `=default` unless that is zero. Types are scalars, `string`, `[x]` for vectors, and names of
 tables or of enumerations (one signed byte); `_` is a retired slot. A table of operator options
-begins with its number in the union `BuiltinOptions`, and its name lacks `Options`; those without
-fields are listed as `number:name`. Source: the published schema.fbs of TensorFlow Lite.
+begins with its number in the union `BuiltinOptions`, and its name lacks `Options`; option tables
+without fields are listed as `number:name`. Source: the published schema.fbs of TensorFlow Lite.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """One field of a table; `default` is the stored number of an absent scalar."""
+    """One field of a table; `default` is the value of an absent scalar."""
 
     name: str
     slot: int
@@ -191,7 +191,7 @@ _OPTIONS_OF_OTHER_NAME = {
     "Conv3D": "CONV_3D_TRANSPOSE",
     "Random": "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM MULTINOMIAL",
 }
-"""Options table -> operators with another name."""
+"""Options table -> operators with names that differ from the table's."""
 
 _TENSOR_TYPES = """
 float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64

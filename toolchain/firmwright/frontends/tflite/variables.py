@@ -19,7 +19,7 @@ def initial_value(kind: TensorType) -> int:
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return a key unique in the model; variables with names are shared by all subgraphs."""
+    """Return a key that is unique in the model; named variables are shared by all subgraphs."""
     return key if isinstance(key, tuple) else (index, key)
 
 
@@ -83,9 +83,10 @@ class VariableTable:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> Function:
-        """Return `function`, of subgraph `index`, with `variables` as further operands.
+        """Return `function` of subgraph `index` with `variables` as additional operands.
 
-        The values of `assigned` are further results. Each result has its own call.
+        The values of `assigned` are additional results. Operands and repeated values are copied to
+        make each result the output of a call.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}

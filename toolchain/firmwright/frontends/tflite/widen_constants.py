@@ -1,6 +1,6 @@
 """Exact widening of constants: int4 (two to a byte, the lower half first) and float16.
 
-Variables of these types are not changed, but refused later.
+Variables of these types are not changed; they are refused later.
 """
 
 from dataclasses import replace

@@ -66,7 +66,7 @@ class Call:
 
 
 CONTROL_FLOW_OPS = frozenset({"if", "while"})
-"""Operators that run graph functions, with the attributes that name those functions."""
+"""Operators that run the graph functions that their attributes name."""
 
 
 def called_functions(call: Call) -> tuple[str, ...]:

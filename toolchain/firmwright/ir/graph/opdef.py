@@ -1,4 +1,4 @@
-"""Operator definitions (one module each in `ops`) and the view of one call of an operator."""
+"""The interface of operator definitions (one module each in `ops`) and of their calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpCall:
     """One call: input types (None if absent), output types, attributes, constants and profile.
 
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
-    the outputs; "" leaves the choice to the planner, and () does so for all of them.
+    the outputs; "" leaves the choice to the planner, and () leaves all choices to it.
     """
 
     op: str
@@ -40,7 +40,7 @@ class OpCall:
         return self.scopes[len(self.inputs) + index] if self.scopes else ""
 
     def input(self, index: int) -> TensorType:
-        """Return the type of a required input; InternalError if it is absent."""
+        """Return the type of a required input; raise InternalError if it is absent."""
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
             raise InternalError(f"{self.op} has no input {index}")
@@ -130,7 +130,7 @@ class RowReduction:
 
 
 SUBVIEWS_OF, SUBVIEW_OFFSETS = "subviews_of", "offsets"
-"""Attributes of a call that is a `Subviews` and needs no code."""
+"""Attributes of a call that a `Subviews` describes and that needs no code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ class OpDef:
     `lower` receives an `ops.kernel.Kernel` with its parameters declared. `imports` maps foreign
     operator names to importers. `numerics` has an entry for each profile that defines the operator.
     `is_view` is set if the output has the bytes of the input; `subviews` describes a call that
-    needs no copy. `row_access` describes row-by-row computation; None if impossible. `restrictions`
-    lists the unsupported uses for the user documentation.
+    needs no copy. `row_access` describes row-by-row computation; None means that it is impossible.
+    `restrictions` lists the unsupported uses for the user documentation.
     """
 
     name: str

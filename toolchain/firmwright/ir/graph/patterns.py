@@ -171,7 +171,7 @@ class _PartialMatch:
 
 
 def match_pattern(pattern: Pattern, index: int, graph: PatternGraph) -> tuple[int, ...] | None:
-    """Return the indices of the calls that `pattern` covers when it ends in call `index`."""
+    """Return the indices of the calls that `pattern` covers if it ends in call `index`, or None."""
     for state in _match_ending_at(pattern, index, graph, _PartialMatch()):
         if _is_closed(state.calls, index, graph):
             return tuple(sorted(state.calls))

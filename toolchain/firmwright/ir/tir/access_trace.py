@@ -112,11 +112,11 @@ class AccessTracer:
         return AccessLog(*map(np.concatenate, zip(*parts, strict=True)))
 
     def max_events(self) -> int:
-        """Return an upper bound of the accesses that `run` enumerates if no loop is shortened."""
+        """Return an upper bound on the accesses that `run` enumerates if no loop is shortened."""
         return self._max_events(self.body, Bounds())
 
     def _kinds_below(self, node: Node) -> frozenset[str]:
-        """Return which of the two parameters `node` accesses: read, write, both or none."""
+        """Return the kinds of access in `node`: "r" of the input, "w" for writes."""
         kinds = self._kinds.get(id(node))
         if kinds is None:
             parts = (self._kinds_below(part) for part in children(node))
@@ -262,7 +262,7 @@ class AccessTracer:
         self._accesses(point, nodes, write=False)
 
     def _accesses(self, point: _ProgramPoint, nodes: Iterable[tir.Expr], *, write: bool) -> None:
-        """Record the uses in `nodes` of the output (`write`) or of the input."""
+        """Record the accesses in `nodes` to the output (`write`) or to the input."""
         for part in (part for node in nodes for part in walk(node)):
             match part:
                 case tir.BufferLoad(b) | tir.AccessPtr(b) if self._is_output.get(b.name) is write:

@@ -1,7 +1,7 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
 Intervals are inclusive and sound for arithmetic that does not overflow (the TIR rule); None means
-unknown. Correlated terms cancel because intervals are taken of the linear form: `y*2 + ky - 1`
+unknown. Correlated terms cancel because intervals are computed from the linear form: `y*2 + ky - 1`
 under the condition `y*2 + ky >= 1` is at least 0, although its plain interval starts at -1.
 """
 
@@ -245,7 +245,7 @@ class Bounds:
         if depth == 0:
             return best
         for fact, (low, high) in self.facts:
-            for times in _multiples(form, fact):
+            for times in _cancelling_factors(form, fact):
                 rest = form.plus(fact, -times)
                 plain = self._form(rest)
                 if plain is None:
@@ -297,16 +297,16 @@ class Bounds:
                 return dtype_range(atom.dtype)
 
 
-def _multiples(form: Affine, fact: Affine) -> list[int]:
-    """Return the multiples of `fact` whose subtraction removes an atom from `form`."""
+def _cancelling_factors(form: Affine, fact: Affine) -> list[int]:
+    """Return the factors f for which `form` - f * `fact` lacks an atom of `form`."""
     if len(fact.terms) < 2:
         return []
-    multiples: list[int] = []
+    factors: list[int] = []
     for atom, coefficient in fact.terms.items():
         mine = form.coefficient(atom)
-        if mine and mine % coefficient == 0 and mine // coefficient not in multiples:
-            multiples.append(mine // coefficient)
-    return multiples
+        if mine and mine % coefficient == 0 and mine // coefficient not in factors:
+            factors.append(mine // coefficient)
+    return factors
 
 
 def _binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:

@@ -152,7 +152,7 @@ def call_intrinsic(
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A value of the function under construction that statements read and replace."""
+    """A register of the function under construction that statements read and set."""
 
     builder: Builder
     buffer: tir.Buffer

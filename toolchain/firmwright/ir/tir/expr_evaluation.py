@@ -12,7 +12,7 @@ from firmwright.ir import tir
 
 Ints: TypeAlias = NDArray[np.int64]
 LaneValue: TypeAlias = "int | Ints | None"
-"""An integer that is equal in all lanes, one integer per lane, or unknown."""
+"""An integer that is equal in all lanes, one integer per lane, or None if unknown."""
 BinaryFunction: TypeAlias = Callable[[Any, Any], Any]
 
 SCALAR_FUNCTIONS: Mapping[str, BinaryFunction] = {

@@ -1,4 +1,4 @@
-"""Row-major element indices."""
+"""Flat element indices of buffer accesses."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from firmwright.ir import tir
 
 
 def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
-    """Return the row-major element index, constants folded: `(y * 5 + x) * 64 + c`."""
+    """Return the flat element index with constants folded: `(y * 5 + x) * 64 + c`."""
     if len(indices) != len(buffer.shape):
         raise InternalError(f"{buffer.name} has {len(buffer.shape)} dimensions")
     if not indices:

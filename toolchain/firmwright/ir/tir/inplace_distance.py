@@ -17,13 +17,13 @@ from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
 _CLOSE_FRACTION = 4
-"""A hull that ends within this fraction of a buffer is not refined."""
+"""A hull with an end within buffer size / this of 0 is not refined."""
 
 
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint."""
+    """Return constraints on offset(`result`) - offset(`source`); None if they must not overlap."""
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
     # The C compiler may reorder accesses of different types, unless one is a byte type.
@@ -67,7 +67,7 @@ def _per_channel_constraints(
 
 
 def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
-    """Return the hull over the accesses at the indices `order`, which are sorted by time."""
+    """Return the hull of the accesses at the indices `order`, which are sorted by time."""
     log = log.select(order)
     highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
     lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))

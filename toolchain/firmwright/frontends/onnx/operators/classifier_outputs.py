@@ -81,7 +81,7 @@ def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
 def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = False) -> Results:
     """Return (labels, scores); a single score of two classes belongs to the second class.
 
-    If `is_positive`, it is a probability, and the score of the first class is 1 minus it.
+    If `is_positive`, this score p is a probability, and the score of the first class is 1 - p.
     """
     rows, count = scores.shape
     if count > 1:

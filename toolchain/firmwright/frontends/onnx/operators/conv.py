@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose as image operators if weights are constant, else as N-d convolution.
+"""Conv and ConvTranspose: image operators if weights are constant, else N-d convolutions.
 
 ONNX has channels first, so calls are enclosed by transposes, which the layout passes cancel. A
 single spatial axis becomes an image of one row. Source: ONNX's Conv, ConvTranspose, ConvInteger.
@@ -118,7 +118,7 @@ class ConstantFilters:
     def operands(
         self, image: OnnxValue, filters: Array, axis: int = 0, rows: slice = slice(None)
     ) -> list[OnnxValue]:
-        """Return the operands of an image operator; `axis` of `filters` counts outputs."""
+        """Return the operands of an image operator; `axis` of `filters` is that of the outputs."""
         operands = [image, ConstantValue(filters, self.w.name, _rows(self.w, rows, axis))]
         if self.bias is not None:
             array = self.bias.array.reshape(-1)[rows]
@@ -134,7 +134,7 @@ def _rows(constant: ConstantValue, rows: slice, axis: int) -> Quantization | Non
 
 
 def _constant_filters(c: NodeContext) -> ConstantFilters | None:
-    """Return inputs 1 and 2 if image operators of floats support them."""
+    """Return the weights and bias, or None if float image operators do not support them."""
     w, bias = c.input(1), c.optional(2)
     if c.dtype(0) != FLOAT32 or not isinstance(w, ConstantValue) or isinstance(bias, Value):
         return None
@@ -253,7 +253,7 @@ def _emit_transpose_conv2d(
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
 ) -> tuple[Window, tuple[int, ...]]:
-    """Return the window and output extents; `before` is cropped from the full result."""
+    """Return the window and output extents; `before` elements are cropped from the full result."""
     rank = len(inputs)
     plain = window_geometry(c, size, inputs)
     extra = tuple(c.attr("output_padding") or (0,) * rank)

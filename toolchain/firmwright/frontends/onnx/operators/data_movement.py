@@ -198,7 +198,7 @@ def _image_shape(c: NodeContext) -> tuple[int, ...]:
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
-    """Reverse each sample's first elements by a static gather."""
+    """Reverse the first `length` time steps of each sample by a static gather."""
     lengths = c.array(1, "lengths").reshape(-1)
     time, batch = int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
     shape = c.shape(0)

@@ -1,4 +1,4 @@
-"""Elementwise operators as `expression` calls, or `relu` and `relu6`, which convolutions fuse."""
+"""Elementwise operators: `expression` calls, or `relu` and `relu6`, which convolutions can fuse."""
 
 import math
 import re
@@ -153,7 +153,7 @@ def _pow(c: NodeContext) -> OnnxValue:
 
 
 _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
-"""The remainder of a and b with b's sign, from the remainder with a's sign."""
+"""Formula that converts `rest`, the remainder with a's sign, to the remainder with b's sign."""
 
 
 def _mod(c: NodeContext) -> OnnxValue:

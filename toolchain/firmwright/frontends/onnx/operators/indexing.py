@@ -1,4 +1,4 @@
-"""Gather, scatter and ordering operators: static index lists if constant, else indexed reads."""
+"""Gather, scatter and ordering operators; Gather with constant indices becomes a static gather."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ def _cumulative(step: str, c: NodeContext) -> OnnxValue:
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
-    """Write new rows into a cache, from the index of each sample."""
+    """Write new rows into a cache, starting at one index per sample."""
     cache, update, axis = c.input(0), c.input(1), c.axis(-2)
     count, length, new = c.shape(0)[0], c.shape(0)[axis], c.shape(1)[axis]
     steps = c.emit.const(np.arange(new, dtype=np.int64), "steps")

@@ -24,7 +24,7 @@ from firmwright.frontends.onnx.operators.elementwise import float32_literal
 def emit_fully_connected(
     emit: CallEmitter, x: OnnxValue, w: Array, name: str, bias: ConstantValue | None
 ) -> OnnxValue:
-    """Emit x [..., i] times w [o, i], plus bias [o]."""
+    """Emit the product of x [..., i] and the transpose of w [o, i], plus bias [o]."""
     weights = ConstantValue(np.ascontiguousarray(w), name)
     operands = (x, weights) if bias is None else (x, weights, bias)
     return emit.call("fully_connected", *operands, activation="none", keep_dims=True)
@@ -151,7 +151,7 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
 
 
 def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValue:
-    """Return the operand with its axes in `order`, of size 1 for missing labels."""
+    """Return the operand with its axes in `order`; missing labels become axes of size 1."""
     moved = c.emit.transpose(x, [term.index(letter) for letter in order if letter in term])
     sizes = dict(zip(term, x.shape, strict=True))
     return c.emit.reshape(moved, [sizes.get(letter, 1) for letter in order])

@@ -103,7 +103,7 @@ def _svm_classifier(c: NodeContext) -> Results:
 
 
 def _count_votes(c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]) -> Results:
-    """Return (labels, pair scores): the class with the most votes, the first one of a tie."""
+    """Return (labels, pair scores); a label is the first class with the most votes."""
     classes = pairs[-1][1] + 1
     if classes != len(class_labels(c)):
         raise NotSupportedError(f"support vectors of {classes} classes")

@@ -1,4 +1,4 @@
-"""Pooling: max_pool2d and average_pool2d if they compute the same, else N-d pooling.
+"""Pooling: max_pool2d and average_pool2d where they are equivalent, else N-d pooling.
 
 Source of the semantics: ONNX's MaxPool, AveragePool, LpPool and their global forms.
 """
@@ -53,7 +53,7 @@ def _pool(kind: str, c: NodeContext) -> OnnxValue:
 
 
 def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]) -> bool:
-    """Return whether the image operators, which exclude padding, compute the same."""
+    """Return whether the image operators, which exclude padding, are equivalent."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
@@ -83,7 +83,7 @@ def _max_pool(c: NodeContext) -> OnnxValue:
 
 
 def emit_int8_average_pool(c: NodeContext) -> OnnxValue | None:
-    """Emit an AveragePool of int8 values with unchanged scale; return None if unsupported."""
+    """Emit an AveragePool of int8 values without requantization; return None if unsupported."""
     window = window_geometry(c, tuple(c.attr("kernel_shape")), c.shape(0)[2:])
     if not _is_image_pool(c, "average", window, _output_sizes(c, window)):
         return None

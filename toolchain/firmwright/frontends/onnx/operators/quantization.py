@@ -1,6 +1,6 @@
-"""QuantizeLinear, DequantizeLinear and the QLinear operators by their definitions.
+"""QuantizeLinear, DequantizeLinear and the QLinear operators, expanded into simpler operators.
 
-Used where qdq_fusion.py makes no integer operator. Source: the ONNX operator specification.
+Used where qdq_fusion.py emits no integer operator. Source: the ONNX operator specification.
 """
 
 import math
@@ -76,7 +76,7 @@ def _dequantize(c: NodeContext) -> OnnxValue:
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
-    """Return a scalar, or a vector that broadcasts along axis 1 of `rank` axes."""
+    """Reshape to a scalar, or to a vector that broadcasts along axis 1 of `rank` axes."""
     count = math.prod(operand.shape)
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
@@ -108,7 +108,7 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
 
 
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
-    """Return uint8 values over a range that includes 0, with scale and zero point."""
+    """Return uint8 values, scale and zero point; the represented range includes 0."""
     x = c.input(0)
     axes = tuple(range(c.rank))
     low, high = (

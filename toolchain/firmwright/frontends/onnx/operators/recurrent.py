@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM unrolled in time.
 
-The inputs of all steps are multiplied at once; steps share their kernels. The number of steps is
-known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
+The inputs of all steps are multiplied by W at once; steps share their kernels. The number of steps
+is known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,7 +98,7 @@ def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | Non
 
 
 _Step: TypeAlias = Callable[[OnnxValue, Sequence[OnnxValue]], Sequence[OnnxValue]]
-"""Function from x[t] W + b and the states to the next states, the output first."""
+"""Function of x[t] W + b and the states; returns the next states, the output first."""
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
 
 
 def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxValue:
-    """Make a vector of one value per channel broadcastable to [n, c, ...]."""
+    """Reshape a vector with one value per channel so that it broadcasts to [n, c, ...]."""
     return c.emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 

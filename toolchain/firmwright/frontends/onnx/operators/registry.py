@@ -12,7 +12,7 @@ from firmwright.frontends.onnx.node_context import Importer
 
 @cache
 def onnx_importers() -> Mapping[str, Importer]:
-    """Merge the `IMPORTERS` of the modules: operator, or DOMAIN:OPERATOR, -> importer."""
+    """Merge the modules' `IMPORTERS`, which map OPERATOR or DOMAIN:OPERATOR to an importer."""
     table: dict[str, Importer] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda item: item.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -57,7 +57,7 @@ def _nearest(c: NodeContext, places: Array, length: int) -> Array:
 
 
 def _taps(c: NodeContext, mode: str, places: Array, scale: float) -> tuple[Array, Array]:
-    """Return (indices, weights), each [outputs, taps], not yet clipped to the input."""
+    """Return indices, not clipped to the input, and weights, each [outputs, taps]."""
     stretch = max(1.0, 1.0 / scale) if c.attr("antialias", 0) else 1.0
     reach = (1 if mode == "linear" else 2) * stretch
     count = int(np.ceil(2 * reach))

@@ -31,7 +31,7 @@ Key: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeNode:
-    """A node as in the file; a node's key is (tree or kind, number)."""
+    """A node as in the file; a key is (tree, number) or (is leaf, number)."""
 
     mode: str
     feature: int
@@ -43,7 +43,7 @@ class _TreeNode:
 
 @dataclass(slots=True)
 class _FlattenedTrees:
-    """Branches in preorder and leaves from left to right, the form of `tree_ensemble`."""
+    """Trees in the form of `tree_ensemble`: branches in preorder, leaves from left to right."""
 
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
