@@ -144,7 +144,7 @@ EDITS = (
          "if inside and not periodic:",
          "if False:", VALIDATE),
     Edit("validator without pairs", PY + "usmp/plan_validator.py",
-         "if (a.name, b.name) in related or not _alive_together(a, b):", "if True:", VALIDATE),
+         "if overlap and _alive_together(a, b):", "if False:", VALIDATE),
     Edit("validator without figures", PY + "usmp/plan_validator.py",
          "if dict(plan.pool_bytes) != highest:", "if False:", VALIDATE),
     Edit("validator off by one", PY + "usmp/plan_validator.py",
