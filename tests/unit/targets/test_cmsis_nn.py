@@ -32,7 +32,7 @@ from firmwright.targets.cmsis_nn_codegen import (
     transpose_conv_workspace_bytes,
 )
 from firmwright.targets.library_sources import collect_needed_files
-from firmwright.tune.region_costs import skip_call_reordering
+from firmwright.tune.region_costs import run_passes_before_reordering
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
@@ -127,7 +127,7 @@ def test_every_function_matches_its_operator():
     assert len(cases) == 22
     options = Options(target="cmsis-nn", numerics="tflm", planner="greedy_by_size")
     module = cases_module(cases)
-    compiled = compile_model(skip_call_reordering(module, options), options)
+    compiled = compile_model(run_passes_before_reordering(module, options), options)
     assert {row["schedule"] for row in compiled.metadata["operators"]} == {"cmsis-nn"}
     drawn = tuple(make_samples(case_inputs(cases), 4, 1))
     expected = run_numpy_reference(module.with_attrs(numerics="tflm"), drawn).outputs

@@ -87,7 +87,6 @@ class PoolInfo:
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
-"""The fields of a pool that describe its speed."""
 
 
 @dataclass(frozen=True, slots=True)

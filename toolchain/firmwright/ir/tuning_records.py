@@ -73,7 +73,6 @@ class Measurement:
 
     @property
     def key(self) -> MeasurementKey:
-        """The key that identifies repeated measurements."""
         return self.layer, self.kernel, self.choice, self.at
 
     def line(self) -> str:
@@ -124,8 +123,8 @@ def _is_valid(data: Mapping[str, Any]) -> bool:
 def layer_digest(call: OpCall, target: Target) -> str:
     """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
 
-    Only the granularity of the quantization is included: its values, like those of weights, are
-    part of the kernel code.
+    Only the granularity of the quantization is included: its values, like those of weights, do not
+    affect the form of kernels.
     """
     data = {
         "op": call.op,
@@ -207,4 +206,3 @@ class TuningRecords:
 
 
 NO_TUNING_RECORDS = TuningRecords()
-"""The records of an empty log."""

@@ -69,6 +69,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
 def remaining_passes(
     module: IRModule, options: Options, watch: PassTimer | None = None
 ) -> tuple[Pass, ...]:
+    """Return the passes after the one in the module's attribute `stage`, or all passes."""
     steps = passes_for(options, watch)
     done = module.attrs.get("stage")
     names = [step.name for step in steps]

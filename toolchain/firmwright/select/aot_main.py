@@ -17,7 +17,7 @@ from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.schedule import LoweringCandidate
 from firmwright.select import aliases
 from firmwright.select.aliases import Alias
-from firmwright.select.control_flow import ControlFlowInliner, call_kernel
+from firmwright.select.main_control_flow import ControlFlowInliner, call_kernel
 from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
 
 TENSOR_ALIGNMENT = 16

@@ -1,4 +1,4 @@
-"""Flash budget of the kernels' constants and predicted code, divided by a knapsack search."""
+"""Flash budget of the kernels' constants and predicted code, divided by a knapsack solver."""
 
 from __future__ import annotations
 

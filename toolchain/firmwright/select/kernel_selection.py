@@ -124,7 +124,6 @@ class _KernelSelector:
         return next((item for item in programs if self.oracle.fits(item.module)), None)
 
     def _best_whole_calls(self) -> ProgramCandidate:
-        """Return the best program without row streaming."""
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
             by_size = self.goal == "size"

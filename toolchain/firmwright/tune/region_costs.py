@@ -141,7 +141,7 @@ class RegionCostEstimator:
         options = isolated_region_options(self.options)
         regions = build_region_module(self.module, function, groups)
         compiled = compile_model(
-            skip_call_reordering(regions, options),
+            run_passes_before_reordering(regions, options),
             options,
             watch=lambda name, module: modules.update({name: module}),
         )
@@ -195,7 +195,7 @@ def isolated_region_options(options: Options) -> Options:
     )
 
 
-def skip_call_reordering(module: IRModule, options: Options) -> IRModule:
+def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule:
     """Run the passes before the reordering of calls, and skip it: regions do not need it."""
     module = configure_module(module, load_board(options.board, options.board_dirs), options)
     for step in remaining_passes(module, options):

@@ -107,7 +107,7 @@ class _LayerSearch:
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """Return the offered choices, and all configurations of competitive or other schedules."""
+        """Return the offered choices, and all those of competitive or unoffered schedules."""
         costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
         most = _FAR_OFF * min(costs.values())
         space = (configured_schedule(rule, config) for rule, config in self.lowering.space(0))

@@ -166,7 +166,7 @@ class CallEmitter:
     def reduction(
         self, formula: str, step: str, axes: Sequence[int], *inputs: OnnxValue, keep: bool = True
     ) -> OnnxValue:
-        """Emit a reduction by `step` of an expression over inputs a, b...."""
+        """Emit a reduction by `step` of an expression over the inputs a, b, ..."""
         return self.call(
             "reduction", *inputs, formula=formula, step=step, axes=tuple(axes), keep_dims=keep
         )

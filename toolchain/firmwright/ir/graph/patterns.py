@@ -93,7 +93,6 @@ def op(name: str, /, *inputs: Pattern, **attrs: AttrConstraint) -> Pattern:
 
 
 def custom_op(name: str, /, *inputs: Pattern, domain: str = "") -> Pattern:
-    """Match a call of a custom operator."""
     return OpPattern("custom", inputs or None, {"name": name, "domain": domain})
 
 

@@ -49,7 +49,6 @@ def print_graph(func: Function, page: syntax.IRWriter) -> None:
 
 
 def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
-    """Return the lines of new constants, then the call."""
     constants = _new_constants(call.inputs, made)
     inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)

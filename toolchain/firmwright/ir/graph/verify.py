@@ -25,7 +25,7 @@ from firmwright.ir.syntax import format_shape
 
 
 def verify_graph(function: Function, module: IRModule, ops: OpTable) -> None:
-    """Raise ModelError with all diagnostics for `function`."""
+    """Raise ModelError with all diagnostics if `function` is invalid."""
     diagnostics = diagnose_graph(function, module, ops)
     if diagnostics:
         raise ModelError("\n".join(diagnostics), where=module.name)

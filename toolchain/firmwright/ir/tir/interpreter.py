@@ -3,7 +3,7 @@
 Accesses are bounds-checked, integer overflow is an error, and undefined memory is poisoned. Loops
 with independent iterations run as lanes of numpy arrays, in chunks that bound memory.
 
-An intrinsic's numpy meaning receives pointers as arrays of elements by lanes. For statements it
+An intrinsic's numpy meaning receives pointers as arrays [elements, lanes]. For statements it
 returns the new contents of `out` and `inout` registers and of writable pointers, in operand order;
 `out` registers are not arguments.
 """

@@ -1,9 +1,9 @@
 """Run-time state of the interpreter: memory, frames and the execution of loops.
 
-Memory is byte arrays with typed, strided, bounds-checked views. The base of a view is a byte
-offset: one number, or one per lane for lane-private memory. Callers check bounds before `gather`
-and `scatter`; numpy checks again. A `Value` is an int, bool or `np.float32` if it is equal in all
-lanes, else an array of at least one axis.
+Memory consists of byte arrays with typed, strided, bounds-checked views. The base of a view is a
+byte offset: one number, or one per lane for lane-private memory. Callers check bounds before
+`gather` and `scatter`; numpy checks again. A `Value` is an int, bool or `np.float32` if it is equal
+in all lanes, else an array of at least one axis.
 
 A loop runs sequentially, or all its iterations at once as lanes. A loop that shares only scratch
 memory between iterations is tried with a private copy per lane. If a lane reads bytes that it did
@@ -34,7 +34,7 @@ POISON = 0xA5
 """The byte that fills undefined memory."""
 
 PRIVATE_BYTES_MAX = 64 << 20
-"""Limit of the memory that the private copies of one loop take."""
+"""Limit of the memory for the private copies of one loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
 
 
 def elements_at(pointer: Pointer, dtype: DType, depth: int) -> tuple[View, Array]:
-    """Return a view of the elements of `pointer` as `dtype`, and the indices of all of them.
+    """Return a view of the elements of `pointer` as `dtype`, and the indices of all elements.
 
     The first axis of the indices is the elements, followed by `depth` lane axes (at least one).
     """
@@ -252,9 +252,10 @@ class CompiledLoop:
     def run_in_lanes(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...] = ()
     ) -> Run:
-        """Run all iterations at once, in chunks, with a copy of the `private` buffers per lane.
+        """Return a function that runs the iterations as lanes, in chunks.
 
-        `own_bytes` is the memory that one iteration allocates.
+        Each lane has a copy of the `private` buffers. `own_bytes` is the memory that one iteration
+        allocates.
         """
         copies = sum(buffer.size_bytes for buffer in private)
         lane_bytes = max(own_bytes + 2 * copies, 1)
@@ -284,7 +285,7 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """Run in lanes with copies of `private`; run serially if that has failed once."""
+        """Return a function that runs in lanes with copies of `private`; serially once failed."""
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False
 

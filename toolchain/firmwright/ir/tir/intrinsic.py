@@ -17,10 +17,10 @@ OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A register operand, or a pointer with the region it accesses.
+    """A register, an immediate, or a pointer with the region that it accesses.
 
-    For `ptr`: `dtype` is the element type, `extent` the number of elements accessed from the
-    pointer on, `stride` the distance between accessed rows (0 = contiguous), and `post_increment`
+    For `ptr`: `dtype` is the element type, `extent` the number of elements accessed, starting at
+    the pointer, `stride` the distance between accessed rows (0 = contiguous), and `post_increment`
     the number of elements by which the pointer advances.
     """
 

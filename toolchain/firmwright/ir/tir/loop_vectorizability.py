@@ -97,7 +97,7 @@ def is_parallel(
 
 
 def private_bytes(node: tir.Stmt) -> int:
-    """Return an upper bound of the memory that one iteration of `node` allocates."""
+    """Return an upper bound on the memory that one iteration of `node` allocates."""
     return sum(
         part.buffer.size_bytes for part in statements(node) if isinstance(part, tir.Allocate)
     )

@@ -1,8 +1,8 @@
 """Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so on.
 
 Conditions and loops are evaluated on a fixed sample of the iteration space; a data-dependent
-condition counts half. Common compiler optimizations are modeled: hoisting, common subexpressions,
-free induction variables and register moves.
+condition is true half of the time. Common compiler optimizations are modeled: hoisting, common
+subexpressions, free induction variables and register moves.
 """
 
 import math
@@ -36,7 +36,7 @@ _ARITHMETIC = {
 }
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
-"""Values that a loop can keep in registers on a core with sixteen, besides its temporaries."""
+"""Number of values that a loop can keep in the registers of a core with sixteen."""
 _SHORT = 2
 """Loops with at most this many iterations may be unrolled by the compiler."""
 _ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
@@ -180,9 +180,9 @@ class _OperationCounter:
             self.levels.pop()
 
     def live_values(self, loop: tir.For) -> int:
-        """Return how many values and addresses an innermost loop keeps across iterations.
+        """Return the number of values and addresses that an innermost loop keeps across iterations.
 
-        Inline assembly is ignored because it has its own cost weight.
+        Returns 0 for outer loops and for inline assembly, which has its own cost weight.
         """
         values: set[str] = set()
         places: dict[str, int] = {}
@@ -213,7 +213,7 @@ class _OperationCounter:
             self.charge("row", view.shape[0])
 
     def count_expr(self, node: tir.Expr) -> None:
-        """Charge an expression; repeated subexpressions are the same object."""
+        """Charge an expression once; repeated subexpressions are the same object."""
         if id(node) in self.visited:
             return
         self.visited.add(id(node))
@@ -240,7 +240,7 @@ class _OperationCounter:
                 self.count_call(name, args)
 
     def count_load(self, node: tir.BufferLoad) -> None:
-        """Charge a load from memory; registers are free and constant indices are loop-invariant."""
+        """Charge a load; registers are free, and linked constants cost one more, hoisted load."""
         self.charge_address_arguments(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
@@ -368,7 +368,7 @@ def _stays_loop(loop: tir.For) -> bool:
 
 
 def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None:
-    """Return the limits if `node` around `inner` is min(max(x, low), high) in either order."""
+    """Return (low, high) if `node` is min(max(x, low), high), or max around min."""
     if {node.op, inner.op} != {"min", "max"}:
         return None
     if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):

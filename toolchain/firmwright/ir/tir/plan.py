@@ -84,7 +84,7 @@ class OffsetConstraint(Generic[BufferKey]):
         return replace(self, a=a, b=b)
 
     def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
-        """Return the constraint with `buffer` as b: bounds on its offset minus the other."""
+        """Return the constraint with `buffer` as b."""
         if buffer == self.b:
             return self
         residue = -self.residue % self.modulus if self.modulus > 1 else 0
@@ -112,7 +112,6 @@ def disjoint_constraint(a: BufferInfo, b: BufferInfo) -> OffsetConstraint[str]:
 
 
 Constraints: TypeAlias = Sequence[OffsetConstraint[str]]
-"""Constraints between named buffers."""
 
 
 @dataclass(frozen=True, slots=True)

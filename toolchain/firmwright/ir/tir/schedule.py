@@ -19,9 +19,9 @@ class Schedule:
 
     `configs` returns the configurations to try for a call, most promising first, or none if the
     schedule does not apply. `build` writes the kernel into an `ops.kernel.Kernel`. A call may
-    compute a few rows of a layer: one row, without padding above and below. All schedules give
-    identical results except those with `fuses`, which round float sums less often than the default
-    loops; they are offered only if no operator of the model is sensitive to the last bit.
+    compute a band of a layer's rows, without padding above and below. All schedules give identical
+    results except those with `fuses`, which round float sums less often than the default loops;
+    they are offered only if no operator of the model is sensitive to the last bit.
 
     `disable_scheduling` marks kernels that order loads for register pressure: gcc's first
     scheduling pass would hoist them and spill. A schedule with a `goal` is offered only under
@@ -90,8 +90,8 @@ class LoweringCandidate:
 class RowKernels:
     """Kernels that compute one call row by row.
 
-    Each candidate computes one output row from the rows it needs. For a reduction it accumulates
-    one input row, and `finish` computes the output.
+    Each candidate computes one band of output rows from the input rows that it needs. For a
+    reduction it accumulates one band of input rows, and `finish` computes the output.
     """
 
     rows: RowWindow | RowReduction

@@ -33,7 +33,7 @@ _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = MappingProxyType(
         tir.PrimFuncCall: lambda node: node.args,
     }
 )
-"""Direct children per node type; a table because traversal is hot."""
+"""Direct children per node type; a table makes traversal fast."""
 
 
 _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = MappingProxyType(
@@ -71,7 +71,7 @@ _REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = MappingProxyTy
         tir.PrimFuncCall: lambda node, new: replace(node, args=new),
     }
 )
-"""Constructors from new children per node type."""
+"""Functions that rebuild a node with new children, per node type."""
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -7,7 +7,7 @@
 * Bounds: each index is within its axis, each pointer extent within its buffer, each view within its
   source, as proven by intervals of linear forms under loops, lets, conditions, min and max. A
   data-dependent index must be guarded so that this can be proven.
-* Registers: `reg` buffers are indexed by constants and have no pointers to them.
+* Registers: `reg` buffers are indexed by constants, and no pointers refer to them.
 * Access: `in` and `const` parameters, linked constants and read-only views are not written.
 * Alignment of views and parameters follows from the alignment of the source and the offset.
 * Intrinsics are in the table; arguments match operands in kind, dtype, access and extent, and a
@@ -46,12 +46,12 @@ _READ_ONLY_ROLES = ("in", "const")
 
 
 def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with all diagnostics for `func`."""
+    """Raise ModelError with the diagnostics if `func` is invalid."""
     raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)
 
 
 def verify_module(module: IRModule, ops: OpTable, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with all diagnostics for `module`."""
+    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
@@ -255,7 +255,7 @@ class _PrimFuncVerifier(ExprVerifier):
         return bounds.assume(cond, holds)
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
-        """Return the buffers that `body` may write; a view counts if a pointer refers to it."""
+        """Return the root buffers that `body` may write by stores, pointers or intrinsics."""
         roots: set[str] = set()
         for node in walk(body):
             match node:

@@ -46,7 +46,6 @@ class Window:
 
     @property
     def image_attrs(self) -> dict[str, Attr]:
-        """Return the attributes of the image operators."""
         rows = (1,) if len(self.size) == 1 else ()
         none = (0, 0) if rows else (self.before[0], self.after[0])
         return {
