@@ -110,7 +110,6 @@ def test_a_large_result_of_small_constants_is_not_folded() -> None:
 @pytest.mark.parametrize(
     ("data", "weights", "words"),
     [
-        ("uint8", "uint8", "convert the model again with the inference type int8"),
         ("float32", "int8", "give the converter a representative dataset"),
         ("float16", "float16", "convert the model to float32"),
     ],
@@ -119,7 +118,7 @@ def test_unsupported_types_are_reported_with_a_remedy(data: str, weights: str, w
     def tensor(
         index: int, name: str, shape: tuple[int, ...], dtype: str, data: bytes | None = None
     ) -> RawTensor:
-        quant = Quantization((0.5,), (0,)) if dtype in ("int8", "uint8") else None
+        quant = Quantization((0.5,), (0,)) if dtype == "int8" else None
         return RawTensor(index, name, shape, dtype, quant, data)
 
     size = 2 if weights == "float16" else 1

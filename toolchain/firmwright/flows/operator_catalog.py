@@ -23,8 +23,8 @@ page up to date. `firmwright ops --json` prints the same data.
 
 The *schedules* column lists the families of targets with optimized kernels. Everything in a model
 that exceeds the
-limits is reported at once, with its place, when the model is read. See [numerics](numerics.md) for
-rounding, and [adding an operator](adding-an-operator.md).
+limits is reported at once, with its place, when the model is read. Quantized uint8 of TFLite is
+computed as int8. See [numerics](numerics.md) for rounding, and [adding an operator](adding-an-operator.md).
 
 {table}
 ## ONNX

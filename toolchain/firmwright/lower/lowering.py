@@ -36,6 +36,7 @@ from firmwright.ir.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
+from firmwright.ops.requantize import has_weight_zero_point
 
 log = logging.getLogger(__name__)
 _STALE_MESSAGE = (
@@ -194,6 +195,8 @@ class Lowering:
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
+        if has_weight_zero_point(make_op_call(call, self.module)):
+            schedules = [s for s in schedules if s.takes_weight_zero_point]
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
             return [s for s in schedules if not s.fuses]
         return schedules

@@ -22,7 +22,7 @@ from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, RowWindow, bo
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv_window import check_window, im2col, import_window, window_of
-from firmwright.ops.import_checks import input_type, require_tensors
+from firmwright.ops.import_checks import input_type, require_tensors, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.row_windows import sliding_row_window
 
@@ -48,14 +48,9 @@ def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
     """Return the per-channel requantization by x scale * w scale / y scale, computed in double."""
-    x, w, y = (
-        requantize.per_tensor_quant(call.input(0)),
-        requantize.quantization_of(call.input(1)),
-        requantize.per_tensor_quant(call.output),
-    )
-    channels = call.output.shape[-1]
-    scales = w.scales if len(w.scales) > 1 else w.scales * channels
-    factors = [x.scale * scale / y.scale for scale in scales]
+    factors = requantize.scale_factors(call)
+    if len(factors) == 1:
+        factors *= call.output.shape[-1]
     activation = call.str_attr("activation")
     if int16x8.is_int16x8(call) and int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
@@ -71,9 +66,15 @@ def bias_of(call: OpCall, dtype: str) -> Array:
 
 
 def weights_of(call: OpCall) -> Array:
+    """Return the weights as stored; `weight_offsets` are relative to their zero point."""
     weights = call.constant(1)
     assert weights is not None
     return np.asarray(weights.array())
+
+
+def weight_offsets(call: OpCall) -> Array:
+    zero_point, weights = requantize.weight_zero_point(call), weights_of(call)
+    return weights.astype(np.int16) - zero_point if zero_point else weights
 
 
 def row_window(call: OpCall) -> RowWindow | None:
@@ -83,7 +84,7 @@ def row_window(call: OpCall) -> RowWindow | None:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
-    kernel = w.reshape(w.shape[0], -1).astype(np.float64)
+    kernel = w.reshape(w.shape[0], -1).astype(np.float64) - requantize.weight_zero_point(call)
     patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
     return (reference_epilogue(call, patches @ kernel.T),)
 
@@ -109,7 +110,7 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
     """
     is_float, window = call.input(0).dtype == FLOAT32, window_of(call, call.input(1).shape[1:3])
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
-    zero_point = _zero_point(call)
+    zero_point, weight_zero = _zero_point(call), requantize.weight_zero_point(call)
     weights = b.input(1)
     bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 
@@ -129,10 +130,9 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
                 ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
             x = b.load(b.input(0), [at.n, iy, ix, ic])
             w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
-            product = (
-                x * w if is_float else ((x.cast(INT32) - zero_point) * w.cast(INT32)).cast(dtype)
-            )
-            acc.add(product)
+            if not is_float:
+                x, w = x.cast(INT32) - zero_point, w.cast(INT32) - weight_zero
+            acc.add((x * w).cast(dtype))
         b.store(b.y, [at.n, at.oy, at.ox, oc], finish(acc.value, oc))
 
 
@@ -179,7 +179,7 @@ def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference_depthwise(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0], arrays[1]
-    taps = w.reshape(-1, w.shape[3]).astype(np.float64)
+    taps = w.reshape(-1, w.shape[3]).astype(np.float64) - requantize.weight_zero_point(call)
     patches = im2col(x.astype(np.float64) - _zero_point(call), window_of(call, w.shape[1:3]))
     patches = patches.reshape(*patches.shape[:3], len(taps), x.shape[3])
     total = (np.repeat(patches, channel_multiplier_of(call), axis=-1) * taps).sum(axis=-2)
@@ -196,7 +196,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     if len(kernel.shape) != 4:
         raise NotSupportedError("weights without four dimensions")
     activation = requantize.import_activation(context.node.options["fused_activation_function"])
-    attrs = {**import_window(context, kernel.shape[1:3]), "activation": activation}
+    window = import_window(context, kernel.shape[1:3])
+    attrs = {**window, "activation": activation, **unsigned_attr(context)}
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
     # hybrid_conv2d.py defines float activations with int8 weights.
     if op == "conv2d" and (x.dtype, kernel.dtype) == (FLOAT32, INT8):

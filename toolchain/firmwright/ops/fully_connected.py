@@ -17,7 +17,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir.core import Attr
 from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCall, OpDef, TensorType
 from firmwright.ops import int16x8, requantize
-from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.conv2d import bias_of, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
 from firmwright.ops.import_checks import require_tensors
 from firmwright.ops.kernel import Kernel
@@ -57,7 +57,7 @@ def has_int32_multiplier(call: OpCall) -> bool:
 
 def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int8 layer's sums to outputs."""
-    activation, factors = call.str_attr("activation"), _scale_factors(call)
+    activation, factors = call.str_attr("activation"), requantize.scale_factors(call)
     if call.numerics != "litert":
         return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
     rounded_once = requantize.make_requantization(factors, Rounding.ONCE, call.output, activation)
@@ -65,18 +65,9 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
     return int16x8.exact_scale(factors, call.output, activation) if exact is None else exact
 
 
-def _scale_factors(call: OpCall) -> list[float]:
-    x, w, y = (
-        requantize.per_tensor_quant(call.input(0)),
-        requantize.quantization_of(call.input(1)),
-        requantize.per_tensor_quant(call.output),
-    )
-    return [x.scale * scale / y.scale for scale in w.scales]
-
-
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
     """Return the least and the greatest possible sum of each output."""
-    weights, bias = weights_of(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
+    weights, bias = weight_offsets(call).astype(np.int64), bias_of(call, "int32").astype(np.int64)
     zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
     ends = np.stack([weights * (INT8.min - zero_point), weights * (INT8.max - zero_point)])
     return ends.min(axis=0).sum(axis=1) + bias, ends.max(axis=0).sum(axis=1) + bias
@@ -84,7 +75,7 @@ def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
 
 def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
     """Return the parameters that convert an int16 layer's sums to outputs."""
-    factors, activation = _scale_factors(call), call.str_attr("activation")
+    factors, activation = requantize.scale_factors(call), call.str_attr("activation")
     if call.numerics == "litert":
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
@@ -93,7 +84,7 @@ def int16_requantization(call: OpCall) -> requantize.Requantization | int16x8.Ex
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    w = arrays[1].astype(np.float64)
+    w = arrays[1].astype(np.float64) - requantize.weight_zero_point(call)
     x = arrays[0].astype(np.float64).reshape(-1, w.shape[1])
     shape = call.output.shape
     if int16x8.is_int16x8(call):
@@ -112,11 +103,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _requantized(call: OpCall, acc: Array) -> Array:
     step = requantize.make_requantization(
-        _scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
+        requantize.scale_factors(call), Rounding.TWICE, call.output, call.str_attr("activation")
     )
     if call.numerics != "litert":
         return step.apply(acc, INT8)
-    scaled = requantize_in_double(acc, np.array(_scale_factors(call))) + step.zero_point
+    scaled = requantize_in_double(acc, np.array(requantize.scale_factors(call))) + step.zero_point
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
@@ -133,7 +124,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
     else:
         sum_dtype = int16x8.accumulator_dtype(call, 0)
-        sums = weights_of(call).sum(axis=1, dtype=np.int64)
+        sums = weight_offsets(call).sum(axis=1, dtype=np.int64)
         offset = requantize.per_tensor_quant(call.input(0)).zero_point * sums
         bias = b.constant("bias", bias_of(call, "int32") - offset, sum_dtype)
         is_int16 = int16x8.is_int16x8(call)
@@ -150,7 +141,8 @@ def lower(call: OpCall, b: Kernel) -> None:
             if is_float:
                 acc.add(b.load(row, [i]) * b.load(w, [o, i]))
             else:
-                acc.add((b.load_i32(row, [i]) * b.load_i32(w, [o, i])).cast(sum_dtype))
+                steps = b.load_i32(w, [o, i]) - requantize.weight_zero_point(call)
+                acc.add((b.load_i32(row, [i]) * steps).cast(sum_dtype))
         if finish is None:  # the bias comes last, as in the reference kernel
             total = acc.value + b.load(bias, [o])
             b.store(out, [o], requantize.apply_activation(total, activation))

@@ -89,6 +89,11 @@ def bool_options(context: ImportContext, *names: str) -> dict[str, bool]:
     return {name: bool(context.node.options[name]) for name in names}
 
 
+def unsigned_attr(context: ImportContext) -> dict[str, Attr]:
+    """Return the attribute of a node with uint8 operands in the model; see signed_tensors.py."""
+    return {"unsigned": True} if context.node.options.get("unsigned") else {}
+
+
 def int_option(context: ImportContext, name: str) -> int:
     """Return a required integer or flag."""
     value = context.node.options.get(name)

@@ -4,7 +4,7 @@
     l2: y = x / the root of the sum of squares; floats divide by at least 10^-6.
 
 int8 l2_normalization: a fixed-point inverse root (five Newton steps) requantizes each value,
-rounding twice, to scale 1/128.
+rounding twice, to scale 1/128. With `unsigned`, the factor 128 is applied before the first step.
 Semantics: TFLite's reference LocalResponseNormalization and L2Normalization.
 """
 
@@ -22,7 +22,7 @@ from firmwright.ir.graph.opdef import NumericsSpec, OpCall, OpDef, both_profiles
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import INVERSE_ROOT, INVERSE_ROOT_SHIFT
-from firmwright.ops.import_checks import importer
+from firmwright.ops.import_checks import importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.requantize import clamp, import_activation, per_tensor_quant
@@ -106,7 +106,11 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
     x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
-    shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64) + _OUTPUT_BITS
+    shift = INVERSE_ROOT_SHIFT.meaning(squares).astype(np.int64)
+    if call.attrs.get("unsigned"):
+        x = x << _OUTPUT_BITS
+    else:
+        shift = shift + _OUTPUT_BITS
     y = multiply_by_quantized_multiplier(x, INVERSE_ROOT.meaning(squares), shift, Rounding.TWICE)
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
@@ -133,12 +137,13 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             with b.let("length", length) as size, b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return
+        before, after = (_OUTPUT_BITS, 0) if call.attrs.get("unsigned") else (0, _OUTPUT_BITS)
         with (
             b.let("factor", intrinsic("inverse_root", [total], INT32)) as factor,
-            b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + _OUTPUT_BITS) as shift,
+            b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after) as shift,
             b.for_("i", depth) as i,
         ):
-            scaled = intrinsic("requantize_twice", [value(i), factor, shift], INT32)
+            scaled = intrinsic("requantize_twice", [value(i) << before, factor, shift], INT32)
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 
 
@@ -154,7 +159,7 @@ def _local_attrs(context: ImportContext) -> Attrs:
 def _l2_attrs(context: ImportContext) -> Attrs:
     if import_activation(context.node.options["fused_activation_function"]) != "none":
         raise NotSupportedError("an L2 normalization with an activation")
-    return {}
+    return unsigned_attr(context)
 
 
 OPDEFS: tuple[OpDef, ...] = (

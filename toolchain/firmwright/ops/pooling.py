@@ -27,7 +27,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops import conv_window, requantize
-from firmwright.ops.import_checks import checked_int_option, importer
+from firmwright.ops.import_checks import checked_int_option, importer, unsigned_attr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.row_windows import sliding_row_window, sum_rows
@@ -103,6 +103,10 @@ def _import_attrs(context: ImportContext) -> Attrs:
     return {"size": size, **conv_window.import_window(context, size), "activation": activation}
 
 
+def _import_average_attrs(context: ImportContext) -> Attrs:
+    return {**_import_attrs(context), **unsigned_attr(context)}
+
+
 def _lowest(call: OpCall) -> float:
     dtype = call.input(0).dtype
     return float(np.finfo(np.float32).min) if dtype == FLOAT32 else dtype.min
@@ -123,6 +127,8 @@ def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     count = window_sums(np.ones_like(x), window)
     if call.input(0).dtype == FLOAT32:
         return (clip_to_activation(call, total / count),)
+    if call.attrs.get("unsigned"):
+        return (clip_to_activation(call, np.floor((total + count // 2) / count)),)
     half_away = np.trunc((total + np.sign(total) * (count // 2)) / count)
     return (clip_to_activation(call, half_away),)
 
@@ -148,16 +154,23 @@ def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
 def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     taps = ArithExpr(as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
-        b.store(y, [0, 0, 0, c], narrow_to_output(call, rounded_mean(b.load(acc, [c]), taps)))
+        b.store(y, [0, 0, 0, c], narrow_to_output(call, stored_mean(call, b.load(acc, [c]), taps)))
 
 
 def _lower_average(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
     def finish(at: conv_window.OutputPosition, total: ArithExpr) -> ArithExpr:
-        return rounded_mean(total, tap_count(window, at))
+        return stored_mean(call, total, tap_count(window, at))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x, finish)
+
+
+def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
+    """Return the mean of stored values; with `unsigned`, of values 128 higher, then lowered."""
+    if not call.attrs.get("unsigned"):
+        return rounded_mean(total, taps)
+    return rounded_mean(total + ArithExpr(as_expr(taps)).cast(INT32) * -INT8.min, taps) + INT8.min
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
@@ -226,7 +239,7 @@ OPDEFS: tuple[OpDef, ...] = (
         reference=_reference_average,
         lower=_lower_average,
         row_access=_average_row_access,
-        imports={"tflite:AVERAGE_POOL_2D": importer("average_pool2d", 1, _import_attrs)},
+        imports={"tflite:AVERAGE_POOL_2D": importer("average_pool2d", 1, _import_average_attrs)},
         dtypes=DTYPES,
         numerics=both_profiles(None, "int32", "reference_integer_ops AveragePool"),
     ),

@@ -197,8 +197,8 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     if x.dtype == INT16 and any(zero_points):
         raise NotSupportedError("int16 with a zero point other than 0")
     quant = quantization_of(w)
-    if any(quant.zero_points):
-        raise NotSupportedError("int8 weights with a zero point other than 0")
+    if len({*quant.zero_points}) > 1 or (x.dtype == INT16 and any(quant.zero_points)):
+        raise NotSupportedError("weights whose zero points differ, or are not 0 for int16")
     if len(quant.scales) not in (1, channels) or quant.axis not in (None, axis):
         raise NotSupportedError(f"{len(quant.scales)} weight scales for {channels} channels")
     is_wide = x.dtype == INT16 and (bias is None or bias.dtype == INT64)
@@ -216,12 +216,38 @@ def accumulator_bounds(call: OpCall, axis: int) -> Array:
     """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
     weights, bias = call.constant(1), call.constant(2)
     assert weights is not None  # ensured by check_weights_and_bias
-    magnitudes = np.moveaxis(np.abs(weights.array().astype(np.int64)), axis, 0)
+    offsets = weights.array().astype(np.int64) - weight_zero_point(call)
+    magnitudes = np.moveaxis(np.abs(offsets), axis, 0)
     steps = _STEPS[call.input(0).dtype]
     reach: Array = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) * steps
     if bias is not None:
         reach = reach + np.abs(bias.array().astype(np.int64)).reshape(-1)
     return reach
+
+
+def weight_zero_point(call: OpCall) -> int:
+    """Return the zero point of a layer's weights: not 0 only in models of uint8."""
+    quant = call.input(1).quantization
+    return 0 if quant is None else quant.zero_points[0]
+
+
+def has_weight_zero_point(call: OpCall) -> bool:
+    return call.op in _WEIGHTED_OPS and weight_zero_point(call) != 0
+
+
+_WEIGHTED_OPS = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
+
+
+def scale_factors(call: OpCall) -> list[float]:
+    """Return x scale * w scale / y scale in double for each weight scale.
+
+    With `unsigned`, the product of the scales is rounded to float32, as TFLite does for uint8.
+    """
+    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
+    products = [x * scale for scale in quantization_of(call.input(1)).scales]
+    if call.attrs.get("unsigned"):
+        products = [float(np.float32(product)) for product in products]
+    return [product / y for product in products]
 
 
 _ADDEND_LIMIT = 1 << 30

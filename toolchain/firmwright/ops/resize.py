@@ -61,16 +61,17 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     before = np.maximum(floor, 0).astype(np.int64)
     after = np.minimum(ceiling, inputs - 1).astype(np.int64)
     before = np.minimum(before, inputs - 1)
-    # Beyond the outermost row both neighbors are that row, and the weight does not matter.
-    return before, np.maximum(after, before), np.where(after <= before, 0, share)
+    # Beyond the outermost row both neighbors are that row; the weight matters to float rounding.
+    is_float = call.input(0).dtype == FLOAT32
+    return before, np.maximum(after, before), np.where(after > before, share, share * is_float)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     (y0, y1, dy), (x0, x1, dx) = (_neighbor_tables(call, axis) for axis in (0, 1))
     is_float = call.input(0).dtype == FLOAT32
-    x = arrays[0].astype(np.float64 if is_float else np.int64)
-    unit = 1 if is_float else _UNIT
-    down, right = dy[:, None, None], dx[:, None]
+    kind = np.dtype(np.float32 if is_float else np.int64)
+    x, unit = arrays[0].astype(kind), kind.type(1 if is_float else _UNIT)
+    down, right = dy[:, None, None].astype(kind), dx[:, None].astype(kind)
     total = (
         x[:, y0][:, :, x0] * (unit - down) * (unit - right)
         + x[:, y1][:, :, x0] * down * (unit - right)
@@ -78,14 +79,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         + x[:, y1][:, :, x1] * down * right
     )
     if is_float:
-        return (total.astype(np.float32),)
+        return (total,)
     half = 1 << (2 * _UNIT_BITS - 1)
     rounded = np.sign(total) * ((np.abs(total) + half) >> (2 * _UNIT_BITS))
     return (rounded.astype(call.output.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit weighted sums; int8 sums fit in 28 bits, int16 sums need 64."""
+    """Emit weighted sums; int8 sums fit in 28 bits, int16 sums need 64.
+
+    Floats are added in the reference's order: images of uint8 are rounded after it.
+    """
     is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else INT32 if call.input(0).dtype == INT8 else INT64
     unit: float = 1.0 if is_float else _UNIT
@@ -101,10 +105,15 @@ def lower(call: OpCall, b: Kernel) -> None:
         def at(row: ArithExpr, col: ArithExpr) -> ArithExpr:
             return b.load(b.input(0), [image, row, col, c]).cast(dtype)
 
-        upper = at(above, left) * (unit - across) + at(above, right) * across
-        lower = at(below, left) * (unit - across) + at(below, right) * across
-        total = stack.enter_context(b.let("total", upper * (unit - down) + lower * down))
-        if not is_float:
+        if is_float:
+            total = at(above, left) * (unit - down) * (unit - across)
+            total = total + at(below, left) * down * (unit - across)
+            total = total + at(above, right) * (unit - down) * across
+            total = total + at(below, right) * down * across
+        else:
+            upper = at(above, left) * (unit - across) + at(above, right) * across
+            lower = at(below, left) * (unit - across) + at(below, right) * across
+            total = stack.enter_context(b.let("total", upper * (unit - down) + lower * down))
             half = 1 << (2 * _UNIT_BITS - 1)
             total = (total + half - (total < 0).cast(dtype)) >> (2 * _UNIT_BITS)
         b.store(b.y, [image, oy, ox, c], total.cast(call.output.dtype))

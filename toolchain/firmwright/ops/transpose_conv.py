@@ -21,9 +21,19 @@ from firmwright.ir.tir.builder import ArithExpr, logical_and
 from firmwright.ops import int16x8
 from firmwright.ops.conv2d import bias_of, reference_epilogue, requantization_of
 from firmwright.ops.conv_window import OutputPosition
-from firmwright.ops.import_checks import checked_int_option, input_type, require_tensors
+from firmwright.ops.import_checks import (
+    checked_int_option,
+    input_type,
+    require_tensors,
+    unsigned_attr,
+)
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import check_weights_and_bias, import_activation, per_tensor_quant
+from firmwright.ops.requantize import (
+    check_weights_and_bias,
+    import_activation,
+    per_tensor_quant,
+    weight_zero_point,
+)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -41,7 +51,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     offset = 0 if call.input(0).dtype == FLOAT32 else per_tensor_quant(call.input(0)).zero_point
-    total = _scattered(call, arrays[0].astype(np.float64) - offset, arrays[1].astype(np.float64))
+    weights = arrays[1].astype(np.float64) - weight_zero_point(call)
+    total = _scattered(call, arrays[0].astype(np.float64) - offset, weights)
     return (reference_epilogue(call, total),)
 
 
@@ -118,7 +129,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         ):
             x, weight = b.load(b.input(0), [n, iy, ix, ic]), b.load(w, [oc, ky, kx, ic])
             if quantized:
-                product = ((x.cast(INT32) - zero_point) * weight.cast(INT32)).cast(sum_dtype)
+                steps = weight.cast(INT32) - weight_zero_point(call)
+                product = ((x.cast(INT32) - zero_point) * steps).cast(sum_dtype)
             else:
                 product = x * weight
             acc.add(product)
@@ -148,6 +160,7 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
         before = (over[0] // 2, over[1] // 2)
     attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": "none"}
+    attrs |= unsigned_attr(context)
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 

@@ -22,6 +22,7 @@ from firmwright.ir.core import Target
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.graph.patterns import Match, constant, op, wildcard
 from firmwright.ops.int16x8 import has_int64_sum
+from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.targets import cmsis_nn_weighted as layers
 from firmwright.targets import cmsis_nn_weightless as values
 from firmwright.targets.backend import Backend, PatternEntry
@@ -106,7 +107,7 @@ def _supports_call(match: Match) -> bool:
         case "batch_matmul":
             return _supports_batch_matmul(call)
         case _:
-            return call.ints_attr("dilation") == (1, 1)
+            return call.ints_attr("dilation") == (1, 1) and not call.attrs.get("unsigned")
 
 
 def _supports_batch_matmul(call: OpCall) -> bool:
@@ -121,6 +122,8 @@ def _supports_weighted_layer(match: Match) -> bool:
     (call,) = match.ops
     x, w = call.input(0), call.input(1)
     if x.dtype not in (INT8, INT16) or w.dtype != INT8 or call.output.dtype != x.dtype:
+        return False
+    if has_weight_zero_point(call):
         return False
     step = layers.requantize_step(call)
     if step is None or (x.dtype == INT16 and not _supports_int16_layer(call)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import NotSupportedError, UnsupportedItem
+from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
 from firmwright.ir.decoded_model import RawModel, RawTensor
@@ -12,6 +13,7 @@ from firmwright.ir.graph import op_import
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.opdef import OpDef, OpTable
 from firmwright.ops.custom import import_custom
+from firmwright.ops.import_checks import importer
 
 OpImporter: TypeAlias = Callable[[op_import.ImportContext], op_import.ImportedCall]
 
@@ -35,6 +37,8 @@ class ImportSession:
     branches: dict[int, tuple[VariableTable, Function]] = field(default_factory=dict)
 
     def importer(self, name: str) -> OpImporter:
+        if name == BYTE_TABLE:
+            return importer(BYTE_TABLE, 2)
         opdef = self.imports.get(f"tflite:{name}")
         if opdef is not None:
             return opdef.imports[f"tflite:{name}"]
@@ -67,10 +71,6 @@ class ImportSession:
         self.refuse("SUBGRAPHS", raw.file, why)
 
 
-_UINT8 = (
-    "uint8 quantization, which int8 has replaced: convert the model again with the inference "
-    "type int8"
-)
 _HYBRID = (
     "floats with int8 weights (dynamic-range quantization): give the converter a representative "
     "dataset, so that activations are int8 too, or disable its optimizations"
@@ -82,8 +82,6 @@ def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> s
     """Return the reason and a remedy for unsupported tensor types, "" for supported types."""
     data = [tensor for tensor in inputs if tensor.buffer is None]
     weights = [tensor for tensor in inputs if tensor.buffer is not None]
-    if any(t.dtype == "uint8" and t.quantization is not None for t in (*inputs, *outputs)):
-        return _UINT8
     if any(t.dtype in ("float16", "bfloat16") for t in (*data, *outputs)):
         return _HALF
     has_floats = any(tensor.dtype == "float32" for tensor in data)

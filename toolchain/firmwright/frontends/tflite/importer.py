@@ -16,6 +16,7 @@ from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageErr
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
 from firmwright.frontends.tflite.import_context import ImportSession, OpImporter, dtype_advice
+from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Attr, Constant
@@ -47,7 +48,7 @@ def import_model(
     `data` is the file. Raises UnsupportedError with every unsupported item, UsageError for an
     unknown signature.
     """
-    raw = replace(raw, subgraphs=tuple(map(widen_constants, raw.subgraphs)))
+    raw = replace(raw, subgraphs=tuple(make_signed(widen_constants(g)) for g in raw.subgraphs))
     session = ImportSession(raw, imports, ops, is_claimed)
     first = _entry(raw, signature)
     function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)

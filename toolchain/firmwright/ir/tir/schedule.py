@@ -26,7 +26,8 @@ class Schedule:
     `disable_scheduling` marks kernels that order loads for register pressure: gcc's first
     scheduling pass would hoist them and spill. A schedule with a `goal` is offered only under
     `--optimize GOAL`. `fold` accumulates rows if the call is computed row by row (see
-    `RowReduction.accumulate`).
+    `RowReduction.accumulate`). `takes_weight_zero_point` is set if weights may have a zero point
+    other than 0.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Schedule:
     fuses: bool = False
     space: Callable[[OpCall], Sequence[Config]] | None = None
     fold: Callable[[OpCall, Any, Any, Any], None] | None = None
+    takes_weight_zero_point: bool = False
 
     def tunable_configs(self, call: OpCall) -> tuple[Config, ...]:
         """Return every configuration that may be built for `call`, the default ones first."""

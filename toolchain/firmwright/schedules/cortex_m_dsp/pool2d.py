@@ -9,7 +9,7 @@ from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.pooling import narrow_to_output, pool_window, rounded_mean
+from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
@@ -58,7 +58,7 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
                 for place, shift in ((half, 16), (half + 2, 0)):
                     total = (b.load(sums, [half]) << shift).cast(INT32) >> 16
                     with b.let("total", total) as value:
-                        mean = rounded_mean(value, size[0] * size[1])
+                        mean = stored_mean(op, value, size[0] * size[1])
                         b.store(y, [place], narrow_to_output(op, mean))
 
 

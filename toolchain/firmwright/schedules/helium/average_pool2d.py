@@ -8,11 +8,11 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
-from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum, select
+from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pooling import pool_window
+from firmwright.ops.pooling import pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 
 # Windows must be inside the input and hold at most 255 values, so that a sum fits int16 (255 * 128
@@ -149,10 +149,9 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    """Return `total` / `taps`, halves rounded away from zero, clamped to the activation."""
+    """Return `total` / `taps`, rounded as the operator defines, clamped to the activation."""
     low, high = quantized_activation_range(op.str_attr("activation"), op.output)
-    half = taps // 2
-    mean = select(total > 0, total + half, total - half) / taps
+    mean = stored_mean(op, total, taps)
     return minimum(maximum(mean, low), high).cast(INT8)
 
 

@@ -1,0 +1,82 @@
+"""uint8 operators: import as int8, numpy reference and generated C against LiteRT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated_c import run_in_c
+from numpy.typing import NDArray
+from tflite_writer import write_cases
+from unsigned_cases import random_layers, unsigned_cases
+
+from conftest import _ask_together
+from firmwright.conformance.case import ConformanceCase
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.reader import read_tflite
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ir.graph.nodes import Function
+from firmwright.ops.registry import import_table, op_table
+
+Array = NDArray[np.generic]
+Draw = Callable[[ConformanceCase], list[list[Array]]]
+
+
+def _evaluated(cases: Sequence[ConformanceCase], samples: list[list[list[Array]]]) -> list[Array]:
+    """Return the outputs of the first sample by the numpy references of the imported model."""
+    data = write_cases(cases)
+    module = import_model(read_tflite(data, "cases"), "cases", import_table(), data, op_table())
+    main = module.entry
+    assert isinstance(main, Function)
+    flat = [array for row in samples for array in row[0]]
+    inputs = {param.name: array for param, array in zip(main.params, flat, strict=True)}
+    values = evaluate_graph(module, inputs, op_table(), {})
+    return [values[result.name] for result in main.results]
+
+
+def _compare(got: Array, expected: Array, case: ConformanceCase, by: str) -> None:
+    assert got.dtype == expected.dtype
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        return
+    different = int((got != expected).sum())
+    assert not different, f"{case.builtin} {case.name}: {different} of {got.size} differ in {by}"
+
+
+def _check_references(cases: Sequence[ConformanceCase], draw: Draw) -> None:
+    drawn = [draw(case) for case in cases]
+    evaluated = iter(_evaluated(cases, drawn))
+    for case, answer in zip(cases, _ask_together(cases, "litert", draw), strict=True):
+        for expected in answer.outputs[0]:
+            _compare(next(evaluated), expected, case, "the reference")
+
+
+def _check_generated_c(cases: Sequence[ConformanceCase], draw: Draw, folder: Path) -> None:
+    drawn = [draw(case) for case in cases]
+    flat = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
+    compiled = [iter(row) for row in run_in_c(cases, flat, "litert", folder)]
+    for case, answer in zip(cases, _ask_together(cases, "litert", draw), strict=True):
+        for number, outputs in enumerate(answer.outputs):
+            for expected in outputs:
+                _compare(next(compiled[number]), expected, case, "C")
+
+
+def test_every_operator_of_uint8_equals_litert(draw: Draw) -> None:
+    _check_references([case for _, case in unsigned_cases()], draw)
+
+
+def test_random_uint8_layers_equal_litert(draw: Draw, deep: bool) -> None:
+    _check_references(list(random_layers(18, 4200 if deep else 84)), draw)
+
+
+@pytest.mark.host_c
+def test_c_of_random_uint8_layers_equals_litert(draw: Draw, tmp_path: Path, deep: bool) -> None:
+    _check_generated_c(list(random_layers(19, 210 if deep else 14)), draw, tmp_path)
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+def test_c_of_every_operator_of_uint8_equals_litert(draw: Draw, tmp_path: Path) -> None:
+    _check_generated_c([case for _, case in unsigned_cases()], draw, tmp_path)

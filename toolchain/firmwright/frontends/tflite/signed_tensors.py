@@ -1,0 +1,221 @@
+"""uint8 tensors of the older asymmetric quantization, re-expressed as int8.
+
+Value and zero point are 128 lower, which is exact; the model's inputs, outputs and operators that
+read stored numbers keep uint8, with QUANTIZE nodes between both forms. A node with different
+results for the two types gets the option `unsigned` (convolutions, fully connected layers and
+average pools), or is replaced by nodes with its result (`concatenation`, `resize`, `detections`).
+Semantics: TFLite's reference kernels of uint8.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.quant import Quantization, round_half_away
+from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+
+BYTE_TABLE = "byte_table"
+"""The only node that is named after our operator: no TFLite operator has a table of its own."""
+_OFFSET = 128
+_STORED_NUMBERS = frozenset(
+    ("ASSIGN_VARIABLE", "BITWISE_XOR", "CALL_ONCE", "CAST", "IF", "READ_VARIABLE", "RIGHT_SHIFT",
+     "SCATTER_ND", "WHILE", "ZEROS_LIKE")
+)  # fmt: skip
+"""Operators that read or write numbers as stored."""
+_EITHER = frozenset(("QUANTIZE", "DEQUANTIZE"))
+"""Operators for which uint8 is as good as int8."""
+_DETECTIONS = "custom:TFLite_Detection_PostProcess"
+
+
+def make_signed(graph: RawSubgraph) -> RawSubgraph:
+    """Return `graph` with int8 in place of quantized uint8."""
+    if not any(map(_is_unsigned, graph.tensors)):
+        return graph
+    graph = _with_hybrid_weights(graph)
+    kept = {*graph.inputs, *graph.outputs}
+    for node in graph.nodes:
+        if _reads_stored_numbers(node):
+            kept.update((*node.inputs, *node.outputs))
+    rewrite = _Rewrite(list(graph.tensors), kept)
+    for tensor in graph.tensors:
+        if _is_unsigned(tensor) and tensor.index not in kept:
+            rewrite.tensors[tensor.index] = _as_signed(tensor)
+    for node in graph.nodes:
+        rewrite.add(node, [_is_unsigned(graph.tensors[i]) for i in node.inputs if i != NO_TENSOR])
+    return replace(graph, tensors=tuple(rewrite.tensors), nodes=tuple(rewrite.nodes))
+
+
+def _is_unsigned(tensor: RawTensor) -> bool:
+    return tensor.dtype == "uint8" and tensor.quantization is not None and not tensor.is_variable
+
+
+def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
+    """Return `graph` with int8 weights of float layers: their uint8 holds two's complement."""
+    tensors = list(graph.tensors)
+    for node in graph.nodes:
+        x, *weights = (index for index in node.inputs if index != NO_TENSOR)
+        if node.op.startswith("custom:") or tensors[x].dtype != "float32":
+            continue
+        for index in weights:
+            quant, is_constant = tensors[index].quantization, tensors[index].buffer is not None
+            if _is_unsigned(tensors[index]) and is_constant and quant is not None:
+                quant = replace(quant, zero_points=(0,) * len(quant.scales))
+                tensors[index] = replace(tensors[index], dtype="int8", quantization=quant)
+    return replace(graph, tensors=tuple(tensors))
+
+
+def _reads_stored_numbers(node: RawNode) -> bool:
+    is_custom = node.op.startswith("custom:") and node.op != _DETECTIONS
+    return is_custom or node.op in _STORED_NUMBERS
+
+
+def _as_signed(tensor: RawTensor) -> RawTensor:
+    quant, data = tensor.quantization, tensor.buffer
+    assert quant is not None  # ensured by _is_unsigned
+    points = tuple(point - _OFFSET for point in quant.zero_points)
+    if data is not None:
+        data = (np.frombuffer(data, np.uint8) ^ _OFFSET).tobytes()
+    return replace(
+        tensor, dtype="int8", quantization=replace(quant, zero_points=points), buffer=data
+    )
+
+
+@dataclass
+class _Rewrite:
+    """The tensors and nodes of the new graph; tensors in `kept` have an int8 twin if needed."""
+
+    tensors: list[RawTensor]
+    kept: set[int]
+    nodes: list[RawNode] = field(default_factory=list)
+    twins: dict[int, int] = field(default_factory=dict)
+
+    def add(self, node: RawNode, are_unsigned: Sequence[bool]) -> None:
+        if _reads_stored_numbers(node) or node.op in _EITHER:
+            self.nodes.append(node)
+            return
+        special = _REPLACEMENTS.get(node.op)
+        if special is not None and any(are_unsigned):
+            node = special(self, node)
+        outputs = tuple(map(self._written, node.outputs))
+        inputs = tuple(self.signed(index, node) for index in node.inputs)
+        options = {**node.options, "unsigned": True} if any(are_unsigned) else node.options
+        self.nodes.append(replace(node, inputs=inputs, outputs=outputs, options=options))
+        for index, twin in zip(node.outputs, outputs, strict=True):
+            if index != twin:
+                self._convert(twin, index, node)
+
+    def signed(self, index: int, node: RawNode) -> int:
+        """Return the int8 form of tensor `index`, which `node` reads."""
+        if index == NO_TENSOR or index not in self.kept or not _is_unsigned(self.tensors[index]):
+            return index
+        if index not in self.twins:
+            twin = self._twin(index)
+            if self.tensors[twin].buffer is None:
+                self._convert(index, twin, node)
+        return self.twins[index]
+
+    def new_tensor(self, like: RawTensor, suffix: str) -> int:
+        index = len(self.tensors)
+        self.tensors.append(replace(like, index=index, name=f"{like.name}/{suffix}"))
+        return index
+
+    def insert(
+        self, op: str, inputs: tuple[int, ...], output: int, node: RawNode, **options: int | str
+    ) -> None:
+        """Append a node with the source location of `node`."""
+        self.nodes.append(RawNode(op, 1, inputs, (output,), options, node.span))
+
+    def cast(self, index: int, dtype: str, node: RawNode) -> int:
+        like = replace(self.tensors[index], dtype=dtype, quantization=None, buffer=None)
+        result = self.new_tensor(like, dtype)
+        self.insert("CAST", (index,), result, node)
+        return result
+
+    def add_number(self, index: int, number: float, node: RawNode) -> int:
+        """Append the sum of a float tensor and `number`."""
+        like, data = self.tensors[index], np.float32(number).tobytes()
+        term = self.new_tensor(replace(like, shape=(), buffer=data), "term")
+        result = self.new_tensor(like, "sum")
+        self.insert("ADD", (index, term), result, node, fused_activation_function="NONE")
+        return result
+
+    def _twin(self, index: int) -> int:
+        self.twins[index] = self.new_tensor(_as_signed(self.tensors[index]), "int8")
+        return self.twins[index]
+
+    def _written(self, index: int) -> int:
+        needs_twin = index in self.kept and _is_unsigned(self.tensors[index])
+        return self._twin(index) if needs_twin else index
+
+    def _convert(self, source: int, target: int, node: RawNode) -> None:
+        self.insert("QUANTIZE", (source,), target, node)
+
+
+def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
+    """Rescale inputs with another quantization than the output's by tables."""
+    y = _as_signed_type(rewrite.tensors[node.outputs[0]])
+    inputs = []
+    for index in node.inputs:
+        signed = rewrite.signed(index, node)
+        x = rewrite.tensors[signed]
+        if x.quantization == y or x.quantization is None or x.dtype != "int8":
+            inputs.append(signed)
+            continue
+        data = _rescaled(x.quantization, y).tobytes()
+        table = rewrite.new_tensor(RawTensor(0, x.name, (256,), "int8", None, data), "table")
+        result = rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled")
+        rewrite.insert(BYTE_TABLE, (signed, table), result, node)
+        inputs.append(result)
+    return replace(node, inputs=tuple(inputs))
+
+
+def _as_signed_type(tensor: RawTensor) -> Quantization:
+    quant = (_as_signed(tensor) if _is_unsigned(tensor) else tensor).quantization
+    assert quant is not None  # an output without quantization has no quantized uint8 inputs
+    return quant
+
+
+def _rescaled(x: Quantization, y: Quantization) -> Array:
+    """Return the outputs for all values of x, in the reference's float32 arithmetic."""
+    scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
+    bias = np.float32(-(x.zero_point + _OFFSET)) * scale
+    steps = np.arange(256, dtype=np.float32) * scale + bias
+    whole = np.array([round_half_away(float(step)) for step in steps]) + y.zero_point
+    return np.asarray(np.clip(whole, -_OFFSET, _OFFSET - 1), np.int8)
+
+
+def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
+    """Interpolate in floats, add 0.5 and truncate; 128 is added before and subtracted after."""
+    x = rewrite.signed(node.inputs[0], node)
+    y = rewrite.tensors[node.outputs[0]]
+    reals = rewrite.add_number(rewrite.cast(x, "float32", node), _OFFSET, node)
+    resized = rewrite.new_tensor(replace(rewrite.tensors[reals], shape=y.shape), "resized")
+    rewrite.nodes.append(replace(node, inputs=(reals, *node.inputs[1:]), outputs=(resized,)))
+    halves = rewrite.add_number(resized, 0.5, node)
+    whole = rewrite.new_tensor(rewrite.tensors[halves], "whole")
+    rewrite.insert("FLOOR", (halves,), whole, node)
+    lowered = rewrite.cast(rewrite.add_number(whole, -_OFFSET, node), "int32", node)
+    return RawNode("CAST", 1, (lowered,), node.outputs, {}, node.span)
+
+
+def _detections(rewrite: _Rewrite, node: RawNode) -> RawNode:
+    """Dequantize the operands, as the reference does."""
+    inputs = []
+    for index in node.inputs:
+        tensor = rewrite.tensors[index]
+        if tensor.quantization is None:
+            inputs.append(index)
+            continue
+        reals = replace(tensor, dtype="float32", quantization=None, buffer=None)
+        inputs.append(rewrite.new_tensor(reals, "float32"))
+        rewrite.insert("DEQUANTIZE", (index,), inputs[-1], node)
+    return replace(node, inputs=tuple(inputs))
+
+
+_REPLACEMENTS: Mapping[str, Callable[[_Rewrite, RawNode], RawNode]] = {
+    "CONCATENATION": _concatenation,
+    "RESIZE_BILINEAR": _resize,
+    _DETECTIONS: _detections,
+}
