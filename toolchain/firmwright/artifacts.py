@@ -121,7 +121,7 @@ class PreloadedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """The worst-case stack of the calls below one function, and the path of calls that needs it.
+    """The worst-case stack use of one function with its callees, and the call path that needs it.
 
     `unknown` lists functions of unknown frame size, which count as zero.
     """
@@ -136,8 +136,8 @@ class StackUsage:
 class Image:
     """A linked firmware; on the host an executable that serves the link protocol, and a library.
 
-    `model_flash_bytes` and `model_ram_bytes` are the differences to the same firmware with an empty
-    model. `stack` is the worst case of the model's run, `firmware_stack` that from reset on.
+    `model_flash_bytes` and `model_ram_bytes` are the differences from the same firmware with an
+    empty model. `stack` is the worst case of a model run, `firmware_stack` that of the firmware.
     """
 
     board: str

@@ -1,6 +1,6 @@
 """The summary of a compilation, as in `compile --json`, metadata.json and reports.
 
-Sizes and offsets are bytes. A live range [first, end) counts the steps of the AOT main.
+Sizes and offsets are in bytes. A live range [first, end) counts the steps of the AOT main.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 NO_OPERATOR = -1
-"""The operator of a step that belongs to none: moved rows, a condition."""
+"""The operator index of a step that belongs to no operator, such as a moved row or a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilationSummary:
-    """The results of compiling one model; `options` holds the options that are not defaults."""
+    """The results of compiling one model; `options` holds those that differ from the defaults."""
 
     schema: int
     abi: int

@@ -142,7 +142,7 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all results, such as the parts of a split, called `results`."""
+        """Add a call and return all results, such as the parts of a split, named `results`."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
 
@@ -214,7 +214,7 @@ class GraphBuilder:
 
 
 def _infer_types(opdef: OpDef, call: OpCall) -> tuple[TensorType, ...]:
-    """Return the types of the results; lower the call too, which checks every attribute."""
+    """Return the result types; also lower the call, which checks every attribute."""
     try:
         kinds = opdef.infer(call)
         sound = replace(call, outputs=kinds)

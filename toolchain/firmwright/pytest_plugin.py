@@ -81,8 +81,8 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
 def _root(config: pytest.Config) -> Path:
     """Return the project's folder.
 
-    A port that is a file, such as /dev/ttyACM0, misleads pytest's search for it; then the folder is
-    the one that pytest was called in.
+    If a port argument such as /dev/ttyACM0 misleads pytest's search for it, return the folder in
+    which pytest was called.
     """
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 

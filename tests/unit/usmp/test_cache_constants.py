@@ -13,7 +13,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.verify import verify_module
-from firmwright.usmp.cache_constants import copy_constants_to_ram, program_memory
+from firmwright.usmp.cache_constants import copy_constants_to_ram, describe_program_memory
 from firmwright.usmp.memory_planning import plan_memory
 
 # `often` reads its 16 bytes of constants 64 times a run, `once` its 32 bytes once.
@@ -69,7 +69,7 @@ def kept(module: IRModule) -> dict[str, str]:
 
 def test_constants_stay_in_flash_unless_flash_is_declared_slow() -> None:
     module = net()
-    assert program_memory(module) is None
+    assert describe_program_memory(module) is None
     assert copy_constants_to_ram(module, "search") is module
     fast = net(program_bandwidth=4.0, program_latency=0)
     assert copy_constants_to_ram(fast, "search") is fast, "nothing is gained"

@@ -1,4 +1,4 @@
-"""The errors that are reported to users; each names the problem, its place and the remedy.
+"""The errors that are reported to users; each names the problem, its location and a remedy.
 
 The class determines `error.code` of `--json` output and the exit code.
 """
@@ -53,7 +53,7 @@ class ModelError(FirmwrightError):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedItem:
-    """One unsupported feature of a model: the operator, its place, and the reason."""
+    """One unsupported feature of a model: the operator, its location, and the reason."""
 
     op: str
     where: str
@@ -146,7 +146,7 @@ class ToolFailedError(FirmwrightError):
 
 
 class DeviceError(FirmwrightError):
-    """A violation of the protocol by the device, its port or the link."""
+    """A failure of a device, its port or the link."""
 
     code = "device"
 
@@ -158,7 +158,7 @@ class DeviceTimeoutError(DeviceError):
 
 
 class InternalError(FirmwrightError):
-    """A violated invariant: a bug of the program, whatever the input."""
+    """A violated invariant: a bug in the compiler, whatever the input."""
 
     code = "internal"
     exit_code = EXIT_INTERNAL

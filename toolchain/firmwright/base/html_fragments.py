@@ -8,7 +8,7 @@ from html import escape
 
 CellValue = str | int | float | None
 ROWS_SHOWN = 60
-"""Longer tables show this many rows and the number of the others."""
+"""Longer tables show this number of rows, and the number of the remaining ones."""
 
 _BOX = "max-width:100%;overflow-x:auto;margin:0.4em 0;font-size:13px"
 _TABLE = "border-collapse:collapse;margin:6px 0;font-size:13px"

@@ -114,7 +114,7 @@ def multiply_by_quantized_multiplier(
     multiplier), max(-shift, 0)).
 
     Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
-    like the machine instructions. Shifts are in [-31, 30].
+    as in machine instructions. Shifts are in [-31, 30].
     """
     x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):

@@ -11,5 +11,5 @@ FRAMES_MAX = 1 << 13
 
 
 def raise_recursion_limit() -> None:
-    """Raise Python's recursion limit for the whole process and for good."""
+    """Raise Python's recursion limit permanently for the whole process."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES_MAX))

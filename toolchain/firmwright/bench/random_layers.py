@@ -1,6 +1,6 @@
 """Random layers typical of small networks and row-streamed segments.
 
-They are independent of the benchmark models and thus test results that were fitted to those.
+They are independent of the benchmark models, so they can validate results fitted to those.
 """
 
 from collections.abc import Callable, Iterator
@@ -148,7 +148,7 @@ class _LayerSource:
         *,
         row: bool = False,
     ) -> OpCall:
-        """Return a convolution, depthwise without `outputs`; with `row` only columns are padded."""
+        """Return a convolution, depthwise if `outputs` is 0; `row` pads only columns."""
         depthwise, outputs = not outputs, outputs or channels
         pads = [same_padding(n, k, s, 1) for n, k, s in zip(size, window, stride, strict=True)]
         pads[0] = (0, 0) if row else pads[0]

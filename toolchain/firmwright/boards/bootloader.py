@@ -1,4 +1,4 @@
-"""The bootloader of a board: its flash slots, and boards as linked for bootloader and slots.
+"""The bootloader of a board: its flash slots, and the board as seen by images linked for it.
 
 The last page of a slot holds the bootloader's record of it. The topmost bytes of RAM are shared by
 bootloader and application.
@@ -23,7 +23,7 @@ HANDOFF_BYTES: Final = 16
 SLOTS_MIN, SLOTS_MAX = 2, 4
 BOOTLOADER_STACK_BYTES: Final = 512
 BOOTLOADER_RAM_BYTES: Final = 1024
-"""Taken from the top: an application keeps data over a restart at the beginning of RAM."""
+"""Taken from the end of RAM: an application keeps data over a restart at the beginning."""
 BOOTLOADER_PAYLOAD_BYTES: Final = 272
 """Largest payload of a frame: 256 bytes of flash and their address."""
 FLASH_DRIVERS: Final = {"cortex_m": ("memory", "nrf"), "riscv32": ("memory", "cfi")}

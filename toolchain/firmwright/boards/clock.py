@@ -1,4 +1,4 @@
-"""The clock that start-up raises a board to, and the settings of the chip's clock tree for it.
+"""The clock frequency that start-up sets, and the settings of the chip's clock tree for it.
 
 Settings are exact and within the limits of the manual and data sheet named at each function; a
 ValueError names a violated limit. Of several solutions, the one with the highest comparison
@@ -144,8 +144,8 @@ def stm32u575_settings(source_hz: int, hz: int) -> Settings:
 def stm32h743_settings(source_hz: int, hz: int) -> Settings:
     """Return the settings for an STM32H743 in voltage scale 1 (RM0433, 8.5.5 and 4.3.8).
 
-    Revision Y: at most 400 MHz, buses half, APBs a quarter. The flash's wait states and programming
-    delay follow the clock of its bus.
+    Revision Y allows 400 MHz, half of that on the AHB, and a quarter on the APBs. The flash's wait
+    states and programming delay follow the clock of its bus.
     """
     _require(50 * _MHZ <= hz <= 400 * _MHZ, "the processor runs at 50 to 400 MHz in scale 1")
     pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (8, 16), (192, 836))
@@ -165,7 +165,7 @@ def stm32h743_settings(source_hz: int, hz: int) -> Settings:
 
 
 def nrf52_settings(crystal_hz: int, hz: int) -> Settings:
-    """Return no settings: an nRF52840 always runs at 64 MHz, exactly with its crystal."""
+    """Return no settings: an nRF52840 always runs at 64 MHz; its crystal only adds precision."""
     _require(crystal_hz == 32 * _MHZ, "the crystal has 32 MHz on this chip")
     _require(hz == 64 * _MHZ, "the processor runs at 64 MHz on this chip")
     return ()
@@ -182,7 +182,7 @@ def rp2350_settings(crystal_hz: int, hz: int) -> Settings:
 
 
 def _rp2(crystal_hz: int, hz: int, most_hz: int) -> Settings:
-    """Solve crystal * feedback / (first * second); the highest VCO has the least jitter."""
+    """Solve hz = crystal * feedback / (first * second) with the highest VCO frequency."""
     _require(5 * _MHZ <= crystal_hz <= 15 * _MHZ, "the crystal has 5 to 15 MHz on this chip")
     _require(16 * _MHZ <= hz <= most_hz, f"the processor runs at 16 to {most_hz // _MHZ} MHz")
     ways = []
@@ -206,7 +206,7 @@ def fe310_settings(crystal_hz: int, hz: int) -> Settings:
     """Return the settings for an FE310-G002 (manual, 6.6).
 
     The program's flash supports reads at up to 50 MHz (command 03h); its clock is the processor's
-    over twice the divider.
+    divided by 2 * FLASH_HALF_DIVIDER.
     """
     _require(10 * _MHZ <= crystal_hz <= 20 * _MHZ, "the crystal has 10 to 20 MHz on this chip")
     _require(48 * _MHZ <= hz <= 320 * _MHZ, "the processor runs at 48 to 320 MHz on this chip")

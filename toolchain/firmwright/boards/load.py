@@ -1,4 +1,4 @@
-"""Search for board files, reading of them, and creation of new ones.
+"""Finds, reads and creates board files.
 
 Search order: directories of the caller, FIRMWRIGHT_BOARDS, installed packages (entry points of the
 group `firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`; BoardError with similar names if there is none."""
+    """Return the board called `name`; a BoardError suggests similar names if there is none."""
     return _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
 
 

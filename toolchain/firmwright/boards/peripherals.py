@@ -31,7 +31,7 @@ WATCHDOG_DRIVERS: Final = {"cortex_m": ("cmsdk",)}
 DMA_DEVICE: Final = "dma0"
 """The device name of the DMA controller in `--devices` and virtual devices."""
 HOST_CORES: Final = 8
-"""The number of cores on the host, where threads stand in for them."""
+"""The number of cores on the host, where threads simulate them."""
 _PIN: Final = re.compile(r"P([A-K])(\d|1[0-5])")
 _WATCHDOG_TICKS_MAX: Final = (1 << 32) - 1
 

@@ -91,7 +91,7 @@ class Board:
     watchdog: peripherals.Watchdog | None = None
     bootloader: Bootloader | None = None
     handoff: Annotated[int, NOT_IN_TOML] = 0
-    """Address of the RAM shared by bootloader and application; 0 if none is linked for."""
+    """Address of the RAM shared by bootloader and application; 0 for images without bootloader."""
     is_model_update: Annotated[bool, NOT_IN_TOML] = False
     """Whether only a model is linked, for an application in another slot."""
     cores: peripherals.Cores | None = None

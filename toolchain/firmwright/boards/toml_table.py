@@ -42,7 +42,7 @@ class TomlTable:
             self.below.expect_keys(known)
 
     def error(self, key: str, what: str, hint: str = "") -> BoardError:
-        """Return the error of a bad value of `key`."""
+        """Return the error for an invalid value of `key`."""
         return BoardError(what, where=self.where(key), hint=hint)
 
     def text(self, key: str, default: str | None = None) -> str:

@@ -1,6 +1,6 @@
 """Builds a model's C for this computer with access tracing.
 
-gcc's calls to a thread sanitizer end in `access_trace/fwr_access_trace.c`.
+gcc inserts calls of thread sanitizer functions; `access_trace/fwr_access_trace.c` defines them.
 """
 
 import shutil

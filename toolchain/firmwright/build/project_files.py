@@ -1,4 +1,4 @@
-"""The files of a project besides the generated sources; `scons` builds it without this package.
+"""The files that a project needs besides the generated sources to be built by `scons` alone.
 
 They are the board's runtime files, a linker script, a header, `board/board.json` and an SConstruct.
 """

@@ -1,7 +1,7 @@
 """Runs SCons in a project folder and returns the built image.
 
-If the board's stack size is fitted to the image, the image is linked a second time with the worst
-stack use that the first link showed.
+If the board's stack size is fitted to the image, the image is linked a second time with the
+worst-case stack use of the first image.
 """
 
 import json
@@ -33,7 +33,7 @@ _STACK_ALIGN = 16
 
 @dataclass(frozen=True, slots=True)
 class _ProjectBuild:
-    """One build of a project; the fields from `root` on are those of its `board.json`."""
+    """One build of a project; `root` and the following fields are those of its `board.json`."""
 
     directory: Path
     variant: Variant
@@ -174,7 +174,7 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
 
 
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
-    """Return the reserve for the worst path, an exception, and a fault report in either half."""
+    """Return the reserve for the worst path, an exception, and a fault report in half of it."""
     worst = _stacks(build, graph)[1]
     fault = graph.worst(build.root).size_bytes + build.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes

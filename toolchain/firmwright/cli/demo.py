@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def demo_to_json(demo: DemoResult) -> dict[str, Any]:
-    """Return the keys of verify, compile, build and profile, and the accuracy on the board."""
+    """Return the JSON keys of verify, compile, build and profile, and the board's accuracy."""
     built = build_verb.image_to_json(demo.image)
     summary = demo.compiled.summary.to_json()
     keys = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
@@ -180,7 +180,7 @@ def _costs(demo: DemoResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The results of the demo; `missing` names absent tools for the emulated board."""
+    """The results of the demo; `missing` names the missing tools for the emulated board."""
 
     compiled: Compilation
     image: Image

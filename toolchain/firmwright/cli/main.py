@@ -31,7 +31,7 @@ EXIT_INTERRUPTED = 130
 
 
 def verbs(words: Sequence[str] = ()) -> dict[str, Verb]:
-    """Import the verbs of this package by name, or only the one that `words` start with.
+    """Import and return the verbs by name, or only the one that `words` name.
 
     Importing all of them is slow.
     """

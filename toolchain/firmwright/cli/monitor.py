@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def escape_unprintable(data: bytes) -> str:
-    """Escape bytes that are neither printable ASCII nor line ends."""
+    """Escape bytes other than printable ASCII, tabs and line feeds; drop carriage returns."""
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F or byte in b"\n\t" else f"\\x{byte:02x}"
         for byte in data

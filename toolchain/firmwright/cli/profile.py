@@ -18,7 +18,7 @@ from firmwright.flows.profiling import RUNS, Profile, profile
 NAME = "profile"
 HELP = "measure a model on a board, operator by operator"
 CONDITIONS = ("model", "board", "clock_hz", "flags")
-"""The conditions under which profiles are comparable number by number."""
+"""The conditions that must be equal for the numbers of two profiles to be comparable."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
-    """Return the object for `profile --json`; the keys of counts are their unit."""
+    """Return the object for `profile --json`; each count is stored under its unit."""
 
     def counts(value: int) -> dict[str, int | None]:
         return {

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
-    """Compile the model; return also its partition if `collage` chose it."""
+    """Compile the model; also return its partition if `collage` chose it."""
     if args.partition != COLLAGE:
         return arguments.compile_from_args(args), None
     options = arguments.compile_options(args)

@@ -15,7 +15,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a verb: `data` for `--json`, and `text` without final newline for terminals.
+    """The result of a verb: `data` for `--json`, and for terminals `text` without a final newline.
 
     `error` is a failure that is itself a result, such as differing outputs. Other failures are
     raised.

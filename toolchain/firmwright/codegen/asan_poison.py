@@ -1,7 +1,7 @@
 """A probe header for AddressSanitizer builds that confines each operator to its arguments.
 
-The header is included as NAME_PROBE_HEADER. Each probe poisons the pools except for the operator's
-arguments, and unpoisons them afterwards. Since AddressSanitizer works on groups of eight bytes,
+The header is included as NAME_PROBE_HEADER. Probes poison the pools except for the operator's
+arguments, and unpoison them after the call. Since AddressSanitizer works on groups of eight bytes,
 accesses up to seven bytes before a buffer may go unnoticed (access tracing detects them).
 """
 

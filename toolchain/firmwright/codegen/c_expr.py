@@ -47,8 +47,8 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 class CExpr:
     """A C expression with its precedence and type.
 
-    `sign_extended` marks an unsigned value with the bits of a signed one. Near alias types, gcc
-    warns about such a value until every operand combined with it is cast.
+    `sign_extended` marks an unsigned value with the bits of a signed one. If such a value is
+    combined with an alias type, gcc warns unless every operand is cast.
     """
 
     text: str
@@ -115,7 +115,7 @@ def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
 def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
     """Return the result of a comparison with a literal, or None if it depends on the value.
 
-    Compilers warn about comparisons that the operand's C type decides.
+    Compilers warn about comparisons with a constant result for the operand's C type.
     """
     op, side, literal = str(node.op), a, node.b
     if isinstance(node.a, tir.IntImm):

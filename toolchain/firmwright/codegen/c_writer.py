@@ -27,7 +27,7 @@ _NOT_COMMENT = re.compile(r"[^\x20-\x7e]")
 
 
 class CWriter(IndentedWriter):
-    """A collector of C lines; continuation lines are indented by another level of four spaces."""
+    """A writer of C lines; continuation lines are indented by one more level."""
 
     __slots__ = ()
 

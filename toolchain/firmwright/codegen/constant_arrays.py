@@ -1,4 +1,4 @@
-"""Constants as C arrays, or as the parameter block of a model that links none.
+"""Constants as C arrays, or as the parameter block of a model that links no constants.
 
 Constants shared by several models of an image are declared in each header and defined once, by
 `emit_shared_constants`.
@@ -52,7 +52,7 @@ class LinkedConstant:
 
 
 def array_key(constant: Constant) -> str:
-    """Return a key of type, bytes and pool; constants with equal keys can share an array."""
+    """Return a key for type, bytes and pool; constants with equal keys can share an array."""
     place = f":{constant.pool}" if constant.pool else ""
     return f"{constant.dtype.name}:{constant.digest}{place}"
 
@@ -108,7 +108,7 @@ def print_array(out: CWriter, item: LinkedConstant, storage: str, attribute: str
 
 
 def format_rows(constant: Constant) -> Iterator[str]:
-    """Yield lines with as many columns of values as fit."""
+    """Yield lines of values in aligned columns."""
     words = format_literals(constant.array().reshape(-1), constant.dtype)
     width = max(map(len, words))
     count = max(1, (LINE_COLUMNS - INDENT_COLUMNS) // (width + 2))
@@ -151,7 +151,7 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
 def format_weights_header(
     names: ModelNames, constants: Sequence[LinkedConstant], head: Sequence[str], more: str = ""
 ) -> str:
-    """Format `NAME_weights.h`; `more` holds arrays that are already printed."""
+    """Format `NAME_weights.h`; `more` is the printed text of further arrays."""
     out = CWriter()
     guard = names.macro("weights_h")
     out.comment([f"{names.prefix}_weights.h: the constants of {names.prefix}.", *head])

@@ -36,7 +36,7 @@ class ConstantPoolFile:
 
     @property
     def given_by_user(self) -> tuple[str, ...]:
-        """The pointers to this pool in `struct NAME_workspace_pools`."""
+        """The members of `struct NAME_workspace_pools` that the user sets for this pool."""
         place = f"pools->{self.name}"
         if self.addressable:
             return (place,)

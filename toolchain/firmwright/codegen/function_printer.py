@@ -216,7 +216,7 @@ class AotMainPrinter(StmtPrinter):
         self.out.line(f"return {self.context.names.macro(status)};")
 
     def declare_params(self, params: Iterable[tir.Param], used: Iterable[str]) -> None:
-        """Declare the pools and tensors that parameters of the AOT main refer to, if used."""
+        """Declare pointers to the pools and tensors in the parameters `params` that are used."""
         for param in params:
             buffer = param.value
             if not isinstance(buffer, tir.Buffer):
@@ -246,7 +246,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` with the buffers to declare; subclasses override this."""
+        """Return the part of `body` that needs declared buffers; subclasses override this."""
         return body
 
     def _declare_placed(self, node: tir.DeclBuffer) -> None:
@@ -307,7 +307,7 @@ class AotMainPrinter(StmtPrinter):
         return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """Record a constant that is only read through `const_load`, which uses its offset."""
+        """Record the pool and offset of a constant that is read only through `const_load`."""
         location = self.context.pool_location(node.constant)
         if location is None or location[0].addressable:
             super().allocate_const(node)

@@ -1,7 +1,7 @@
 """Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned access.
 
-All are `static inline`. An intrinsic with assembly for a CPU feature uses it if the feature macro
-is set, and has a portable alternative.
+All are `static inline`. An intrinsic with assembly for a CPU feature uses the assembly if the
+feature's macro is set, and portable C otherwise.
 """
 
 import re
@@ -74,7 +74,7 @@ def _saturating(used: UsedHelpers) -> str:
 
 
 def print_feature_macros(out: CWriter, names: ModelNames, wanted: Sequence[str]) -> None:
-    """Print one macro per feature, 1 where its assembly may be used."""
+    """Print one macro for each feature, defined as 1 where its assembly may be used."""
     if not wanted:
         return
     allowed, forbidden = names.macro("inline_asm"), names.macro("no_inline_asm")
@@ -256,7 +256,7 @@ def _arm_saturation(dtype: DType, shift: int) -> list[str]:
 
 
 def _riscv_saturation(dtype: DType, shift: int) -> list[str]:
-    """Return code that saturates to 8 bits with one branch, which values in range do not take.
+    """Return code that saturates to 8 bits with one branch, taken for values in range.
 
     A value in range has no bits above the width of the type after the minimum is subtracted. Any
     other value is replaced by all ones or zeros, depending on its sign, and an exclusive or turns

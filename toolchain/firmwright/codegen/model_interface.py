@@ -285,7 +285,7 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
 
 
 def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
-    """Return whether a call copies a RAM-resident constant, which is done once before any run."""
+    """Return whether a call copies a constant to RAM, which is done once before any run."""
     callee = module.functions.get(call.callee)
     return isinstance(callee, tir.PrimFunc) and bool(callee.attrs.get("keeps"))
 

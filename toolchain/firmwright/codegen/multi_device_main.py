@@ -1,9 +1,9 @@
 """C functions of a model that runs on several devices.
 
-`NAME_run` opens each device before its first call in flight, starts and awaits the calls, and
-closes the device after the last one, also on errors. `NAME_on_DEVICE` executes one of a core's
-calls. With `fallback`, the main core executes a call that a device rejects or aborts; otherwise the
-run fails.
+`NAME_run` activates the devices, opens a device while it has calls in flight, starts and awaits
+the calls, and finally deactivates the devices, also on errors. `NAME_on_DEVICE` executes one of a
+core's calls. With `fallback`, the main core executes a call that a device rejects or aborts;
+otherwise the run fails.
 """
 
 from dataclasses import replace
@@ -121,7 +121,7 @@ def _in_scopes(body: tir.Stmt, call: tir.PrimFuncCall) -> tir.Stmt:
 
 
 class _DeviceCallPrinter(AotMainPrinter):
-    """A printer of a device's calls as that device executes them, without probes."""
+    """A printer of the calls that a device executes, without probes."""
 
     __slots__ = ()
 

@@ -55,7 +55,7 @@ class _GlueContext:
         return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
-        """Return each shared pool with each model that uses it, so that sizes can be compared."""
+        """Return all pairs of a model and a shared pool that it uses, for comparing sizes."""
         return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
 
     @property
@@ -110,7 +110,7 @@ def emit_multi_model_firmware(
 def _shared_pools(
     models: Sequence[ModelInterface], shared_bytes: Mapping[str, int]
 ) -> tuple[WorkspacePool, ...]:
-    """Return one pool per name, large enough and aligned for every model."""
+    """Return one pool per name, with the size and alignment that all models need."""
     found = []
     for name, size_bytes in shared_bytes.items():
         mine = [pool for model in models for pool in model.pools if pool.name == name]

@@ -84,7 +84,7 @@ def _check(context: EmitContext) -> None:
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
     """Split the main after every operator.
 
-    Other statements join the next operator, or the previous one at the end and before a loop.
+    Other statements join the next operator, or at the end and before a loop, the previous one.
     """
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []

@@ -30,7 +30,7 @@ _COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xo
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """A model that is being emitted, with its interface, constants by name, and used helpers."""
+    """A model to emit, with its interface, its constants by name, and the helpers it uses."""
 
     module: IRModule
     interface: ModelInterface
@@ -50,7 +50,7 @@ class EmitContext:
         return front + self.interface.prototype(function, device)
 
     def constant_symbol(self, name: str) -> str:
-        """Return the C expression of a constant's array."""
+        """Return the C expression that denotes a constant's array."""
         location = self.pool_location(name)
         if location is not None:
             pool, offset = location
@@ -81,7 +81,7 @@ class StmtPrinter:
         self.used_names: set[str] = set()
 
     def body(self, stmt: tir.Stmt) -> None:
-        """Print the body of a function after its parameters were declared."""
+        """Print the body of a function whose parameters have already been declared."""
         collect_used_names(stmt, self.used_names)
         self.stmt(stmt)
 

@@ -25,7 +25,7 @@ RECORD_ID_BYTES: Final = 8
 IMAGE_MAGIC: Final = 0x49525746
 IMAGE_BYTES: Final = 28
 KNOCK_S: Final = 20.0
-"""How long to greet; the board may have to be restarted by hand."""
+"""The time limit of greetings; the board may have to be restarted by hand."""
 _KNOCKING: Final = errors.Timeouts(
     hello_s=1.0, answer_s=0.5, first_wait_s=0.05, last_wait_s=0.1, started_grace_s=0.0
 )
@@ -70,7 +70,7 @@ class BootloaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """The image in a slot; `base` is the sequence number of a model's application, else 0."""
+    """The image in a slot; `base` is the sequence number of a model's application, or 0."""
 
     number: int
     state: SlotState

@@ -48,7 +48,7 @@ class Timeouts:
 
 
 class FaultError(DeviceError):
-    """The error of a processor fault; `fault` holds the registers."""
+    """The processor faulted, or guard bytes changed; `fault` is the decoded report."""
 
     def __init__(self, fault: Fault, more: str = "", *, where: str) -> None:
         said = f"{fault}." if not more else f"{fault}. {more}"
@@ -57,7 +57,7 @@ class FaultError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """The error of a request that the firmware refused; `status` gives the reason."""
+    """The firmware refused a request; `status` gives the reason."""
 
     def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
         is_known = status in Status.__members__.values()
@@ -90,7 +90,7 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error of a request tried for `patience_s`; `accepted` if its run had begun."""
+    """Return the error for an unanswered request; `accepted` means that its run had begun."""
     match command:
         case Command.HELLO:
             what = "no firmware answered"

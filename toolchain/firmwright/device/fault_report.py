@@ -10,7 +10,7 @@ from firmwright.device.link_protocol import unpack_payload
 NO_OPERATOR = 0xFFFF
 _GUARD_FAMILY = 4
 _WATCHDOG = 0x100
-"""Added to a family if the watchdog restarted the firmware."""
+"""Added to the register family in a report if the watchdog restarted the firmware."""
 
 _FAULT_REGISTERS = {
     1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],

@@ -39,7 +39,7 @@ class FlashImage:
         raise UsageError(f"the image has no data at {address:#x}.")
 
     def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
-        """Split the pieces at multiples of `align`, padding with 0xFF."""
+        """Split pieces into chunks of `most_bytes`, aligned to `align` by padding with 0xFF."""
         chunks = []
         for start, data in self.pieces:
             front = start % align

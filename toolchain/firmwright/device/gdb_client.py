@@ -102,7 +102,7 @@ class GdbClient(Closeable):
         self._expect_stop(stopped, "stop")
 
     def go(self) -> None:
-        """Resume the target; send no packet until `halt`."""
+        """Resume the target; only `halt` may be called next."""
         self._send(b"c")
 
     def halt(self) -> None:

@@ -1,7 +1,7 @@
 """Exact instruction counts from a QEMU plugin (`plugin/count.c`), compiled by the host's compiler.
 
-It counts the instructions executed during the last call of one root function, and attributes them
-to the instruction of the root that caused them.
+The plugin counts the instructions executed during the last call of a root function, and attributes
+each to the root's instruction that caused it.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Executions and branches of an instruction, caused by the root's instruction at `site`."""
+    """Executions and taken branches of an instruction, caused by the one at `site` in the root."""
 
     address: int
     site: int

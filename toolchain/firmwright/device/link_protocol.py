@@ -150,7 +150,7 @@ def cobs_decode(data: bytes) -> bytes | None:
 def encode_frame(frame: Frame) -> bytes:
     """Return the bytes on the wire: a zero, the stuffed frame with its CRC-32, two zeros.
 
-    The first zero ends preceding noise; the last exposes a frame with a damaged end at once.
+    The first zero ends preceding noise; the last immediately exposes a damaged end.
     """
     header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
     body = header + frame.payload

@@ -58,7 +58,7 @@ class MlperfSession(Closeable):
         return tuple(lines)
 
     def value(self, text: str, before: str) -> str:
-        """Return what follows `before` in the answer: a bracketed value or the rest of the line."""
+        """Return the text after `before` in the answer: a bracketed value or a line's rest."""
         return _value(self.command(text), before, text)
 
     def load(self, sample: bytes) -> None:

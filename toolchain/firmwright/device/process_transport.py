@@ -21,7 +21,7 @@ _STOP_WAIT_S = 5.0
 
 
 class ProcessTransport:
-    """A child process with additional variables in its `environment`; errors contain `name`."""
+    """A child process; `environment` holds additional variables, and errors contain `name`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ProcessTransport:
 
     @property
     def pid(self) -> int:
-        """Return the process id, also after the process has ended."""
+        """Return the process id, even after the process has ended."""
         return self._process.pid
 
     def read(self, limit: int, timeout_s: float) -> bytes:

@@ -1,7 +1,7 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A pipe needs no TCP port and reveals at once that the emulator died. A board whose link is in memory
-is accessed over the emulator's GDB stub. With `-icount shift=0`, one instruction takes one
+A pipe needs no TCP port and reveals immediately that the emulator died. A board whose link is in
+memory is accessed over the emulator's GDB stub. With `-icount shift=0`, one instruction takes one
 nanosecond of virtual time, so counts are exact and reproducible.
 """
 

@@ -1,7 +1,7 @@
 """A transport that reopens its port after a disconnect.
 
-Bytes in transit are lost, and the session repeats them. The transport fails only after the port
-could not be opened for `patience_s`.
+Bytes in transit are lost, and the session repeats them. The transport fails only if the port
+cannot be reopened within `patience_s`.
 """
 
 import time
@@ -14,7 +14,7 @@ RETRY_S = 0.2
 
 
 class ReconnectingTransport:
-    """The transport that `reopen` returns, opened at once and reopened when needed."""
+    """The transport that `reopen` returns, opened immediately and again after a disconnect."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ReconnectingTransport:
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return received bytes; return b"" at once after a reconnect."""
+        """Return received bytes; return b"" immediately after a reconnect."""
         try:
             return self._inner.read(limit, timeout_s)
         except DeviceError as error:

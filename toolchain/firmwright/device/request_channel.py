@@ -164,7 +164,7 @@ class RequestChannel:
         """Transfer the bytes [begin, end) in pieces; yield the size and answer of each.
 
         `make(offset, size)` returns a request's payload. At most `window_bytes`, but at least one
-        request, are in flight. After a loss, they are requested again under new numbers.
+        request, are in flight. After a loss, these are repeated under new numbers.
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0

@@ -267,7 +267,7 @@ class Session(Closeable):
     # ---- Pieces -----------------------------------------------------------------------------
 
     def _splittable(self, command: Command, *fields: int) -> bytes | None:
-        """Return the answer, or None after repeated losses, with smaller pieces from then on."""
+        """Return the answer; None after repeated losses, which make later pieces smaller."""
         try:
             return self._line.request(command, *fields, may_split=self._may_split)
         except RequestLostError:

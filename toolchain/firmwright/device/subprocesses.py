@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 65536
 def start_process(
     command: Sequence[str], hint: str, where: str = "", **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child with these options of Popen; raise ToolMissingError if that is impossible."""
+    """Start a child with Popen and `options`; raise ToolMissingError if that is impossible."""
     try:
         return subprocess.Popen(command, **options, **popen_options())
     except OSError as error:

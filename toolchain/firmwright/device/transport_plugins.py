@@ -29,7 +29,7 @@ ENTRY_POINT_GROUP: Final = "firmwright.transports"
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
-    """The firmware to run and its place; `port` is the one that the user gave, or empty."""
+    """The board and firmware to connect to; `port` is the user's port, or empty."""
 
     board: Board
     elf: Path

@@ -1,8 +1,8 @@
-"""Execution of a compilation on the host with a check of every memory access.
+"""Runs a compilation on the host and checks every memory access.
 
-Kernels and memory plan are those of the compilation, but buffers do not overlap. A run raises
-InternalError at the first read of a byte that the plan has reused for another buffer, and at the
-first access outside all buffers.
+The kernels and the memory plan are those of the compilation, but buffers do not overlap. A run
+raises InternalError at the first read of a byte that the plan has reused for another buffer, and at
+the first access outside all buffers.
 """
 
 import tempfile
@@ -63,7 +63,7 @@ def open_checked_session(compiled: Compilation) -> ModelSession:
 
 
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
-    """Build the instrumented library in `folder`, which is needed until all sessions are open."""
+    """Build the instrumented library in `folder`, which must exist until all sessions are open."""
     if not compiled.board.is_host:
         raise UsageError(
             f"memory accesses are checked on the host only, not on {compiled.board.name}.",

@@ -1,7 +1,7 @@
-"""Comparison of a backend's patterns with the core's own kernels on conformance cases.
+"""Compares the code of a backend's patterns with the core's own kernels on conformance cases.
 
-A pattern of several chained operators runs on the conformance cases of the first one, with the
-others appended. Both firmware images run on the same board and samples and must agree bit for bit.
+A pattern of several chained operators runs on the cases of the first one, with the others appended.
+Both firmware images run on the same board with the same samples, and must agree bit for bit.
 """
 
 import logging
@@ -42,7 +42,7 @@ OperatorChain = tuple[OpPattern, ...]
 
 @dataclass(frozen=True, slots=True)
 class PatternResult:
-    """The candidate cases of an entry in a backend's table, those that matched, and differences."""
+    """The result of an entry in a backend's table: candidate, matching and differing cases."""
 
     name: str
     cases: int
@@ -105,7 +105,7 @@ def run_backend_test(
 
 
 def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
-    """Yield each operator chain of the patterns with groups of cases of its first operator."""
+    """Yield each distinct operator chain with groups of its first operator's cases."""
     chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
     for entry in backend.table:
         for chain in operator_chains(entry.pattern):
@@ -197,7 +197,7 @@ def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
 
 
 def _following_calls(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
-    """Return calls that apply the operators to `value`, or [] if an operator changes the type."""
+    """Return calls that apply the operators to `value`; [] if one fails or changes the shape."""
     calls: list[Call] = []
     for number, part in enumerate(following):
         stem = value.name.split(".")[0]

@@ -45,7 +45,7 @@ ANSWER_S: Final = 10.0
 """The time within which new firmware must answer."""
 GO_BACK_S: Final = 3.0
 RUNTIME_STACK_BYTES: Final = 512
-"""The stack that the loop, the link and an exception need on top of a model's run."""
+"""The stack that the loop, the link and an exception need in addition to a model's run."""
 
 _LOOP: Final = "runtime/fwr_server.c"
 _NO_LINK: Final = "firmware with a main of its own does not answer, so it cannot be confirmed."
@@ -75,7 +75,7 @@ class BootloaderFlashResult:
 
 
 def slot_firmware(compiled: Compilation) -> SlotFirmware:
-    """Return the firmware of a compilation; raise UsageError if the image is not all of it."""
+    """Return a compilation's firmware; raise UsageError if the bootloader cannot install it."""
     if compiled.task is not None:
         raise UsageError(_NO_LINK, where=compiled.module.name, hint="use another --runner.")
     if unlinked_pool_images(compiled.module):

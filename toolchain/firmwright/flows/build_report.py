@@ -28,7 +28,7 @@ from firmwright.report.html_page import EMBEDDED_JSON
 _OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
 """The names of kernels and constants end with the number of their operator."""
 _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"})
-"""Library functions that compilers call on cores without floating-point unit."""
+"""Library functions that compilers call on cores without a floating-point unit."""
 
 
 def build_report(
@@ -42,9 +42,9 @@ def build_report(
 ) -> model.BuildReport:
     """Build and measure `compiled`.
 
-    `count_instructions` is as for `profile`. `tradeoffs` adds a search for programs with less RAM.
-    `partition` is the result of the partition search, if there was one. Raise UsageError for a
-    toolchain that does not report stack use.
+    `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for programs
+    that need less RAM. `partition` is the result of the partition search, if there was one. Raise
+    UsageError for a toolchain that does not report stack use.
     """
     if choose_compiler(compiler) == "zig":
         what = "zig does not report the stack use of functions, which a report needs."
@@ -173,7 +173,7 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
 
 
 def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
-    """Divide a size among the operators that call `kernel`, or assign it to the one in its name."""
+    """Divide a size among the callers of `kernel`, or assign it to the operator in its name."""
     owner = _OWNER.match(kernel)
     operators = users.get(kernel) or ([int(owner[1])] if owner else [])
     if not operators:
@@ -202,7 +202,7 @@ def _option(operators: str, target: str, cost: RegionCost) -> model.TargetOption
 
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
-    """Return the programs with less RAM; () for a module that was read after lowering."""
+    """Return programs that need less RAM; () for a partly compiled module."""
     if not isinstance(compiled.imported.entry, Function) or "stage" in compiled.imported.attrs:
         return ()
     return pareto_front(compiled.imported, compiled.options)

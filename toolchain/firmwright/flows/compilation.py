@@ -1,7 +1,7 @@
-"""Compilation of a model with the options of its module and of the user.
+"""Compiles a model with the options recorded in its module and those of the user.
 
-A module saved during a compilation keeps the options it was started with; giving a different value
-for one of those is an error.
+A module saved during a compilation records the options of that compilation, which cannot be
+changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODULE_OPTIONS = (
     *("board", "numerics", "optimize", "planner", "link_params", "ram_bytes", "flash_bytes"),
     *("recompute", "devices", "fallback", "device_assignments"),
 )
-"""The options that a module carries as attributes."""
+"""The options recorded as module attributes."""
 
 
 def compile_for(
@@ -54,7 +54,7 @@ def compile_for(
 ) -> Compilation:
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
-    `tuning` may also be the path of a log. Raise UsageError, UnsupportedError or DoesNotFitError.
+    `tuning` may also be a log's path. Raise UsageError, UnsupportedError or DoesNotFitError.
     """
     if isinstance(model, IRModule):
         model = Model(model)

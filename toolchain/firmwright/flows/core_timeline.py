@@ -1,9 +1,9 @@
 """The timeline of a run on two cores: the calls of each core and the modeled makespan.
 
 An emulator runs one core at a time, so its clock shows the sum of both. The makespan is modeled
-from the instruction counts: each core executes its calls in order, a call of the second core starts
-after its start request, and a wait ends after its call. Polling while a core sleeps is left out. A
-DMA copy counts only the instructions that start it; in an emulator the transfer takes no time.
+from the instruction counts: each core executes its calls in order, a call on the second core starts
+after its request by the first, and a wait ends after the awaited call. Polling during waits is not
+counted. A DMA copy counts only the instructions that start it; an emulated transfer takes no time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ _COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
 class CoreCall:
     """A call on a core, with the instruction counts of both cores at its beginning and end.
 
-    `started` and `awaited` are the counts of both cores when the first core had started a call of
-    the second, and when it had noticed the end of the call.
+    `started` and `awaited` are the counts of both cores when the first core had started a call on
+    the second, and when it had noticed the end of that call.
     """
 
     op: int
@@ -43,7 +43,7 @@ class CoreCall:
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The calls in order of their beginnings, and the instructions of each core while awake.
+    """The calls in order of their start, and the instructions of each core outside its waits.
 
     `makespan` is modeled, in instructions.
     """
@@ -72,7 +72,7 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions whose entries show the calls of the cores; () for a single core."""
+    """Return the functions to trace; () for a single core or a main with loops or branches."""
     main = compiled.module.entry
     if not isinstance(main, tir.PrimFunc):
         return ()

@@ -1,4 +1,4 @@
-"""Predicts the instructions of each operator with the cost model.
+"""Predicts the instruction count of each operator with the cost model.
 
 Selection runs again on the imported module, because the cost model evaluates kernels before any
 later pass. Calls in row-streaming loops count once for each iteration.

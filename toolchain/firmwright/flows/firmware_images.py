@@ -75,7 +75,7 @@ def cache_root() -> Path:
 
 
 def _objects() -> Path:
-    """Return the folder of the object cache, which SCons creates with its settings."""
+    """Return the folder of the object cache, which SCons creates; remove old objects from it."""
     root = cache_root() / "objects"
     root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_dir():

@@ -1,8 +1,8 @@
 """Finds the first operator with a result that differs from the reference.
 
-A profile image computes the CRC-32 of each operator's first output, so integer results are compared
-on the device; only the differing tensor is fetched, in a second run that pauses after the operator.
-Float results are all fetched.
+A profile image computes the CRC-32 of each operator's first output. The host compares the CRCs and
+fetches only the differing tensor, in a second run that pauses after the operator. If the model has
+float results or state, all outputs are fetched in one run.
 """
 
 import logging
@@ -34,11 +34,11 @@ PERMUTED_SUFFIX = "_moved"
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
-    """The diverging operator, its place in the model, and the first differing sample.
+    """The first diverging operator, its location in the model, and a sample for which it diverges.
 
-    `values` is the number of elements of the output in that sample, and `mismatches` the number of
-    wrong ones, with an error of at most `max_abs_error`. `values` is 0 if the elements could not be
-    fetched, for instance with a streamed input. `judged` is the board that computed them.
+    Of the `values` elements of the output, `mismatches` are wrong, by at most `max_abs_error`.
+    `values` is 0 if the elements could not be fetched, for instance with a streamed input. `judged`
+    is the board that computed them.
     """
 
     index: int
@@ -76,7 +76,7 @@ def locate_first_divergence(
 
 @dataclass(frozen=True, slots=True)
 class _ComparableOperator:
-    """An operator whose first output has a reference, under the name `layer`.
+    """An operator for which the reference has the first output, under the name `layer`.
 
     `is_moved` means that the channels are the last axis on the device but the second in the
     reference.
@@ -127,7 +127,7 @@ def _partial_buffers(module: IRModule) -> set[str]:
 
 
 def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
-    """Return whether a buffer of `shape`, or of its rows, has the layer's values in order."""
+    """Return whether a buffer has the layer's rank and last axis; it may hold only some rows."""
     layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
     return shape is not None and len(shape) == len(layer_shape) and shape[-1:] == layer_shape[-1:]
 
@@ -174,7 +174,7 @@ def _by_values(
 ) -> FirstDivergence | None:
     """Return the first operator whose values, all fetched in one run, differ.
 
-    This is for floats, and for results that a second run would change.
+    This is for models with floats, or with state, which a second run would change.
     """
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}

@@ -43,7 +43,7 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner and its job; `argument` is the board's setting for it or the user's address."""
+    """A runner and its job; `argument` is the board's setting for the runner or an address."""
 
     board: Board
     runner: str

@@ -1,7 +1,7 @@
 """Debugging of a running model with GDB, stopped at the start of an operator.
 
 The profile image calls a probe before each operator, so one breakpoint serves all operators. For a
-physical board, the result is the commands for GDB and the probe's server.
+physical board, only the commands of GDB and of the debug probe's server are returned.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class DebugCommands:
 
 
 def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
-    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub."""
+    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub, if any."""
     server, target = ((), address) if address else _server(board.name, board.flash_tools)
     steps = [f"target remote {target}"]
     if operator is not None:

@@ -1,7 +1,7 @@
 """Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
 
 The release image runs in QEMU without probes, and a plugin counts every instruction. Since an
-emulator has no cycles, they are modeled from a timing table (targets/core_timing.py).
+emulator does not count cycles, they are modeled with a timing table (targets/core_timing.py).
 """
 
 import bisect
@@ -51,7 +51,7 @@ class InstructionShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
-    """The counts of one run by operator index, outside operators, and by function.
+    """The counts of one run: in total, by operator index, between operators, and by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
     rounded to `resolution`. `timeline` is set if a second core takes part; all other counts are
@@ -243,7 +243,7 @@ def _by_operator(
 def _by_kernel_name(
     compiled: Compilation, code: _CodeIndex, sites: Mapping[int, list[InstructionCount]]
 ) -> dict[int, list[InstructionCount]]:
-    """Group the counts by operator, by kernel names, for a main with calls on another core.
+    """Group the counts by operator using kernel names, for a main with calls on another core.
 
     The code that starts and awaits such calls belongs to no operator.
     """

@@ -1,4 +1,4 @@
-"""Compares kernels with a layer's reference kernel, many in one firmware.
+"""Compares many kernels with the reference kernels of their layers in one firmware.
 
 The result is a lowered module with an AOT main. For each kernel, the main fills the result buffer
 with wrong values, so that elements the kernel does not write differ, calls the kernel, and counts
@@ -22,7 +22,7 @@ from firmwright.ir.tir.traversal import Node
 from firmwright.pipeline import Options, configure_module
 
 LOWERED_STAGE = "lower-select"
-"""The last pass that is recorded as having run on comparison modules."""
+"""The pass that comparison modules record as the last one run."""
 MISMATCH_COUNT_OUTPUT = "differing"
 """The name of the output tensor, which holds the number of differing values of each kernel."""
 _ALIGNMENT = 16

@@ -44,8 +44,8 @@ class LabeledSample:
 class BenchmarkScore:
     """The benchmark results of a firmware.
 
-    `top1` is None if the results are not classes, and `auc` is None if all samples belong to one
-    class. `results` has one row for each file. Times are reported by the firmware, in microseconds.
+    `top1` is None without class scores, and `auc` is None if all samples belong to one class.
+    `results` has one row for each file. Times are reported by the firmware, in microseconds.
     """
 
     task: str
@@ -182,14 +182,14 @@ def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[by
 
 
 def top1_accuracy(results: Array, labels: Array) -> float:
-    """Return the share of samples whose first largest result belongs to their class."""
+    """Return the fraction of samples whose top class, the lowest one on a tie, is the label."""
     return float(np.mean(np.argmax(results, axis=1) == labels))
 
 
 def area_under_curve(results: Array, labels: Array) -> float | None:
     """Return the area under the ROC curve, or None if it is undefined.
 
-    For several results, one for each class, it is the mean over the classes with positive and
+    With one result for each class, it is the mean over the classes that have both positive and
     negative samples.
     """
     if results.shape[1] == 1:

@@ -51,8 +51,8 @@ def load_model(
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.
         name: The model's name; the default is the file's.
-        reference_model: The model file from which a .fwir was made. By default, the folder is
-            searched for a file with the recorded hash.
+        reference_model: The model file from which a .fwir was made. By default, the folder
+            of the .fwir is searched for a file with the recorded hash.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
 
     Raise UsageError, ModelError or UnsupportedError.
@@ -79,9 +79,9 @@ def split_entry_point(path: str | Path) -> tuple[Path, str]:
 def partition(model: Model, targets: str, numerics: str = "") -> Model:
     """Assign each operator to one of the targets, in order of preference.
 
-    Operators of backends become functions with a target attribute; the remaining operators are
-    executed by a core, which may come last. The module's text holds the complete partition and the
-    recorded `numerics`, on which predicates of backends may depend.
+    Operators of backends become functions with a target attribute; the remaining operators run on
+    a core, which may be named as the last target. The module's text holds the complete partition
+    and the recorded `numerics`, on which predicates of backends may depend.
     """
     parsed = parse_targets(targets)
     if "stage" in model.module.attrs:

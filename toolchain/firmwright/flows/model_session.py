@@ -1,6 +1,6 @@
 """Sessions with the running firmware of a compilation, in terms of the model's tensors.
 
-Opening a session builds and starts the firmware, and checks the model id in it.
+Opening a session builds and starts the firmware, and checks its model id.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class ModelSession(Closeable):
     def run(self, inputs: Any) -> Any:
         """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
 
-        A mapping returns a mapping by tensor name; an array returns the array of a single output.
-        Arrays with an additional leading axis hold several samples, and so do the outputs.
+        The result is a mapping by tensor name, or for an array and a single output, that output's
+        array. A leading axis for several samples may be added; the outputs then have it too.
         """
         io = self.compiled.module.io
         named = isinstance(inputs, Mapping)
@@ -116,10 +116,10 @@ def open_session(
     """Start the firmware of `compiled`, building it unless `image` is given.
 
     Args:
-        port: A device or pyserial URL of a board with the firmware.
+        port: The device or pyserial URL of a board that runs the firmware.
         in_process: Load the model's C as a library (host only) instead of starting a process.
         plugin: The argument of a QEMU plugin.
-        baud: The raised baud rate; DeviceError if the board or line does not support it.
+        baud: The baud rate to switch to; DeviceError if the board or line does not support it.
     """
     if in_process and not compiled.board.is_host:
         raise UsageError(

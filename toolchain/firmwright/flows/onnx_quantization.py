@@ -24,7 +24,7 @@ from firmwright.oracle.reference_runner import ReferenceResult, run_reference
 log = logging.getLogger(__name__)
 DEFAULT_QUANTIZING = onnx_quantizer.QuantizeOptions()
 SAMPLES_PER_CHUNK = 8
-"""The number of samples compared at once; all their values are in memory."""
+"""The number of samples compared together, which limits the values held in memory."""
 DATA_MOVEMENT_OPS = frozenset(
     {"Constant", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
@@ -119,7 +119,7 @@ def _in_floats(module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]) -
 
 @dataclass(slots=True)
 class _ErrorSums:
-    """Sums over the samples of the float values and of their differences."""
+    """Sums and maxima of one result's float values and errors over all samples."""
 
     values: int = 0
     signal: float = 0.0

@@ -21,10 +21,10 @@ page up to date. `firmwright ops --json` prints the same data.
 
 {cases}
 
-The *schedules* column lists the families of targets with optimized kernels. Everything in a model
-that exceeds the
-limits is reported at once, with its place, when the model is read. Quantized uint8 of TFLite is
-computed as int8. See [numerics](numerics.md) for rounding, and [adding an operator](adding-an-operator.md).
+The *schedules* column lists the families of targets with optimized kernels. When a model is read,
+one error lists every violation of the limits with its location. Quantized uint8 of TFLite is
+computed as int8. See [numerics](numerics.md) for rounding, and
+[adding an operator](adding-an-operator.md).
 
 {table}
 ## ONNX
@@ -48,7 +48,7 @@ tests.
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """An operator in the user's view.
+    """An operator as users see it.
 
     `schedules` are the names of its schedules, `boards` those on which tests run its cases.
     """

@@ -1,8 +1,7 @@
-"""Runs the operators' conformance cases on a board and compares with the numpy references.
+"""Runs the operators' conformance cases on a board and compares the results with numpy.
 
-Many cases share one firmware: their operators share no tensors, and a firmware holds as many cases
-as fit into the memory budget. `EMULATED_BOARDS` are the boards on which the project's own tests run
-all cases.
+A firmware holds many cases without common tensors, limited by the memory budget. `EMULATED_BOARDS`
+are the boards on which the project's own tests run all cases.
 """
 
 import logging
@@ -39,7 +38,7 @@ INT32_RANGE = (-(1 << 20), 1 << 20)
 HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
-"""The first sample numbers, so that few samples include a random one and an extreme one."""
+"""The sample numbers used first, so that even two samples include a random and an extreme one."""
 EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 
 
@@ -319,7 +318,7 @@ bool:
 float32:
     ATAN2 CEIL COS FLOOR L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION ROUND SIN SQUARE
 """
-"""The element types that the reference kernels of LiteRT or TFLM accept, found by running them."""
+"""The element types that the reference kernels of LiteRT or TFLM accept in practice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,7 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 
 
 def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
-    """Return the cases run and passed by operator and element type."""
+    """Count the cases that ran and passed for each operator and element type."""
     counts: dict[tuple[str, str], list[bool]] = {}
     for result in test.results:
         counts.setdefault((result.builtin, result.dtype), []).append(result.passed)

@@ -1,6 +1,6 @@
 """Exports a compilation as a package for another build system, optionally with tests.
 
-The tests compare with the reference's outputs for the samples that `verify` uses.
+The tests compare the model's outputs with the reference outputs for samples that `verify` uses.
 """
 
 import io

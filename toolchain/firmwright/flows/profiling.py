@@ -1,10 +1,10 @@
 """Measures the cost of a run: in total, by operator, and on the stack.
 
 The total is the cost of the second run on sample 0 of seed 0 in the release image, without the
-counter's own cost. The operators' shares come from the profile image, which has a probe around each
-operator; `probe_overhead` is the difference of the two totals. If counts vary, several runs are
-measured. The firmware counts, so communication is not included. Exact profiles (QEMU only) count
-the instructions of the release image one by one.
+counter's own cost. The operators' shares come from the profile image, which has a probe around
+each operator; `probe_overhead` is the difference of the two totals. If counts vary, several runs
+are measured. The firmware itself does the counting, so communication is not included. Exact
+profiles (QEMU only) count the instructions of the release image one by one.
 """
 
 import logging
@@ -34,7 +34,7 @@ RUNS = 11
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The share of one operator in the profile's unit, rounded to the counter's resolution.
+    """The cost of one operator in the profile's unit, rounded to the counter's resolution.
 
     `predicted` is the cost model's value in instructions. `modeled_cycles` and `kinds`
     (instructions by kind) are set in exact profiles only. `least` is the minimum over all runs.

@@ -1,7 +1,7 @@
 """The reference outputs of a model.
 
-If the model file is available, its runtime is the reference. For a graph written by hand, the
-reference is the numpy references of the operators, and for a module saved after lowering, the TIR
+If the model file is available, its runtime is the reference. A graph written by hand is evaluated
+with the numpy references of its operators, and a module saved after lowering with the TIR
 interpreter.
 """
 
@@ -59,7 +59,7 @@ def compute_reference(
         runtime = reference_runtime(compiled)
         reference = run_oracle_reference(compiled, samples, runtime, layers=layers)
         if is_quantized_onnx(compiled):
-            return check_against_onnx_runtime(compiled, samples, reference)
+            return select_onnx_reference(compiled, samples, reference)
         return reference
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
@@ -79,13 +79,13 @@ def is_quantized_onnx(compiled: Compilation) -> bool:
     return any(value.type.quantization for call in entry.body for value in call.outputs)
 
 
-def check_against_onnx_runtime(
+def select_onnx_reference(
     compiled: Compilation, samples: Sequence[Tensors], theirs: ReferenceOutputs
 ) -> ReferenceOutputs:
-    """Return the numpy references if they equal ONNX Runtime's outputs except for roundings.
+    """Return the numpy outputs if they differ from ONNX Runtime's `theirs` by roundings only.
 
-    A rounding step in one layer may become several later, so the energies of the whole outputs are
-    compared. If they differ by more, ONNX Runtime's outputs `theirs` are the reference.
+    Otherwise return `theirs`. A rounding step may grow in later layers, so the energies of signal
+    and differences are compared.
     """
     ours = run_numpy_reference(compiled.imported, samples)
     comparison = compare_outputs(theirs.outputs, ours.outputs)

@@ -155,7 +155,7 @@ def read_calibration_samples(folder: str | Path, inputs: Sequence[IoTensor]) -> 
     """Return the samples of `folder`, one for each file, in the order of the file names.
 
     A .npy file holds the only input; an .npz file holds all inputs by tensor name or as `input_K`.
-    A batch axis of one may be missing. A UsageError names an invalid file.
+    A batch axis of size one may be omitted. A UsageError names an invalid file.
     """
     hint = "save one file per sample: numpy.save('DIR/0001.npy', array)."
     try:

@@ -29,7 +29,7 @@ FOLDERS: Final[Mapping[str, str]] = {
     "esp-idf": "src",
     "cmsis-pack": "src",
 }
-"""The directory of the model's C in each format that is a folder."""
+"""The folder of the model's C within a package of each format except mlf."""
 ARCHIVES: Final[Mapping[str, str]] = {
     "mlf": "{name}.tar",
     "cmsis-pack": "Firmwright.{name}.{version}.pack",

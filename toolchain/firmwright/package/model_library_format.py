@@ -58,7 +58,7 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
 
 
 def _functions(summary: CompilationSummary) -> dict[str, Any]:
-    """Return the main with all memory; operators share the plan and have no workspace."""
+    """Describe the main with all memory, and operators without any, as they share the plan."""
     interface = (*summary.io.inputs, *summary.io.outputs)
     main = {
         "device": _DEVICE_CPU,

@@ -65,5 +65,5 @@ def _remove_stale(directory: Path, path: str) -> None:
 
 
 def add_file_list(facts: dict[str, object], tree: SourceTree) -> dict[str, object]:
-    """Return `facts` for metadata.json with the list of model files for the next compilation."""
+    """Return `facts` for metadata.json with the model files, so that stale ones can be removed."""
     return {**facts, _OWNED: sorted(path for path in tree.files if path.startswith("model/"))}

@@ -1,4 +1,4 @@
-"""Pass `partition`: turn the groups of calls that a backend takes into functions (BYOC).
+"""Pass `partition`: turn groups of calls that match a backend into functions (BYOC).
 
 The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
 `composite` if they are a single entry of the backend's pattern table. Names do not depend on other
@@ -28,7 +28,7 @@ from firmwright.partitioning.target_resolution import active_backends
 
 log = logging.getLogger(__name__)
 _NAMED_OPS = 4
-"""Operators that a symbol names before it ends in `more`."""
+"""Number of operators in a symbol before it ends in `more`."""
 
 
 def partition_module(

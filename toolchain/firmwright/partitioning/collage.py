@@ -2,8 +2,8 @@
 
 The search is a shortest path over sets of covered calls. Each step adds a region that covers the
 first uncovered call. Two partial programs that cover the same calls with the same targets at the
-border are interchangeable. Memory is estimated as a region's workspace plus the bytes live at it in
-file order.
+border are interchangeable. Memory is estimated as a region's workspace plus the bytes live at its
+last call in file order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from firmwright.partitioning.regions import CallGroup
 
 CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
 TransferCost = Callable[[str, str, int], int]
-"""Cost to transfer that many bytes from one target to another; "" is the core."""
+"""Cost of a transfer, given source, destination and bytes; "" is the core."""
 _BEGINNINGS_MAX = 2048
-"""Partial programs kept per call; if there are more, the cheapest ones."""
+"""Limit of partial programs with the same first uncovered call; the cheapest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def restrict_to_known_costs(
 def search_partitions(
     function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
 ) -> tuple[PartitionedProgram, ...]:
-    """Return the programs, cheapest first; raise UsageError if a call is in no candidate."""
+    """Return Pareto-optimal programs, cheapest first; UsageError if a call is in no candidate."""
     return _PartitionSearch(function, candidates, transfer).programs()
 
 

@@ -30,7 +30,7 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 
 
 def supports_custom_op(domain: str, name: str) -> bool:
-    """Return whether a custom operator or a backend's pattern covers that operator."""
+    """Return whether a custom operator or a backend's pattern covers the operator."""
     if CUSTOM_OPS.find(domain, name) is not None:
         return True
     return any(
@@ -42,7 +42,7 @@ def supports_custom_op(domain: str, name: str) -> bool:
 
 
 def load_custom_ops(path: Path) -> None:
-    """Register the custom operators of a Python file, which is executed."""
+    """Execute a Python file and register its custom operators."""
     try:
         ops = runpy.run_path(str(path)).get(CUSTOM_OPS_VARIABLE)
     except (OSError, ImportError, SyntaxError, NameError) as error:

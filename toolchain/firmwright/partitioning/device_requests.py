@@ -1,4 +1,4 @@
-"""Apply the user's requests for devices to a module: set its attributes and devices of values."""
+"""Applies the user's device requests to a module's attributes and to the tensors they name."""
 
 from collections.abc import Collection, Sequence
 

@@ -59,7 +59,7 @@ class ProgramCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result of a search; `totals` has the cost of a whole program per partition method."""
+    """The result of a search; `totals` has the cost of the whole program by partition method."""
 
     model: str
     board: str

@@ -1,7 +1,7 @@
 """Match the patterns of backends against a graph function.
 
 `greedy_cover` assigns each call to the first backend that matches it. `all_matches` lists all
-matches of all backends, overlapping or not. Calls that carry a target belong to that target only.
+matches of all backends, overlapping or not. Annotated calls belong to their target only.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,7 +17,7 @@ from firmwright.targets.backend import Backend, PatternEntry
 
 @dataclass(frozen=True, slots=True)
 class ActiveBackend:
-    """A backend that takes part, with its target and the target's name in the module."""
+    """A backend of a compilation, with its target and the target's name in the module."""
 
     name: str
     target: Target
@@ -98,7 +98,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """Match an entry that ends at call `index` with a predicate that accepts the calls."""
+    """Return the match of `entry` that ends at call `index`; None if its predicate rejects it."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None or not entry.predicate(make_match(calls, item, function, module)):
         return None

@@ -24,7 +24,7 @@ ALL_TARGETS = "all"
 
 @dataclass(frozen=True, slots=True)
 class PassTiming:
-    """The seconds that a pass took for one target, or for `all` at once."""
+    """The seconds that a pass took for one target, or for `all` targets together."""
 
     name: str
     target: str

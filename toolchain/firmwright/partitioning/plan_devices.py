@@ -30,7 +30,7 @@ from firmwright.partitioning.device_map import DeviceMap
 from firmwright.passes.graph.assign_pools import map_values
 
 PlacementClaims = list[tuple[str, str]]
-"""Requirements of a class: a device or a scope, each with its origin."""
+"""Devices or memory scopes required for values that must share one, each with its origin."""
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
@@ -182,7 +182,7 @@ class _CopyPlanner:
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
     reads: dict[tuple[int, str], str] = field(default_factory=dict)
     hidden_results: dict[str, str] = field(default_factory=dict)
-    """Results computed where the caller cannot read them, by the caller's name."""
+    """New names, by original name, of results computed where the caller cannot read them."""
     names: UniqueNamer = field(init=False)
     made_with: dict[str, str] = field(init=False)
 
@@ -193,7 +193,7 @@ class _CopyPlanner:
         self.names = UniqueNamer((*names, *self.planner.module.constants))
 
     def place(self, root: str) -> None:
-        """Choose the pool of a class of values, and find the readers that need another pool."""
+        """Choose the pool of the values that share memory with `root`, and plan copies of them."""
         planner, device_map = self.planner, self.planner.device_map
         every = frozenset(device_map.pools)
         scope = self.scopes.get(root, "")
@@ -240,7 +240,7 @@ class _CopyPlanner:
         )
 
     def _users(self, root: str) -> tuple[list[tuple[int, Value]], list[tuple[int, Value]]]:
-        """Return the calls that write and the calls that read the class, without aliases."""
+        """Return the calls that write and that read the memory of `root`, without aliases."""
         makers: list[tuple[int, Value]] = []
         readers: list[tuple[int, Value]] = []
         for number, call in enumerate(self.planner.entry.body):

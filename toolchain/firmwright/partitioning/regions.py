@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
-"""Connected groups of which all ways to merge are tried: 4140 ways for 8 groups."""
+"""Number of connected groups up to which all ways to merge are tried: 4140 ways for 8 groups."""
 
 
 @dataclass(frozen=True, slots=True)

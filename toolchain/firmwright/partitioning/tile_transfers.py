@@ -19,7 +19,7 @@ from firmwright.partitioning.device_map import DeviceMap
 from firmwright.passes.graph.row_slicing import RowSlice, concatenate_parts, slice_rows
 
 TILE_BYTES_MIN = 1024
-"""Least bytes that a tile transfers in and out, as starting a transfer has a cost."""
+"""Minimum number of bytes that a tile transfers in and out, as starting a transfer has a cost."""
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:

@@ -1,4 +1,4 @@
-"""Passes that apply a function-level transformation to all functions of a module."""
+"""Construction of module passes from transformations of single functions."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def _map_functions(module: IRModule, kind: type[F], change: Callable[[F], F]) ->
 
 
 def count_uses(function: Function) -> Counter[str]:
-    """Return the number of uses of each value; results and next states are uses."""
+    """Return the number of uses of each value; results and next states count as uses."""
     counts = Counter(v.name for call in function.body for v in call.inputs if v is not None)
     counts.update(v.name for v in function.sinks)
     return counts

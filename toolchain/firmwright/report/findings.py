@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from firmwright.report.model import BuildReport, OperatorReport, ReportFinding
 
 FULL_POOL_RATIO = 0.9
-"""A memory counts as nearly full from this ratio on."""
+"""A memory counts as nearly full if at least this ratio is used."""
 FULL_STACK_RATIO = 0.75
 MIN_SHARE = 0.02
 """Operators below this share of a run are ignored."""

@@ -34,7 +34,7 @@ _SECTION_WORDS: Final = {"text": "code", "rodata": "constants", "data": "initial
 
 @dataclass(frozen=True, slots=True)
 class SummaryCard:
-    """A main figure of the page; `change` is the difference from the baseline, if any."""
+    """A key figure of the page; `change` is the difference from the baseline, if any."""
 
     label: str
     value: int

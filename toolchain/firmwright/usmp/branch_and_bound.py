@@ -1,8 +1,8 @@
 """Branch and bound on the height of a pool, and the planners `exact` and `search` that use it.
 
-It requires few buffers that all have the same single pool. A search decides whether a height is
-sufficient: it takes the pair of buffers with the least freedom, tries one above the other and then
-below, and propagates the decision. Groups of buffers that no longer constrain each other are
+It requires at most 100 buffers that all have the same single pool. To decide whether a height is
+sufficient, the search takes the pair of buffers with the least freedom, tries both vertical
+orders, and propagates each decision. Groups of buffers that no longer constrain each other are
 searched separately. Work is counted, not timed, so the result is deterministic.
 """
 
@@ -132,7 +132,7 @@ class _HeightSearch:
         return self._found or tuple(bounds.low.tolist())
 
     def _solve(self, numbers: IntArray, depth: int) -> bool:
-        """Satisfy these constraints by fixing their buffers or by finding a whole layout."""
+        """Satisfy the constraints `numbers` by fixing their buffers, or find a complete layout."""
         bounds = self._bounds
         if bounds.work > self._work or depth > _DEEPEST:
             raise _OutOfWorkError

@@ -1,7 +1,7 @@
-"""Copies of constants in RAM for speed, those with the largest gain per byte first.
+"""Copies constants to RAM for speed, starting with the largest gain per byte.
 
-For each chosen constant the AOT main gets an Allocate of kind `const` and a leading call of a
-kernel with the attribute `keeps` that copies it. Generated C makes the copies once, in NAME_init.
+For each chosen constant, the AOT main gets an Allocate of kind `const` and an initial call of a
+kernel that copies the constant and has the attribute `keeps`. NAME_init executes these calls once.
 """
 
 import sys
@@ -35,7 +35,7 @@ from firmwright.usmp.memory_traffic import (
 )
 
 WORKSPACE_SHARE_PERCENT_MAX = 60
-"""Limit without a user's budget, in percent of the bytes that buffers take."""
+"""Limit of all copies if the user sets no RAM budget, in percent of the workspace."""
 PROGRAM_MEMORY = "program"
 """Name of the memory into which constants are linked, for comparisons of speed."""
 
@@ -50,7 +50,7 @@ class _Candidate:
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     module = _with_requested(module)
-    program = program_memory(module)
+    program = describe_program_memory(module)
     main = module.entry
     fast = [pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)]
     if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
@@ -87,8 +87,8 @@ def _with_requested(module: IRModule) -> IRModule:
     return _copy_to_ram(module, main, chosen) if chosen else module
 
 
-def program_memory(module: IRModule) -> PoolInfo | None:
-    """Return the program memory with its speed, or None if its speed is unknown."""
+def describe_program_memory(module: IRModule) -> PoolInfo | None:
+    """Describe the program memory as a pool; return None if its speed is unknown."""
     bandwidth, latency = module.attrs.get("program_bandwidth"), module.attrs.get("program_latency")
     if not isinstance(bandwidth, float):
         return None

@@ -1,9 +1,9 @@
 """Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-The matrix holds the smallest difference of the offsets of every two buffers, closed under addition;
-an additional row represents offset zero. Offset constraints, the bytes of simultaneously live
-buffers, and decisions of the search raise the bounds. No layout within the height is ever excluded.
-Work is counted in units of about ten microseconds.
+The matrix holds a lower bound of the difference between the offsets of every two buffers and is
+closed under addition. An additional row and column represent offset zero. Offset constraints, the
+bytes of simultaneously live buffers, and decisions of the search raise the bounds. Only decisions
+exclude layouts within the height. Work is counted in units of about ten microseconds.
 """
 
 import math
@@ -102,7 +102,7 @@ class DifferenceBounds:
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return which constraints the bounds of their buffers still allow to be violated."""
+        """Return for each constraint whether the bounds of its buffers still allow a violation."""
         low, high, a, b = self.low, self.high, self.a[numbers], self.b[numbers]
         least, greatest = low[b] - high[a], high[b] - low[a]
         open_: NDArray[np.bool_] = (
@@ -210,7 +210,7 @@ class DifferenceBounds:
         )
 
     def _is_overfull(self, live_set: LiveSet) -> bool:
-        """Return whether buffers confined between two heights need more bytes than there are."""
+        """Return whether buffers confined between two heights need more bytes than fit there."""
         own_bytes, joint = self._needed_bytes(live_set)
         step, low, high = live_set.step, self.low, self.high
         rows = sorted(

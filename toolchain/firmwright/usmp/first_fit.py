@@ -1,7 +1,7 @@
 """First fit: place buffers in a fixed order, each at the lowest offset that its constraints allow.
 
-Each buffer is placed in the first of its pools with room, at its own alignment. Buffers for which
-no pool has room are not placed; their bytes are counted.
+Each buffer is placed in the first of its pools that has room, at its own alignment. Buffers for
+which no pool has room are not placed; their bytes are counted.
 """
 
 import math
@@ -35,7 +35,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
 def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
-    """Return the lowest aligned offset of b allowed by every constraint to a placed buffer a."""
+    """Return the lowest aligned offset of b that all constraints with placed buffers a allow."""
     by_start = sorted((offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints)
     # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may be
     # inside an interval that the sweep has passed, so sweeps repeat until the offset is stable.

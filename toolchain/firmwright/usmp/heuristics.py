@@ -11,9 +11,9 @@ from firmwright.usmp.liveness import live_sets
 from firmwright.usmp.planning_problem import Layout, PlanningProblem, make_planner
 
 SWAPS_MAX = 500
-"""First fits that `hill_climb` tries."""
+"""Number of first fits that `hill_climb` tries."""
 MOVES_MAX = 2000
-"""First fits that `improve_order` tries."""
+"""Number of first fits that `improve_order` tries."""
 _UPHILL_PERCENT = 50
 """Probability that `hill_climb` accepts a worse layout at its first swap; it then falls as 1/n."""
 _PLACEMENTS_MAX = 300_000
@@ -217,7 +217,7 @@ def improve_order(
 
 
 def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
-    """Return true for one in four of the layouts that are at most a fifth above the best."""
+    """Return true, at random, for one in four layouts that are at most a fifth above the best."""
     (unplaced, total), (best_unplaced, best_total) = layout.cost, best.cost
     return unplaced <= best_unplaced and 5 * total <= 6 * best_total and random.randrange(4) == 0
 

@@ -1,4 +1,4 @@
-"""Interference of buffers: the offset constraints of every two simultaneously live buffers.
+"""Interference of buffers: the offset constraints between every two simultaneously live buffers.
 
 Simultaneously live buffers must be disjoint. If an input's last use is the call that defines an
 output, the constraint is as weak as the kernel's order of reads and writes permits: none, one

@@ -32,7 +32,7 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner
 PERSISTENT_KINDS = ("state", "const")
 """Kinds of buffers that are live before, between, and after runs."""
 PERMUTED_MODELS_MAX = 6
-"""Up to this many models are tried in every order; more run in the given order."""
+"""Up to this number of models, every run order is tried; more models run in the given order."""
 
 
 @dataclass(frozen=True, slots=True)

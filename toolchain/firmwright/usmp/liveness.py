@@ -3,7 +3,7 @@
 A buffer occupies memory where it may be defined (forward analysis) and may still be read (backward
 analysis), and at each node that accesses it.
 
-* Times number the nodes that access memory, in the order of the text; each call is one time.
+* Nodes that access memory are numbered in program order; these numbers are the times.
 * A write does not end the life of the previous value, as it may be partial. An Allocate does:
   contents are undefined each time it is entered.
 * The start and the wait of an asynchronous call each access all buffers of the call, which
@@ -109,7 +109,7 @@ def find_last_reads(
 
 
 def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
-    """Yield the positions of the buffers live at each time at which a live range begins."""
+    """At each time at which a live range begins, yield the positions of all live buffers."""
     changes: dict[int, tuple[list[int], list[int]]] = {}
     for index, buffer in enumerate(buffers):
         for live in buffer.live:
@@ -124,7 +124,7 @@ def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
 
 
 def merge_times(times: Sequence[int]) -> tuple[LiveRange, ...]:
-    """Return the maximal half-open ranges of ascending times."""
+    """Merge consecutive times into half-open ranges; `times` must be ascending."""
     ranges: list[LiveRange] = []
     for time in times:
         if ranges and ranges[-1].end == time:

@@ -14,7 +14,7 @@ from firmwright.usmp.liveness import live_sets
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
-    """Return the most bytes live at one time, including unavoidable alignment padding.
+    """Return the largest number of bytes live at one time, with unavoidable alignment padding.
 
     Buffers with one candidate pool determine the least size of that pool, each pool at its own
     worst time.

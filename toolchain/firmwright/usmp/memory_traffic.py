@@ -1,9 +1,9 @@
 """Memory traffic of a program by buffer, and the candidate pools of buffers ranked by speed.
 
 A loop with an unknown trip count is counted as eight iterations, and both branches of an If are
-counted. Accesses through pointers are counted as four-byte words. The fastest pool holds the
-buffers that gain most cycles per byte, as far as a first fit finds room; the other pools follow in
-the same way.
+counted. Accesses through pointers are counted as four-byte words. The fastest pool gets the
+buffers that save the most cycles per byte, provided that a first fit finds room; the slower pools
+get the remaining buffers in the same way.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def has_known_speed(pool: PoolInfo) -> bool:
 
 
 def transfer_cycles(moved: MemoryTraffic, pool: PoolInfo) -> float:
-    """Return the cycles of that traffic to and from a pool of known speed."""
+    """Return the cycles that the traffic takes in a pool of known speed."""
     assert pool.read_bandwidth is not None
     assert pool.write_bandwidth is not None
     return (
@@ -182,7 +182,7 @@ def _assign_to_pool(
     slower: PoolInfo | None,
     traffic: Mapping[str, MemoryTraffic],
 ) -> list[BufferInfo]:
-    """Return the buffers for `pool`: all, or those that would lose most cycles in `slower`."""
+    """Return all buffers if they fit in `pool`, else those that save the most cycles per byte."""
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):
         return able

@@ -2,8 +2,8 @@
 
 Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
 constants in RAM always, and scratch during its call. Candidate pools are the writable pools
-available to every target that accesses the buffer; the attribute `pins` of the AOT main restricts a
-buffer to one pool.
+available to every target that accesses the buffer; the attribute `pool_assignments` of the AOT
+main restricts a buffer to one pool.
 """
 
 from collections.abc import Mapping, Sequence

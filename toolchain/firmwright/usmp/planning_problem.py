@@ -18,7 +18,7 @@ from firmwright.ir.tir.plan import (
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 _PEAK_SHOWN = 4
-"""Buffers of the peak that the error message names."""
+"""Number of buffers live at the peak that the error message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Pool and offset of each buffer by number ("" if not placed), and height of each pool.
+    """The pool ("" if not placed) and offset of each buffer, and the height of each pool.
 
     `proven_bytes` is a lower bound that the planner proved; 0 if it proved none.
     """
@@ -108,7 +108,7 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
-    """Solve with the last pool of each buffer unlimited; raise the error if that does not fit.
+    """Solve with the last pool of each buffer unlimited; raise an error if one is too small.
 
     The pool sizes of that layout are the sizes that would be needed.
     """

@@ -1,8 +1,8 @@
-"""Copy elision: marks splits and concatenations with parts that can be views of the whole.
+"""Copy elision: marks splits and concatenations if their parts can be views of the whole.
 
-Runs last before lowering. Marked calls need no code; they get the attributes `windows_of` ("input":
-the outputs are views of the first input; "output": the inputs are views of the output) and
-`offsets` (per part, in elements). A part belongs to only one whole, is computed by a call, is
+Runs last before lowering. Marked calls need no code; they get the attributes `subviews_of`
+("input": the outputs are views of the first input; "output": the inputs are views of the output)
+and `offsets` (per part, in elements). A part belongs to only one whole, is computed by a call, is
 neither visible to the caller nor part of the state, and has the alignment that kernels require.
 """
 

@@ -29,7 +29,7 @@ def input_permutations(call: Call) -> tuple[Perm, ...]:
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
-    """Return the call reading its inputs through `perms`; identity permutations are dropped."""
+    """Return a call that reads its inputs through `perms`; identity permutations are dropped."""
     attrs: dict[str, Attr] = {k: v for k, v in call.attrs.items() if k != "perms"}
     if any(perm != tuple(range(len(perm))) for perm in perms):
         attrs["perms"] = perms
@@ -91,7 +91,7 @@ def _into_producers(function: Function) -> Function:
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
-    """Return an expression that computes the result transposed, or None if an input lacks axes."""
+    """Return an expression that computes the transposed result, or None if there is none."""
     if maker.op not in EXPRESSION_OPS:
         return None
     perms = input_permutations(maker)

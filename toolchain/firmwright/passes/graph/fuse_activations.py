@@ -1,7 +1,7 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
-Applies to convolutions, fully connected layers and pools that only the activation reads. The result
-takes the activation's name. This is exact. Quantized activations requantize and are not fused.
+Applies to convolutions, fully connected layers, pools and arithmetic if the activation is the only
+reader. The result takes the activation's name. This is exact. Quantized activations are not fused.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Fusion of two expressions if the second is the only reader of the first.
 
-Both must have the same shape, so that nothing is computed twice. A float relu counts as an
-expression. Each step rounds as before.
+Both must have the same shape, so that nothing is computed twice. A float relu or relu6 counts as
+an expression. Each step rounds as before.
 """
 
 from dataclasses import replace

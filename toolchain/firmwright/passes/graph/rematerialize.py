@@ -65,7 +65,7 @@ class _Rematerializer:
         return [call for call in self.calls if value in call.inputs]
 
     def _chain(self, x: Value) -> list[Call]:
-        """Return the calls that compute x from the smallest earlier tensor; empty if x is it."""
+        """Return the calls that compute x from the smallest earlier tensor; [] if x is smallest."""
         chain, best, value = [], 0, x
         smallest = x.type.size_bytes
         while True:

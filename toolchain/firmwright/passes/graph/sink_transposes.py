@@ -3,8 +3,8 @@
 A transposed tensor is represented as (source, perm), and calls that accept any layout are applied
 to the source. A transpose remains only before operators that need it or at a result. A flatten
 before a fully connected layer permutes the columns of its weights. Of several ways to handle
-reshapes, the one with the fewest transposed elements is selected. Reductions may sum in another
-order.
+reshapes, the one that leaves the fewest elements to transpose is selected. Reductions may sum in
+another order.
 """
 
 import math
@@ -51,7 +51,7 @@ class TransposedValue:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value as a reshape of a transpose from [n, ...] to [n, k]."""
+    """A value of shape [n, k] that is a reshape of the transpose `moved` of shape `shape`."""
 
     moved: TransposedValue
     shape: tuple[int, ...]
@@ -312,7 +312,7 @@ _ATTRS: Mapping[str, Callable[[Call, Perm], dict[str, Attr]]] = {
     "softmax": _same_attrs,
     "strided_slice": _slice_attrs,
 }
-"""Operators that take any layout, and the attributes of such a call when applied to sources."""
+"""Operators that take any layout, and the attributes of their calls when applied to sources."""
 _FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {"byte_table", "pad", "strided_slice"}
 """Operators that read only their first input in the layout of the output."""
 

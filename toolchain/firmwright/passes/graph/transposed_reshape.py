@@ -1,8 +1,8 @@
 """Reshapes of transposed tensors as reshapes of their source.
 
 Axis i of the value is axis perm[i] of the source. A group is a minimal run of adjacent axes of the
-value with the same elements as a run of adjacent axes of the new shape; axes of extent one may be
-in any position.
+value with the same number of elements as a run of adjacent axes of the new shape; axes of extent
+one may be in any position.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Assignment of constants to read-only pools.
 
-Constants are assigned in order of use, each to the first pool with room. Without read-only pools
-all stay in the program image.
+Constants are assigned in order of use, each to the first pool that has room. Without read-only
+pools, all stay in the program image.
 """
 
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ def redirect_calls(
 
 
 def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _: True) -> IRModule:
-    """Make the selected linked constants of all kernels parameters, declared in the AOT main."""
+    """Turn selected linked constants of all kernels into parameters, declared in the AOT main."""
     entry = module.functions.get(str(module.attrs.get("entry", "main")))
     if not isinstance(entry, tir.PrimFunc):
         return module

@@ -4,8 +4,8 @@ Runs on a planned module. The kernels of a group get the attribute `code`, the n
 function, and their differences become parameters. They remain separate in the module, so that
 verifier and interpreter know every shape, but are printed as the same C text.
 
-The code bytes saved cost predicted time: at most SLOWDOWN_PERCENT_MAX per call, any amount under
-`--optimize size`, none under `speed`. `dedupe-functions` handles kernels of equal shapes.
+The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX, unlimited with `--optimize size`;
+nothing is shared with `speed`. `dedupe-functions` handles kernels of equal shapes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
