@@ -47,7 +47,7 @@ _EXPRESSION_SHOWN_MAX = 50  # longer formulas do not fit in the comment
 
 
 class LoweredCall(NamedTuple):
-    """A call with its candidates; a view or a call of a PrimFunc has none."""
+    """A call with its candidates; views, control flow and calls of PrimFuncs have none."""
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
@@ -76,7 +76,7 @@ class Lowering:
     def calls(self) -> tuple[LoweredCall, ...]:
         """Return every call with its candidates.
 
-        Raises UnsupportedError that lists every call that cannot be lowered.
+        Raises an UnsupportedError that lists every call that cannot be lowered.
         """
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
@@ -254,7 +254,7 @@ class Lowering:
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
-    """Return `call` for a band of output rows, reading only the rows that it needs."""
+    """Return a call that computes a band of output rows of `call` from the rows that it needs."""
 
     def with_rows(value: Value, count: int) -> Value:
         shape = (1, count, *value.type.shape[2:])

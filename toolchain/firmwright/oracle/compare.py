@@ -17,7 +17,7 @@ Tensors = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The bound of a float error: relative to the largest reference value, plus absolute."""
+    """The bound on a float error: `relative` times the largest reference value, plus `absolute`."""
 
     relative: float = 1e-4
     absolute: float = 1e-5

@@ -38,7 +38,7 @@ RESOLVERS = {
 
 
 class RequestError(Exception):
-    """Raised if a request cannot be fulfilled; `kind` selects the parent's error."""
+    """Raised if a request cannot be fulfilled; `kind` selects the error that the parent raises."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -54,7 +54,7 @@ class ReferenceRuntime(Protocol):
     layer_names: dict[int, str]
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; return the outputs, then the layers in the order of their names."""
+        """Run one sample; return the outputs, then the layers in the order of `layer_names`."""
 
 
 class LiteRtRuntime:
@@ -270,7 +270,7 @@ def run_request(folder: Path) -> dict[str, Any]:
 
 
 def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
-    """Run `work` and write answer.json, with or without an `error`; return the exit status 0."""
+    """Run `work` and write its answer or an `error` to answer.json; return the exit status 0."""
     try:
         answer = work(folder)
     except RequestError as error:

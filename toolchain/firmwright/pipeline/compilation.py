@@ -163,7 +163,7 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     """Combine the models of `parts` in one firmware.
 
     The models run one after another and share their pools, which have room for the largest model
-    plus the data kept for others. With `concurrent` each model has its own memory. On the link,
+    plus the data that others keep. With `concurrent` each model has its own memory. On the link,
     tensors are named MODEL/TENSOR. Raises UsageError if the parts cannot be combined,
     DoesNotFitError if memory is short.
     """

@@ -35,7 +35,7 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
     """Return `model` with the board's pools, the target and the options set.
 
-    A module that has passed any stage keeps its configuration.
+    A module with the attribute `stage` is returned unchanged.
     """
     if "stage" in model.attrs:
         return model

@@ -43,8 +43,8 @@ def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrid
 def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str = "") -> IRModule:
     """Load a module from bytes; `file` is its name in messages. Module text is verified.
 
-    `signature` selects the entry point of a .tflite file with several. Raises ModelError,
-    UsageError or UnsupportedError.
+    `signature` selects one of several entry points of a .tflite file. Raises ModelError, UsageError
+    or UnsupportedError.
     """
     raise_recursion_limit()
     if data[:10] == b"firmwright":

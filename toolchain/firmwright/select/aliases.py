@@ -27,7 +27,7 @@ def aliases_input(call: Call) -> bool:
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
-    """Return, by value name, the aliases that `calls`, which have no kernels, define."""
+    """Return the aliases, by value name, that the given calls without kernels define."""
     aliases: dict[str, Alias] = {}
     for call in calls:
         wholes, parts = call.inputs, call.outputs

@@ -208,7 +208,7 @@ class _AotMainBuilder:
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Return the call of a PrimFunc of the module; all values are arguments, even constants."""
+        """Return a call of the module's PrimFunc with all values as arguments, even constants."""
         kernel = self.module.functions[call.op[1:]]
         values = [v for v in (*call.inputs, *call.outputs) if v is not None]
         if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(values):

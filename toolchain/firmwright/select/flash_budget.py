@@ -1,4 +1,4 @@
-"""Flash budget of the kernels' constants and predicted code, divided by a knapsack solver."""
+"""Flash budget of constants and predicted code, divided among the calls by a knapsack solver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CandidateCost: TypeAlias = Callable[[LoweringCandidate], int]
 def dedupe_code_cost(
     candidates_per_call: CandidatesPerCall, key: Callable[[tir.PrimFunc], Hashable]
 ) -> CandidatesPerCall:
-    """Divide each kernel's code bytes among the calls that can share it; add those of a call."""
+    """Divide each kernel's code bytes among the calls that can share it, and add the call's own."""
     keys = [[key(item.function) for item in candidates] for _, candidates in candidates_per_call]
     sharers = Counter(one for own in keys for one in set(own))
 
@@ -40,7 +40,7 @@ def dedupe_code_cost(
 def apply_default_flash_budget(
     module: IRModule, candidates_per_call: CandidatesPerCall
 ) -> CandidatesPerCall:
-    """Limit the candidates to the default budget, so that small gains in time cost no flash.
+    """Apply the default budget, so that flash is not spent on small gains in time.
 
     If inexpensive kernels make a faster program, or nothing fits the budget, only expensive kernels
     are dropped. A call may exceed its share by a few bytes, so that a kernel that writes in the

@@ -69,7 +69,7 @@ def list_programs(
     rows_of: RowsOf,
     oracle: SelectionOracle,
 ) -> tuple[ProgramCandidate, ...]:
-    """Return the programs from the fastest to the one with the least memory."""
+    """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
     return _KernelSelector(module, candidates_per_call, rows_of, oracle).programs()
 
 

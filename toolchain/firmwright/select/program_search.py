@@ -33,7 +33,7 @@ from firmwright.select.streaming_candidates import SegmentCandidates, single_cal
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
-    """A selected module with its estimates; `segments` are ranges (first, end) of call indices."""
+    """A lowered module with its estimates; `segments` are ranges (first, end) of call indices."""
 
     module: IRModule
     time: int
@@ -124,7 +124,7 @@ class ProgramSearch:
     def _variants(
         self, program: RegionSequence, needs: Sequence[Sequence[int]], estimate: PlanEstimate
     ) -> list[ProgramCandidate]:
-        """Return the program, and a variant with less memory if its plan exceeds its peak.
+        """Return the program, and a variant with less memory if the plan exceeds the estimate.
 
         Adjacent calls may have to write in the same direction, which the estimate per region
         ignores.

@@ -23,7 +23,7 @@ def shift_rows_kernel(
 
 
 def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """Build a kernel `y = x`; rows whose size is not a multiple of 4 bytes may be unaligned."""
+    """Build a kernel `y = x`; rows may be unaligned if their size is not a multiple of 4 bytes."""
     alignment = 4 if elements * dtype.size_bytes % 4 == 0 else 1
     b = _copy_builder("copy", dtype, elements, alignment)
     return b.build(comment="Copy one row.", target=target)

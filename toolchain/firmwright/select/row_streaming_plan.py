@@ -177,7 +177,7 @@ class _RowStreamingPlanner:
         return RowStreamingPlan(steps, firings, row_buffers, self.source, fed)
 
     def _delay(self, name: str) -> int:
-        """Return the number of rows by which the tensor lags."""
+        """Return the number of rows by which the tensor lags its source rows."""
         if name not in self.makers:
             return 0
         return self.lags[self.makers[name]] * self.tensors[name].band

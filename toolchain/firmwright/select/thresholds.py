@@ -10,8 +10,8 @@ from collections.abc import Mapping
 PROGRAM_PERCENT_MAX: Mapping[str, int] = {"balanced": 105, "ram": 130}
 """Maximum time of the program with the least memory, by goal.
 
-The fastest program without row streaming is a lower bound of the reference, because row-streamed
-programs may be faster at the expense of the flash budget.
+The reference is at least the time of the fastest program without row streaming, because
+row-streamed programs may be faster at the expense of the flash budget.
 """
 NEAR_PERCENT_MAX = 104
 """Maximum time of a call's candidate that the goal `balanced` considers."""

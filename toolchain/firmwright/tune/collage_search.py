@@ -2,8 +2,8 @@
 
 The search minimizes the sum of the regions' measured costs. As a program may cost more than this
 sum, whole programs are measured too: that with the lowest sum, that by order of preference
-(`eager`), and the core alone (`none`). The best one is chosen. If that with the lowest sum does not
-fit, others with less memory are tried.
+(`eager`), and the core alone (`none`). The best one is chosen. If the first does not fit, others
+with less memory are tried.
 """
 
 import logging

@@ -196,7 +196,7 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule:
-    """Run the passes before the reordering of calls, and skip it: regions do not need it."""
+    """Run the passes before call reordering, and mark it as done: regions do not need it."""
     module = configure_module(module, load_board(options.board, options.board_dirs), options)
     for step in remaining_passes(module, options):
         if step.name == _ORDER:

@@ -52,7 +52,7 @@ def propose_by_cost_model(
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return the mean ratio of measured to predicted counts by schedule; "" is the key for all."""
+    """Return the mean ratio of measured to predicted counts by schedule, and overall under ""."""
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
         if counted:

@@ -18,7 +18,7 @@ Dimension = int | str
 
 @dataclass(frozen=True, slots=True)
 class OnnxValueInfo:
-    """An input or output of the graph; a dimension of unknown size is its name, or "?"."""
+    """An input or output of the graph; an unknown dimension is represented by its name or "?"."""
 
     name: str
     dtype: str
@@ -67,7 +67,7 @@ def parse_model(data: bytes, file: str) -> Message:
 
 
 def read_onnx(data: bytes, file: str) -> OnnxModel:
-    """Decode a file; raises ModelError, UnsupportedError and ToolMissingError."""
+    """Decode a file, or raise ModelError, UnsupportedError or ToolMissingError."""
     model = parse_model(data, file)
     opsets = _opsets(model, file)
     graph = model.graph

@@ -309,7 +309,7 @@ class _SubgraphImporter:
                 )
 
     def _import_control_flow(self, op: str, node: RawNode, parts: Sequence[str]) -> None:
-        """Append a call that runs other subgraphs; variables they use are operands and results."""
+        """Append a call that runs other subgraphs; their variables become operands and results."""
         indices = {attr: int(str(node.options[f"{attr}_subgraph_index"])) for attr in parts}
         variables, changed = self._shared_variables(indices)
         if op == "while":  # a loop passes its operands on to the next iteration

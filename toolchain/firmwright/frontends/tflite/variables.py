@@ -12,7 +12,7 @@ from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
-    """Return the initial value in both runtimes: the zero point for int8, else zero."""
+    """Return the initial value in LiteRT and TFLM: the zero point for int8, else zero."""
     if kind.quantization is None or kind.dtype != INT8:
         return 0
     return kind.quantization.zero_points[0]
@@ -85,8 +85,8 @@ class VariableTable:
     ) -> Function:
         """Return `function` of subgraph `index` with `variables` as additional operands.
 
-        The values of `assigned` are additional results. Operands and repeated values are copied to
-        make each result the output of a call.
+        The values of `assigned` are additional results. Results that are operands or repeat other
+        results are copied.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}

@@ -19,7 +19,7 @@ DEVICES_ATTR = "devices"
 COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
 COPY_DEVICE_ATTR = "copier"
-"""Module attribute that names the device of `COPY_OP`, if it is not `MAIN_DEVICE`."""
+"""Module attribute that names the device that executes `COPY_OP`, if it is not `MAIN_DEVICE`."""
 CONSTANTS_POOL_ATTR = "constants_pool"
 """Kernel attribute that names the pool to which its constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")

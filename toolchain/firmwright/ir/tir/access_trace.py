@@ -2,8 +2,8 @@
 
 All iterations of a statement (its lanes) are computed at once; times follow program order.
 Data-dependent accesses are assumed to happen; a data-dependent address or trip count makes the
-result unknown. Writes to the input count as reads and writes; reads of the output are ignored. A
-loop that only reads or only writes linear addresses is reduced to its first and last iteration.
+result unknown. Stores to the input count as writes; reads of the output are ignored. A loop that
+only reads or only writes linear addresses is reduced to its first and last iteration.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UnknownAccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Accesses as arrays of times, first bytes, end bytes (exclusive) and output flags."""
+    """Accesses as arrays of times, first bytes, end bytes (exclusive) and write flags."""
 
     time: Ints
     start: Ints
@@ -116,7 +116,7 @@ class AccessTracer:
         return self._max_events(self.body, Bounds())
 
     def _kinds_below(self, node: Node) -> frozenset[str]:
-        """Return the kinds of access in `node`: "r" of the input, "w" for writes."""
+        """Return the kinds of accesses in `node`: "r" reads the input, "w" writes a parameter."""
         kinds = self._kinds.get(id(node))
         if kinds is None:
             parts = (self._kinds_below(part) for part in children(node))
@@ -277,7 +277,7 @@ class AccessTracer:
         self._events.append((point.time, place, size, write))
 
     def _is_linear(self, loop: tir.For) -> bool:
-        """Return whether the first and last iteration enclose the accesses of all others."""
+        """Return whether the first and last iterations' accesses enclose those of all others."""
         if len(self._kinds_below(loop.body)) > 1:
             return False
         return self._is_linear_in(loop.body, {loop.var.name})

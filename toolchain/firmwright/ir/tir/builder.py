@@ -152,7 +152,7 @@ def call_intrinsic(
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register of the function under construction that statements read and set."""
+    """A register that statements of the function under construction read and set."""
 
     builder: Builder
     buffer: tir.Buffer

@@ -17,13 +17,13 @@ from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
 _CLOSE_FRACTION = 4
-"""A hull with an end within buffer size / this of 0 is not refined."""
+"""A hull is not refined if an end is nearer to 0 than the buffer size divided by this."""
 
 
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return constraints on offset(`result`) - offset(`source`); None if they must not overlap."""
+    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint."""
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
     x, y = buffers[source], buffers[result]
     # The C compiler may reorder accesses of different types, unless one is a byte type.

@@ -44,7 +44,7 @@ def interpret(
     *,
     check_overflow: bool = True,
 ) -> None:
-    """Run `func` on `args`, one per parameter by name, and write outputs in place.
+    """Run `func` on `args`, which has a value per parameter name, and write outputs in place.
 
     `functions` are the possible callees, `constants` the module's table. Without `check_overflow`
     integers wrap in two's complement.

@@ -112,7 +112,7 @@ class UndefinedReadError(Exception):
 
 
 class TrackedView(View):
-    """A view that marks written bytes in its shadow and rejects reads of others."""
+    """A view that marks written bytes in its shadow and rejects reads of other bytes."""
 
     __slots__ = ("_marks", "_pattern")
 
@@ -285,7 +285,7 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """Return a function that runs in lanes with copies of `private`; serially once failed."""
+        """Return a function that tries private copies per lane, and runs serially if they fail."""
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False
 

@@ -246,7 +246,7 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory for `buffer` during `body`, initially undefined; `kind` is as in the plan."""
+    """Memory for `buffer` during `body`, initially undefined; `kind` is a `BufferKind` or `reg`."""
 
     buffer: Buffer
     body: Stmt

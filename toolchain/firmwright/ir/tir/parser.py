@@ -103,7 +103,7 @@ class PrimFuncParser(ExprParser):
         return stmts
 
     def _scope(self) -> ScopedStmt | None:
-        """Parse the head of a statement with a scope, which gets an empty body."""
+        """Parse the head of a scoped statement, which gets an empty body, if there is one."""
         tokens = self.tokens
         if tokens.accept("let"):
             name = self._new_name()

@@ -242,7 +242,7 @@ class TIRPrinter:
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
-        """Format as `first..end` if both are simple, else `first..+count`."""
+        """Format as `first..end` for literals or a start of 0, else as `first..+count`."""
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # the dots would be read as part of a name such as %min
             first = f"({first})"

@@ -64,10 +64,7 @@ def substitute(
     variables: Mapping[str, tir.Expr],
     buffers: Mapping[str, tir.Buffer] | None = None,
 ) -> tir.Stmt:
-    """Replace variables by expressions and uses of buffers by other buffers.
-
-    Also replaces the buffer in its `Allocate`, `AllocateConst` or `DeclBuffer`.
-    """
+    """Replace variables by expressions, and buffers in uses and declarations by other buffers."""
     moved = buffers or {}
 
     def rule(part: Node) -> Node | None:

@@ -208,7 +208,7 @@ def _conv_integer(c: NodeContext) -> OnnxValue:
 def subtract_zero_point(
     c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, rank: int
 ) -> OnnxValue:
-    """Return x - zero point as int32; a vector of zero points applies along axis 0."""
+    """Return x - zero point as int32; a vector applies along axis -`rank`."""
     if zero_point is None:
         return c.emit.cast(x, INT32)
     count = math.prod(zero_point.shape)
