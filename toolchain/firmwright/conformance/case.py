@@ -76,7 +76,7 @@ def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 
 
 
 def data_tensor(shape: Sequence[int], dtype: str) -> CaseTensor:
-    """Return a tensor with an arbitrary quantization if it is int8."""
+    """Return a tensor, with an arbitrary quantization if `dtype` is int8."""
     return quantized(shape, dtype, 0.5, 3) if dtype == "int8" else CaseTensor(tuple(shape), dtype)
 
 

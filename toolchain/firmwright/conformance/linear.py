@@ -36,7 +36,7 @@ _CONV_GRID = (
 
 
 def _conv_cases(builtin: str) -> Iterator[ConformanceCase]:
-    """Generate the grid for int8 (per channel), float32 and partly int16."""
+    """Generate the grid for int8 (per channel), float32 and, in part, int16."""
     for index in range(len(_CONV_GRID)):
         yield _conv_case(builtin, index, "int8")
         if index == 0:
@@ -231,7 +231,7 @@ def _halfway_case(name: str, scales: tuple[float, ...]) -> ConformanceCase:
 
 
 def _huge_case() -> ConformanceCase:
-    """Return a case with sums near ties that no 31-bit multiplier rounds like double."""
+    """Return a case with sums near ties that no 31-bit multiplier rounds as double does."""
     x_scale, scale, y_scale = map(float32, (0.9, 5.1e-8, 0.7))
     ties = np.rint((np.arange(-120, 120) + 0.5) / (x_scale * scale / y_scale)).astype(np.int32)
     tensors = (

@@ -63,7 +63,7 @@ def _mean_cases(builtin: str) -> Iterator[ConformanceCase]:
 
 
 def _sum_cases() -> Iterator[ConformanceCase]:
-    """Generate fewer cases than for means, because sums differ only in their factor."""
+    """Generate fewer cases than for means, from which sums differ only in their factor."""
     names = ("spatial", "last", "many", "spatial_kept")
     return (case for case in _mean_cases("SUM") if case.name.rsplit("_", 1)[0] in names)
 

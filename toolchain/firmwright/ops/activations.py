@@ -54,7 +54,7 @@ def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
-    """Compute in 16 bits on inputs scaled by 2^7, as TFLite's HardSwish does."""
+    """Compute in 16-bit fixed point, as TFLite's HardSwish does."""
     quant, y = requantize.per_tensor_quant(call.input(0)), requantize.per_tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
@@ -88,7 +88,7 @@ def _saturated(x: Array) -> Array:
 
 
 def _high_mul(x: Array, multiplier: int) -> Array:
-    """Return the high half of 2 * x * multiplier in 16 bits, rounding halves up."""
+    """Return the high 16 bits of 2 * x * multiplier, rounding halves up and saturating."""
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 

@@ -1,8 +1,9 @@
 """arg_min_max and top_k along `axis`.
 
-arg_min_max returns the index of the greatest value (`least`: the smallest), and of equal values the
-first (`last`: the last). top_k returns the `k` greatest (`least`: smallest) values in order and
-their indices, lower index first among equals. Results for NaN are unspecified.
+arg_min_max returns the index of the greatest value (with `least`, the smallest); among equal
+values, the first (with `last`, the last). top_k returns the `k` greatest (with `least`, smallest)
+values in order, and their indices; equal values are ordered by index. Results for NaN are
+unspecified.
 Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and TopKV2 are special cases.
 """
 
@@ -111,7 +112,7 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit one search per rank, among the elements that come after the previous rank."""
+    """Emit one search per rank, over the elements that rank after the previous result."""
     x, axis, (values, indices) = b.input(0), call.int_attr("axis"), b.outputs
     before, after = ("lt", "gt") if call.attrs["least"] else ("gt", "lt")
     with ExitStack() as stack:

@@ -1,8 +1,8 @@
 """batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
 
 `adj_x` and `adj_y` transpose the respective matrix; either input may be constant. int8: the int32
-sum is requantized by scale_x * scale_y / y scale. int16: the sum has 64 bits and the multiplier is
-reduced to 16 bits (int16x8.py).
+sum is requantized by scale_0 * scale_1 / output scale. int16: the sum has 64 bits and the
+multiplier is reduced to 16 bits (int16x8.py).
 Semantics: TFLite's reference BatchMatMul.
 """
 
@@ -118,7 +118,7 @@ def _product(call: OpCall, left: ArithExpr, right: ArithExpr, wide: DType) -> Ar
 def _index_by_batch(
     call: OpCall, b: Kernel, stack: ExitStack, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
-    """Return a view of input `index` (2: the output) with one axis for each of its batch loops."""
+    """Return a view of input `index` (2: the output): one axis per batch loop, then the matrix."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"

@@ -1,8 +1,8 @@
 """cast, to another element type, and logical_not.
 
-Integers keep their low bits in narrower types; nonzero values become true. Floats are truncated
-toward zero to int32 only, because TFLite does not define out-of-range values. Quantization is
-ignored. Semantics: TFLite's Cast and LogicalNot.
+Conversion to a narrower integer keeps the low bits; nonzero values become true. Floats convert only
+to int32, truncated toward zero, because TFLite does not define the result of out-of-range values.
+Quantization is ignored. Semantics: TFLite's Cast and LogicalNot.
 """
 
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def subviews(call: OpCall) -> Subviews | None:
-    """Return the subviews if the inputs are joined along the outermost axis, else None."""
+    """Return the subviews if each input is a contiguous part of the output, else None."""
     axis = call.int_attr("axis")
     if math.prod(call.output.shape[:axis]) > 1:
         return None

@@ -1,4 +1,4 @@
-"""constant: `values` in C order; fill: input 0, or 0 without inputs, in every element.
+"""constant: attribute `values` in C order; fill: every element is input 0, or 0 if there is none.
 
 The importer folds most of these calls; the others are model outputs, or so large that a loop is
 smaller than a table.

@@ -1,7 +1,7 @@
-"""Operators that importers expand: control flow, variables and compressed constants.
+"""Operators without kernels: control flow, variables and compressed constants.
 
 if runs function `then` or `else`, selected by input 0, on the other inputs; while runs `body` on
-the loop-carried values while `cond` is true. `ir/graph/evaluate.py` executes them, and
+the loop-carried values while `cond` is true. `ir/graph/evaluate.py` executes if and while, and
 `select/inline.py` inlines them into the AOT main. The importer resolves variables to state and
 decodes constants, so neither becomes a call.
 Semantics: TFLite's and TFLM's operators of these names.

@@ -1,10 +1,10 @@
-"""conv2d and depthwise_conv2d: sums of x * w over the taps of a window, plus bias, activated.
+"""conv2d and depthwise_conv2d: sums of x * w over window taps, plus bias, then the activation.
 
 conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic with
-`multiplier` filters, for the output channels from ic * multiplier on. Layouts: x NHWC, w OHWI
-(depthwise 1HWO), bias O. Attributes: `stride` and `dilation` (vertical, horizontal), `padding`
-(top, bottom, left, right; the real value 0), `activation`. int8 requantization rounds twice in both
-profiles; int16x8.py describes int16.
+`multiplier` filters, which give the output channels ic * multiplier to (ic + 1) * multiplier - 1.
+Layouts: x NHWC, w OHWI (depthwise 1HWO), bias O. Attributes: `stride` and `dilation` (vertical,
+horizontal), `padding` (top, bottom, left, right; filled with the real value 0), `activation`. int8
+requantization rounds twice in both profiles; int16x8.py describes int16.
 Semantics: TFLite's reference convolutions and quantization specification.
 """
 
@@ -90,7 +90,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def reference_epilogue(call: OpCall, total: Array) -> Array:
-    """Add the bias to sums computed in double, then requantize, or activate floats."""
+    """Add the bias to sums computed in double, then requantize integers or clamp floats."""
     if call.input(0).dtype != FLOAT32:
         acc = total.astype(np.int64) + bias_of(call, "int32")
         return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)

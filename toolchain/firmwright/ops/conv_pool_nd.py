@@ -6,10 +6,11 @@
         i * stride + k * dilation - before = o.
 
 Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of convolutions;
-`kind` (max, average, norm) and `size` of pools. Elements outside the input are ignored, except that
-means count the padding `padded` (before and after each axis) if it is given. A norm of `order` p is
-the p-th root of the sum of |x|^p. Convolutions are not quantized, and weights may be variable. 2-D
-images with constant weights use conv2d.py and pooling.py, which are faster.
+`kind` (max, average, norm) and `size` of pools. Elements outside the input are ignored, but if
+`padded` (before and after each axis) is given, averages count that padding as zeros. A norm of
+`order` p is the p-th root of the sum of |x|^p. Convolutions are not quantized, and their weights
+need not be constant. 2-D images with constant weights use conv2d.py and pooling.py, which are
+faster.
 Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
 """
 

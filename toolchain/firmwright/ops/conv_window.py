@@ -1,7 +1,7 @@
 """Sliding windows of convolutions and pools: shapes, padding and tap loops.
 
-The import converts SAME and VALID padding to explicit padding. By TFLite's rule the smaller half of
-the total padding is placed first.
+The import converts SAME and VALID padding to explicit padding. TFLite places the smaller half of
+the total padding at the top or left.
 """
 
 from collections.abc import Iterator, Sequence

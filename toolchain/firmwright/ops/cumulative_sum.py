@@ -1,9 +1,9 @@
 """cumulative: running sum or product along `axis`; add_n: sum of any number of tensors.
 
 Attributes of cumulative: `step` (add, mul), `exclusive` (omit the element itself) and `reverse`.
-Quantized int8, only in TFLM: each value minus zero point is scaled to half of itself with 20 more
-bits, and the wrapping 32-bit sum is requantized; both steps round twice. Such sums start with a raw
-0 even if the zero point is not 0. Other types are added directly, floats in order.
+Quantized int8, only in TFLM: each value minus the zero point is shifted left by 20 bits and halved,
+and the wrapping 32-bit sum is requantized; both steps round twice. Such sums start with a raw 0
+even if the zero point is not 0. Other types are added directly, floats in element order.
 Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
 """
 

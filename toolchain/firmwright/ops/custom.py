@@ -18,7 +18,7 @@ class CustomOp:
     """A user-supplied operator: a C function, its type rule and its numpy reference.
 
     The C function takes pointers to the inputs in order (including constants), to the outputs and
-    (unless it is 0) to `workspace_bytes(call)` bytes, then the int32 values of `int_args(call)`.
+    to a workspace, if `workspace_bytes(call)` is not 0, then the int32 values of `int_args(call)`.
     `sources` maps C file names to their text.
     """
 

@@ -1,7 +1,7 @@
 """Operators that only reorder, select or repeat elements, as strided copies.
 
-Constant inputs in TFLite (permutations, begins, multiples...) are attributes here, with axes
-counted from 0. SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
+TFLite's constant inputs (permutations, begins, multiples...) are attributes here; axes count from
+0. SLICE is a strided slice with strides of 1; SPLIT and SPLIT_V are one operator.
 Semantics: TFLite's reference operators of these names.
 """
 

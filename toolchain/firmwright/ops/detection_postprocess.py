@@ -1,16 +1,16 @@
 """detections and detections_by_class: single-shot detector post-processing.
 
 Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
-which the last `num_classes` are used, and constant anchors [boxes, 4]. `scales` are divisors of the
-encoding. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in falling order of the
-score, and their number; unused entries are 0.
+which the last `num_classes` are used, and constant anchors [boxes, 4]. `scales` divide the encoded
+values. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in descending order of score,
+and the number of boxes; unused entries are 0.
 
 The box with the highest score (the first of equals), if not below `score_threshold`, is selected,
 and all boxes that overlap it by more than `iou_threshold` are removed; this repeats. detections
 scores a box by its best class. detections_by_class selects up to `detections_per_class` boxes of
-each class and keeps the best of all; among equals the lower class, then the earlier selection.
-Semantics: TFLite's detection post-processing with fast or regular suppression. In the latter, the
-order of equal scores depends on a partial sort.
+each class and keeps the best of all classes; equal scores are ordered by class, then by selection.
+Semantics: TFLite's detection post-processing with fast or regular suppression. In the latter,
+TFLite orders equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
@@ -169,7 +169,7 @@ def lower_best_box(
     chosen: tir.Buffer,
     count: int,
 ) -> None:
-    """Emit the search for the best box that is not suppressed; -1 if there is none."""
+    """Emit code that stores the best box that is not suppressed, or -1, in `chosen`."""
     highest = b.register("highest", FLOAT32, 0.0)
     b.store(chosen, [0], -1)
     with b.for_("i", count) as i, b.if_(b.load(is_open, [i]) > 0):
@@ -319,7 +319,7 @@ def _lower_classes(
 def _lower_insertion(
     b: Kernel, boxes: tir.Buffer, detection: tuple[ArithExpr, ArithExpr, ArithExpr], limit: int
 ) -> None:
-    """Insert `detection`, which must beat the last one, after those with an equal score."""
+    """Insert `detection` after entries with an equal score; its score must exceed the last one."""
     _, kinds, scores, _ = b.outputs
     value, kind, at = detection
     place = b.register("place", INT32, limit - 1)

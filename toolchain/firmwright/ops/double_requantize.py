@@ -35,7 +35,7 @@ def find_exact_multipliers(
 ) -> Requantization | None:
     """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or None.
 
-    `params` were made from `factors`, which hold one value or one per channel.
+    `params` must be computed from `factors`: one value, or one per channel.
     """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
@@ -56,7 +56,7 @@ def find_exact_multipliers(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Pairs of sums, per channel and output value: one must reach the value, the other must not.
+    """For each channel and output value, a sum that must reach the value and one that must not.
 
     The flags indicate whether such a sum exists within the bounds.
     """
@@ -101,7 +101,7 @@ class _Bounds:
     def _products(self, channel: int, right: int) -> Iterator[tuple[int, int]]:
         """Yield (total, bound) such that total * multiplier + half must be at least `bound`.
 
-        Sums that must not reach a value are negated, as is their half.
+        Here, half = 2^(right - 1). Conditions on sums that must not reach a value are negated.
         """
         values = self.values.tolist()
         for place in np.flatnonzero(self.is_reached[channel]).tolist():
@@ -112,7 +112,7 @@ class _Bounds:
 
 
 def _least_sums(factors: Array, values: Array) -> Array:
-    """Return the least sum that the definition maps to each value or beyond."""
+    """Return, per channel, the least sum that requantizes in double to at least each value."""
     guess = np.clip(np.ceil((values - 0.5) / factors), -_BEYOND, _BEYOND)
     near = guess[..., None] + _NEAR
     is_there = requantize_in_double(near, factors[..., None]) >= values[:, None]

@@ -44,7 +44,7 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
 def broadcast_loops(
     shapes: Sequence[Sequence[int]], y_shape: Sequence[int]
 ) -> list[tuple[int, set[int]]]:
-    """Return each loop's extent and the numbers of the inputs that advance in it."""
+    """Return each loop's extent and the indices of the inputs that advance in it."""
     loops: list[tuple[int, set[int]]] = []
     rank = len(y_shape)
     aligned = [_aligned(shape, rank) for shape in shapes]
@@ -149,7 +149,7 @@ def centered(call: OpCall, *values: Any) -> Any:
 def wrapping(
     function: Callable[[ArithExpr, ArithExpr], ArithExpr], a: ArithExpr, b: ArithExpr
 ) -> ArithExpr:
-    """Apply a sum or product; integers keep their low bits, as int32 overflow is undefined in C."""
+    """Apply a sum or product; int32 values wrap, since signed overflow is undefined in C."""
     if a.expr.dtype == INT32:
         return function(a.cast(UINT32), b.cast(UINT32)).cast(INT32)
     return function(a, b)
@@ -178,9 +178,10 @@ def elementwise_op(
     /,
     **kernels: ElementwiseKernel,
 ) -> OpDef:
-    """Return the operator for inputs of one of the dtypes that name the `kernels`.
+    """Return an operator for the input dtypes that are keywords of `kernels`.
 
-    The output has the same dtype, or `result`. `attrs` converts TFLite options to attributes.
+    The output has the input dtype unless `result` is given. `attrs` converts TFLite options to
+    attributes.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -1,9 +1,9 @@
 """Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has the sign of
-the divisor, powers keep the low 32 bits, and shift counts are limited to the bits less one. Where
-TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a negative
-exponent is 1. Float floor_div rounds down after the division in float32.
+the divisor, powers keep the low 32 bits, and shift counts are clamped to [0, bits - 1]. Where
+TFLite reports an error, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a
+negative exponent is 1. floor_div divides floats in float32, then rounds down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines sums. Products
 are requantized by scale_0 * scale_1 / y scale. div multiplies the left-aligned dividend by the
@@ -165,7 +165,7 @@ def _divisor(b: ArithExpr) -> ArithExpr:
 
 
 def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Correct C's quotient, which truncates toward zero, to round down."""
+    """Round down by correcting C's quotient, which truncates toward zero."""
     x, y = a.cast(INT32), _divisor(b.cast(INT32))
     return (x / y - _needs_decrement(x, y).cast(INT32)).cast(call.output.dtype)
 

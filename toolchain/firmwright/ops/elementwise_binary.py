@@ -1,13 +1,13 @@
 """Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu and others.
 
-int8 and int16: maximum and minimum copy values of equal quantization. Comparisons requantize both
-values, shifted left by 8 bits, by their scales. squared_difference scales both inputs by twice the
-larger scale, int8 with 7 more bits. prelu requantizes x, or x times alpha if x is negative. All
-round twice. int32 values are not quantized.
+int8 and int16: maximum and minimum copy raw values, which must have equal quantization. Comparisons
+requantize both values, shifted left by 8 bits, by their scales. squared_difference converts both
+inputs to twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times alpha if x
+is negative. All requantizations round twice. int32 values are not quantized.
 
-Deviations: both profiles have all int16 operators, of which TFLM has only squared_difference, and
-LiteRT all others. LiteRT compares raw int16 values, which is right for equal scales only. Its int16
-prelu overflows and is not supported.
+Deviations: both profiles have all int16 operators, although TFLM has only squared_difference, and
+LiteRT only the others. LiteRT compares raw int16 values, which is right for equal scales only. Its
+int16 prelu overflows and is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 

@@ -42,7 +42,7 @@ _EXTRA_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
-    """Return the requantization to the output of 2^20 / sqrt(raw input value)."""
+    """Return the requantization that converts 2^20 / sqrt(raw input) to the output's scale."""
     x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     params = make_requantization([1 / (math.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
@@ -134,7 +134,7 @@ def _real_op(
     /,
     **integers: ElementwiseKernel,
 ) -> OpDef:
-    """Define a real function by its numpy function in double and its libm function."""
+    """Define an operator by its numpy function in double and its libm function."""
     kernel = compute_float32(exact, libm_function(function or name))
     return unary_op(name, numerics, **integers, float32=kernel)
 

@@ -1,6 +1,6 @@
-"""expression: an elementwise formula over inputs that broadcast; reduction: the same, reduced.
+"""expression: a formula over broadcast inputs; reduction: such a formula reduced over axes.
 
-Attributes: `formula` (expression_language.py); of reduction also `step` (add, mul, min, max; for
+Attributes: `formula` (expression_language.py); a reduction adds `step` (add, mul, min, max; for
 bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For example, the formula `a * b`
 with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product. With `perms`, axis i of
 operand k is axis perms[k][i] of input k, so that a transpose needs no copy.
@@ -73,9 +73,9 @@ def load_element(
     index: Mapping[int, ArithExpr | int],
     rank: int,
 ) -> ArithExpr:
-    """Load the element of permuted `source` at `index`, of which the last axes are the operand's.
+    """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of the result.
 
-    The result has `rank` axes; an axis of length 1 is broadcast.
+    The result has `rank` axes, the last of which align with the operand's.
     """
     first = rank - len(perm)
     position: list[ArithExpr | int] = [0] * len(perm)

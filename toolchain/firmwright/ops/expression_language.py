@@ -1,8 +1,8 @@
 """The formula language of `expression` calls, evaluated in numpy and lowered to TIR.
 
 A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value.
-Inputs are named a, b, c and so on. Both operands of an operator have the same element type, which a
-literal takes from the other operand. Integer division truncates toward zero, as in C. Functions:
+Inputs are named a, b, c and so on. Both operands of an operator have the same element type; a
+literal takes that of the other operand. Integer division truncates toward zero, as in C. Functions:
 `where(condition, a, b)`, min, max, abs, pow, fmod, the short names of libm_intrinsics.py (`log1p`),
 and element types as conversions (`int32(a)`). `inf` and `nan` are literals.
 """
@@ -76,7 +76,7 @@ class ExpressionAlgebra(Protocol):
         """Return an integer with all bits inverted."""
 
     def bind(self, name: str, value: Any) -> Any:
-        """Return `value` under a name for later references."""
+        """Name `value`; return the value or a reference to it."""
 
 
 @cache
@@ -171,7 +171,7 @@ def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any
 
 
 class TirAlgebra:
-    """Builds TIR expressions (`E`) and binds names with `let`."""
+    """Builds TIR expressions and binds names with `let`."""
 
     def __init__(self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x) -> None:
         self._bind = bind
@@ -275,7 +275,7 @@ def _truncating_quotient(a: Array, b: Array) -> Array:
 
 
 def _to_common_dtype(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert both operands to arrays of one element type; a literal takes that of the other."""
+    """Convert literals to arrays, of the other operand's element type if that is an array."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
             kind: Any = np.float32 if isinstance(a, float) or isinstance(b, float) else np.int64

@@ -1,14 +1,14 @@
 """rfft and irfft: real FFT and its inverse along the last axis.
 
 rfft zero-pads to `length` samples and writes length / 2 + 1 bins of (real, imaginary). Integer
-types scale by 1 / length in steps that round to nearest in 15 or 31 fraction bits, and large sums
-wrap; irfft of floats divides once at the end:
+types scale by 1 / length over all steps, which round to nearest in 15 or 31 fraction bits; large
+sums wrap. irfft divides floats once, at the end. The steps of rfft:
 
-1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in time with radix
-   4, then radix 2. A radix-p stage multiplies its p inputs by (2^bits - 1) // p, all but the first
-   by twiddle factors, and adds.
-2. Bins k and n - k are halved. Their sum s and their difference times a twiddle factor, t, give
-   (s + t) / 2 and conj(s - t) / 2, rounded down.
+1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in time: one
+   radix-2 stage if n is not a power of 4, then radix-4 stages. A radix-p stage multiplies its p
+   inputs by (2^bits - 1) // p, all but the first by twiddle factors, and adds.
+2. Bin k and the conjugate of bin n - k are halved. Their sum s, and their difference times a
+   twiddle factor, t, give (s + t) / 2 and conj(s - t) / 2, rounded down.
 
 irfft performs step 2 without halving, then step 1 with conjugated twiddle factors.
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
@@ -30,7 +30,7 @@ from firmwright.ops.signal_operator import signal_operator
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
-"""Element types and their numbers in the model file."""
+"""Element type -> its code in the model file."""
 
 
 # ---- types and shapes --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""TIR of the FFT that ops/fft.py defines, in the same rounding order, and its tables.
+"""Tables and TIR of the FFT that ops/fft.py defines, with the same order of roundings.
 
 Complex numbers are elements [..., 2]. Twiddle factors are fractions of `bits` bits, or floats if
 `bits` is 0. Integer sums use double width and wrap when stored; floats are neither scaled nor
@@ -58,9 +58,9 @@ def digit_reversal(count: int) -> tuple[int, ...]:
 
 
 @cache
-def unit_circle(count: int, first: float, places: int, bits: int, *, reverse: bool) -> Array:
-    """Return `places` of the `count` points of the unit circle, from point `first` on."""
-    angle = 2 * np.pi * (np.arange(places) + first) / count * (1 if reverse else -1)
+def circle_points(divisions: int, first: float, count: int, bits: int, *, reverse: bool) -> Array:
+    """Return `count` unit-circle points at `divisions` per turn, starting at number `first`."""
+    angle = 2 * np.pi * (np.arange(count) + first) / divisions * (1 if reverse else -1)
     points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     if bits == 0:
         return points
@@ -69,16 +69,16 @@ def unit_circle(count: int, first: float, places: int, bits: int, *, reverse: bo
 
 def twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
     """Return the powers of the root of unity for a transform of `count` numbers."""
-    return unit_circle(count, 0, count, bits, reverse=reverse)
+    return circle_points(count, 0, count, bits, reverse=reverse)
 
 
 def real_twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
     """Return the factors that split bins k and n - k of a real transform, for k = 1..count / 2."""
-    return unit_circle(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
+    return circle_points(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
 
 
 Complex: TypeAlias = tuple[ArithExpr, ArithExpr]
-"""Real and imaginary part in the width of the sums."""
+"""Real and imaginary parts in the type of sums."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class FftBuilder:
     # ---- parts -----------------------------------------------------------------------------------
 
     def load_samples(self, samples: tir.Buffer, frame: ArithExpr, numbers: tir.Buffer) -> None:
-        """Load sample pairs in digit-reversed order, zero-padded."""
+        """Copy the zero-padded sample pairs to `numbers` in digit-reversed order."""
         have = samples.shape[1]
         with self._digit_reversed() as (position, source):
             for part in (0, 1):

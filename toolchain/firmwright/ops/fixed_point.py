@@ -1,7 +1,7 @@
 """Functions in fixed point, as defined by gemmlowp and TFLite, for tables and as intrinsics.
 
 Arguments of the numpy functions are int64 arrays. Results without integer bits represent 1 by the
-maximum. Products are rounded high words of doubled products.
+maximum. Multiplication keeps the rounded high word of the doubled product.
 """
 
 import math
@@ -23,11 +23,11 @@ FACTORS = (
     (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308),
     (2, 39332535), (3, 720401), (4, 242),
 )  # fmt: skip
-"""(k, e^-(2^k) with no integer bits)."""
+"""Pairs of k and e^-(2^k), the latter without integer bits."""
 
 
 def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
-    """Return e^a for a <= 0 with at most 5 integer bits."""
+    """Return e^a for a <= 0; `a` has at most 5 integer bits."""
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
     part = (a & (quarter - 1)) - quarter
@@ -185,9 +185,9 @@ _X = Operand("x", "in", INT32)
 
 
 def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
-    """Return x >= 2 normalized by an even shift to [2^27, 2^29), a in [1/4, 1) with 3 integer bits.
+    """Return max(x, 2), shifted by an even count to 2a in [2^27, 2^29), and a right shift.
 
-    The second result is the right shift of the inverse root.
+    a is in [1/4, 1) with 3 integer bits; the right shift applies to its inverse root.
     """
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29
@@ -322,9 +322,9 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
 
 
 def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
-    """Return the logistic of int16 x, or its tanh, as TFLite's integer LSTM does.
+    """Return the logistic function or tanh of int16 x, as TFLite's integer LSTM does.
 
-    Like `logistic` and `tanh` with 16-bit products and constants.
+    The method is that of `logistic` and `tanh`, with 16-bit products and constants.
     """
     value, bits, tanh = np.asarray(x, np.int64), int(np.max(integer_bits)), bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)

@@ -112,7 +112,7 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one dot product per output; integer biases include the input zero point's terms."""
+    """Emit one dot product per output; the input zero point is folded into integer biases."""
     is_float, w, activation = (
         call.input(0).dtype == FLOAT32,
         b.input(1),

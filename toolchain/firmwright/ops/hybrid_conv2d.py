@@ -2,8 +2,9 @@
 
 Each input batch is quantized at run time, convolved in integers, scaled back to float, biased and
 activated. Quantization is symmetric with scale max|x| / 127 if the weights have one scale, and
-asymmetric over [min, max] including 0 if they have one per channel. Layouts and attributes as in
-conv2d. Semantics: TFLite's hybrid convolutions and portable quantizers, in their float width.
+asymmetric over [min, max] including 0 if they have one per channel. Layouts and attributes are
+those of conv2d. Semantics: TFLite's hybrid convolutions and portable quantizers, with the same
+float types.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ from firmwright.ops.requantize import apply_activation, float_activation_range, 
 _SYMMETRIC_LIMIT = 127
 _MAGNITUDE = 0x7FFFFFFF
 _NEGATIVE_ZERO = 0x80000000
-_LEAST_REACH = float(np.float32(4e-37))  # 127 / it is still finite in float32
+_LEAST_REACH = float(np.float32(4e-37))  # 127 / 4e-37 is finite in float32
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -139,8 +140,8 @@ def quantize_batch(
 def _value_bits(b: Kernel, n: ArithExpr, size: int, dtype: DType) -> Iterator[ArithExpr]:
     """Open a loop over the values of batch `n` and yield their bit patterns as integers.
 
-    For floats of one sign, integers have the same order, and every core compares integers in one
-    instruction.
+    As integers, the bits of floats of one sign are ordered by magnitude, and every core compares
+    integers in one instruction.
     """
     unroll = next(count for count in (4, 2, 1) if size % count == 0)
     with (

@@ -1,10 +1,10 @@
 """Operators that rearrange images by strided copies with negative strides or index tables.
 
 Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and batch_to_space_nd
-move spatial blocks to the batch axis, and back: `block` is the block size of each axis from 1 on;
-`margins` holds (before, after) added to, or cropped from, each such axis. Element (y, x) of the
-large tensor is at f(y) + g(x) of the small one. Added elements hold the output's zero point, or in
-TFLM 0.
+move spatial blocks to the batch axis, and back: `block` holds the block sizes of axis 1 and the
+following ones; `margins` holds (before, after) added to, or cropped from, each of these. Element
+(y, x) of the large tensor has offset f(y) + g(x) in the small one. Added elements hold the output's
+zero point, or in TFLM 0.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -54,7 +54,7 @@ def _mirror_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
-    """Return the copies for all combinations of the parts (count, x start, x step, y start)."""
+    """Return one copy per combination of the axes' parts (count, x start, x step, y start)."""
     skip, shape = call.int_attr("skip"), call.input(0).shape
     x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
     parts = [
@@ -213,9 +213,10 @@ def _space_shape(call: OpCall) -> tuple[int, ...]:
 def _block_loops(
     call: OpCall, large: Sequence[int], small: Sequence[int]
 ) -> list[tuple[int, int, tuple[int, ...], int]]:
-    """Return, for each loop, its extent, its stride in the large tensor, and its index table.
+    """Return (extent, stride in the large tensor, index table, unit) for each loop.
 
-    The index in the small tensor is the table's entry times the last element.
+    The offset in the small tensor is the table's entry, or the index if there is no table, times
+    the unit.
     """
     block, strides = call.ints_attr("block"), row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []

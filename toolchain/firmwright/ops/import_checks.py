@@ -25,7 +25,7 @@ def importer(
     *,
     outputs: int | None = 1,
 ) -> Importer:
-    """Return the importer of `op` with the inputs `keep`, by default the `inputs` required ones."""
+    """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
 
     def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, inputs, outputs=outputs)
@@ -37,7 +37,7 @@ def importer(
 def require_tensors(context: ImportContext, inputs: int, *, outputs: int | None = 1) -> None:
     """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs.
 
-    None accepts any number of outputs but 0.
+    With `outputs` None, any number but 0 is accepted.
     """
     count = len(context.outputs)
     if len(context.inputs) < inputs or None in context.inputs[:inputs] or not count:

@@ -38,7 +38,7 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the definition sums in 64 bits, as it does unless the bias has 32 bits."""
+    """Whether the reference kernel sums in 64 bits, as it does unless the bias has 32 bits."""
     bias = call.constant(2)
     return bias is None or bias.dtype == INT64
 
@@ -54,7 +54,7 @@ def requant_with_16_bit_multiplier(
 
 
 def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
-    """Reduce a 31-bit multiplier to 16 bits; return it and its right shift."""
+    """Reduce a 31-bit multiplier to 16 bits; return (multiplier, right shift)."""
     if shift > _MOST_SHIFT:
         raise NotSupportedError(f"an int16 layer with a scale factor above 2^{_MOST_SHIFT}")
     return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
@@ -66,7 +66,7 @@ def accumulator_dtype(call: OpCall, axis: int) -> DType:
 
 
 def apply_int64_requant(params: requantize.Requantization, acc: Array, dtype: DType) -> Array:
-    """Return the numpy reference of requantizing sums of up to 64 bits with one rounding."""
+    """Requantize in numpy; sums for int16 that are rounded once may have 64 bits."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
     multiplier = np.array(params.multipliers, np.int64) >> 16
@@ -102,7 +102,7 @@ class ExactScale:
 
 
 def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
-    """Build an `ExactScale`; factors must be within [2^-31, 2^25]."""
+    """Build an `ExactScale`; factors must be strictly between 2^-31 and 2^25."""
     if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
         raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)

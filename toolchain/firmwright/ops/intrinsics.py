@@ -39,7 +39,7 @@ return bits + (rest != 0u ? 1 : 0);""",
 
 
 def rounded_square_root(x: Any) -> Any:
-    """Return the nearest integer root, limited to 16 bits if x has 32."""
+    """Return the square root rounded to nearest, limited to 16 bits if x fits in 32."""
     x = np.asarray(x, np.uint64)
     one, limit_32 = np.uint64(1), np.uint64(0xFFFFFFFF)
     root = np.minimum(np.sqrt(x.astype(np.float64)), float(limit_32)).astype(np.uint64)

@@ -24,7 +24,7 @@ class Nest(ExitStack):
 
 
 class Kernel(Builder):
-    """A builder for `call` with parameters `x`... for variable inputs and `y`... for outputs.
+    """Builds the kernel of `call`: parameters are `x`... for variable inputs, `y`... for outputs.
 
     Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
     its weights never links the original.
@@ -54,7 +54,7 @@ class Kernel(Builder):
     def views(
         self, names: str, shape: Sequence[int], *buffers: tir.Buffer
     ) -> Iterator[list[tir.Buffer]]:
-        """Declare views of `shape` of whole inputs and outputs, which are written only."""
+        """Declare views of whole buffers with `shape`: outputs are write-only, inputs read-only."""
         with ExitStack() as stack:
             yield [
                 stack.enter_context(

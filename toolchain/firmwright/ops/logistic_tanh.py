@@ -2,7 +2,7 @@
 
 int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point with 4
 integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of logistic(i / 24)
-with 16 fraction bits is interpolated, and the sign restored. float32: below -9, logistic is e^x.
+with 16 fraction bits is interpolated, and the sign is restored. float32: below -9, logistic is e^x.
 Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
@@ -38,7 +38,7 @@ _ROUNDED_UP = (
 """Entries of the reference's int16 table that exceed the nearest integer by one."""
 _LOG2_TOLERANCE = 1e-3
 _INPUT_SCALE_LIMIT = 32767 / (3 << 12)
-"""Larger input scales exceed the 16 bits of the definition's multiplier."""
+"""With a larger scale, the reference's multiplier exceeds 16 bits."""
 
 
 def sigmoid_table() -> Array:
@@ -102,7 +102,7 @@ def _check_int16(call: OpCall) -> None:
 
 
 def _step_multiplier(call: OpCall) -> tuple[int, int]:
-    """Return (multiplier, shift) from int16 to steps of 1/12288, or half of that for tanh."""
+    """Return the (multiplier, shift) that converts int16 values to steps of 1/12288."""
     scale = per_tensor_quant(call.input(0)).scale
     exponent = math.log2(scale)
     left = 12 + round(exponent)
@@ -126,7 +126,7 @@ def _int16(call: OpCall, x: Array) -> Array:
 
 
 def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
-    """Map steps of 1/12288, or half of that for tanh, to results with 15 fraction bits."""
+    """Map arguments in steps of 1/12288 to results with 15 fraction bits."""
     table, bits = sigmoid_table(), _fraction_bits(is_tanh)
     distance = np.minimum(np.abs(value), _LAST << bits)
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
@@ -183,7 +183,7 @@ def _logistic(x: Array) -> Array:
 
 
 def _lower_logistic(call: OpCall, b: Kernel) -> None:
-    """Emit quotients of e^-|x|, which never overflows, with one denominator."""
+    """Emit quotients with denominator 1 + e^-|x|, which never overflows."""
     with (
         elementwise.loop_over_elements(b) as (values, store),
         b.let("x", values[0]) as x,

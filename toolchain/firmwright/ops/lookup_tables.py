@@ -1,6 +1,6 @@
 """Functions as lookup tables.
 
-byte_table looks up each int8 value in a table of 256 results (input 1) for values from -128 on.
+byte_table looks up each int8 value in a table of 256 results (input 1), the first for -128.
 Frontends create it for any chain of real functions between two quantized tensors.
 
 An int16 function has a table of 513 entries with linear interpolation. Entry i is the function at
@@ -61,7 +61,7 @@ def build_lut(
     outputs: RealRange,
     kind: type[np.floating] = np.float64,
 ) -> Array:
-    """Return the entries for the real input and output ranges; every step is rounded to `kind`."""
+    """Return the entries for real input and output ranges; every operation rounds to `kind`."""
     low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
@@ -87,7 +87,7 @@ def _rounded(x: Array) -> Array:
 
 
 def lookup_array(table: Array, x: Array) -> Array:
-    """Apply the function of the table to int16 values `x` (as int64)."""
+    """Interpolate the table at int16 values `x`, which are stored as int64."""
     entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
     slope = table[entry + 1] - table[entry]
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))

@@ -1,7 +1,7 @@
 """lstm: a long short-term memory layer over all time steps of its input.
 
-Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]), weights [units, inputs] of
-the gates input, forget, cell, output, recurrent weights [units, units], biases, and the state:
+Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]); weights [units, inputs],
+recurrent weights [units, units] and bias of each gate (input, forget, cell, output); and the state:
 hidden values and cells [batch, units]. Outputs: hidden values of all steps and the final state.
 `cell_clip` bounds the magnitude of cells; 0 means no bound.
 
@@ -231,7 +231,7 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit all gates of a step before the hidden values change, because all gates read those."""
+    """Emit all gates of a step before the hidden values change, because all gates read them."""
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     _, hidden, cells = b.outputs

@@ -1,8 +1,8 @@
 """one_hot and reverse_sequence.
 
-one_hot has input 1 at the index and input 2 elsewhere along `axis`, also for an index outside the
-depth. reverse_sequence reverses the first elements along `seq_dim`; input 1 holds their number for
-each index of `batch_dim`, clamped to the input.
+Along `axis`, one_hot holds input 1 at the index and input 2 elsewhere; an index outside the depth
+gives input 2 only. reverse_sequence reverses the first elements along `seq_dim`; input 1 holds
+their number for each index of `batch_dim`, clamped to the axis length.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -25,7 +25,7 @@ _NUMERICS = NumericsSpec(None, "copies", "reference_ops")
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
-    """Check that the data type is supported and that indices have 32 or 64 bits."""
+    """Check that the data type is supported and that indices are int32 or int64."""
     x, index_type = call.input(data), call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")

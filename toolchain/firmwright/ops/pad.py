@@ -70,7 +70,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
-    """Merge each axis with following axes without margin; return shapes and leading margins."""
+    """Merge axes with following ones that have no margin; return shapes and leading margins."""
     x_shape: list[int] = []
     y_shape: list[int] = []
     before: list[int] = []

@@ -223,7 +223,7 @@ def reduction_op(
     *,
     in_tflm: bool = True,
 ) -> OpDef:
-    """Build an operator that folds elements into `start`; `in_tflm` if TFLM has it."""
+    """Build an operator that folds elements into `start`; `in_tflm` marks those that TFLM has."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         x, axes, keep = call.input(0), call.ints_attr("axes"), bool(call.int_attr("keep_dims"))
@@ -252,7 +252,7 @@ _ALL = (INT8, INT16, INT32, FLOAT32)
 
 
 _NONE = 1 << 32
-"""Marks an empty product: products have 32 bits, and arithmetic on this value does not overflow."""
+"""Marks an empty product: no product reaches it, and arithmetic on it does not overflow."""
 _PLAIN = reduction_op(
     "reduce_prod",
     (INT32, FLOAT32),

@@ -1,6 +1,6 @@
 """The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
 
-Operators are found without being listed. Duplicate operator or import names are an error.
+Modules are discovered, not listed. A duplicate operator or import name is an error.
 """
 
 import importlib

@@ -209,7 +209,7 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
 
 _WIDEST = (1 << 36) - 1
 _STEPS = {INT8: 256, INT16: 1 << 15}
-"""Bound of |x - zero point| and of |x| + |zero point|, so that offsets may be folded."""
+"""Bound of |x - zero point| and |x| + |zero point|: zero points may be folded into biases."""
 
 
 def accumulator_bounds(call: OpCall, axis: int) -> Array:

@@ -1,7 +1,8 @@
 """Operators on sample streams that keep state between runs.
 
     framer: frames of `frame_size` samples every `frame_step` samples. With `prefill` the samples
-        before the first run are zeros; otherwise frames are invalid until enough samples arrived.
+        before the first run are zeros; otherwise frames are invalid until enough samples have
+        arrived.
     stacker: concatenates the last left + 1 + right frames, every `step` runs. The first frame
         fills the left context; output starts once the right context is complete.
     delay: delays the samples by `delay_length`; the first ones are zeros.
@@ -12,8 +13,8 @@ framer, delay and overlap_add work along the last axis. Invalid outputs, which T
 hold the samples available so far, then zeros. TFLM's circular_buffer can end a run early until
 enough slots have arrived; the importer turns that into a branch, requested by attribute `cycles`.
 If the file has no `cycles`, buffers of 5, 13 and 25 slots continue in every run and other sizes in
-every second run, as in TFLM. For one shape TFLM decides by the number of buffers in the process; it
-is rejected. Semantics: TFLM and its signal library.
+every second run, as in TFLM. One shape, for which TFLM decides by the number of buffers in the
+process, is rejected. Semantics: TFLM and its signal library.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from firmwright.ops.signal_operator import signal_operator
 
 
 def _streams(kind: TensorType) -> tuple[int, int]:
-    """Return the number of independent streams and of the samples in each."""
+    """Return the number of independent streams and the number of samples in each."""
     if not kind.shape:
         raise NotSupportedError("samples without an axis")
     return kind.elements // kind.shape[-1], kind.shape[-1]

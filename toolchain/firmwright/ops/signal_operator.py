@@ -1,4 +1,4 @@
-"""Builders of the definitions of operators that exist only in TFLM's signal library."""
+"""Builders for operators that exist only in TFLM's signal library."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

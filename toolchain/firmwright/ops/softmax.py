@@ -1,11 +1,11 @@
 """softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and log_softmax, over the last axis.
 
-int8: differences to the row maximum are scaled to 5 integer bits. Their exponentials (a table for
+int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials (a table for
 all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
 reciprocal of the sum and shifts to the output scale 1/256 (int16 results: 1/65536); differences
-beyond 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale 1/16
-and zero point 127, and differences beyond 5 bits give the minimum. int16: softmax_int16.py. Both
-profiles are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
+that exceed 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale
+1/16 and zero point 127, and differences that exceed 5 bits give the minimum. int16:
+softmax_int16.py. Both profiles are identical. Semantics: TFLite's reference Softmax and LogSoftmax.
 """
 
 import math
@@ -45,8 +45,8 @@ _SHIFT = SUM_INTEGER_BITS + 31
 _MAX_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
 """More elements could overflow the sum."""
 _MIN_HEADROOM = 4
-"""Sums of 2^28 or more (512 elements) need a shift beyond 31 bits, which the definition lacks; the
-quotient is below half an output step, so it is 0.
+"""Sums of 2^28 or more (512 elements) need a shift by more than 31 bits, which the reference does
+not define; the quotient is below half an output step, so the result is 0.
 """
 
 
@@ -92,7 +92,7 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """Return e^-x in int32 with 0 integer bits, by the distance from the row maximum."""
+    """Return e^-x, int32 with 0 integer bits, for each distance x from the row maximum."""
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach

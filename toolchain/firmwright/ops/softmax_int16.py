@@ -1,8 +1,8 @@
 """int16 softmax: exponentials and the reciprocal of their sum from interpolated tables.
 
-Differences to the row maximum are scaled so that 65535 steps are 10; exponentials have 15 fraction
-bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals.
-Both profiles are identical. Semantics: TFLite's SoftmaxInt16.
+Differences from the row maximum are scaled so that 65535 steps are 10; exponentials have 15
+fraction bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of
+reciprocals. Both profiles are identical. Semantics: TFLite's SoftmaxInt16.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ _CENTER = (1 << 15) + (1 << 16)
 
 
 def check_int16(call: OpCall, beta: float) -> None:
-    """Raise NotSupportedError unless the scales are as defined and all numbers fit 32 bits."""
+    """Raise NotSupportedError unless the scales are supported and all numbers fit 32 bits."""
     x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
     if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
         raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")
@@ -37,7 +37,7 @@ def check_int16(call: OpCall, beta: float) -> None:
 
 
 def difference_multiplier(scale: float, beta: float) -> tuple[int, int]:
-    """Return (multiplier, shift) from differences to steps of 10 / 65535."""
+    """Return the (multiplier, shift) that converts differences to steps of 10 / 65535."""
     return quantize_multiplier(scale * beta / _STEP)
 
 
@@ -67,7 +67,7 @@ def reference(call: OpCall, x: Array, beta: float) -> Array:
 def lower_row_maximum(
     b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
 ) -> tuple[tir.Buffer, tir.Buffer]:
-    """Return a register with the maximum of a row, and one with 0 for a sum, both of `dtype`."""
+    """Emit the maximum of a row; return its register and one that holds 0, for a sum."""
     highest, total = b.reg("highest", dtype), b.reg("total", dtype)
     b.store(highest, [0], start)
     with b.for_("i", x.shape[1]) as i:

@@ -27,7 +27,7 @@ DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 
 @dataclass(frozen=True, slots=True)
 class CopyAxis:
-    """One loop of a strided copy; tables, where set, replace strides."""
+    """One loop of a strided copy; a table, if set, maps the loop index."""
 
     extent: int
     x_stride: int
@@ -112,7 +112,7 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 
 
 def lower_flat_copy(b: Kernel, source: tir.Buffer, target: tir.Buffer) -> None:
-    """Copy all elements of `source` to `target`, which has the same number."""
+    """Copy all elements of `source` to `target`, a buffer of equal size."""
     count = target.elements
     with b.views("from to", (count,), source, target) as (x, y), b.for_("i", count) as i:
         b.store(y, [i], b.load(x, [i]))
@@ -150,7 +150,7 @@ def narrowest_index_dtype(values: Sequence[int]) -> DType:
 
 
 AttrsImporter = tuple[int, Callable[[ImportContext], dict[str, Attr]]]
-"""How many inputs must be present, and the attributes built from all inputs but the first."""
+"""The number of required inputs, and the function that converts all but the first to attributes."""
 
 
 def data_movement_op(

@@ -2,8 +2,8 @@
 
 y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
 oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before` crops rows and columns at
-the top and left. Quantized as conv2d. The loops gather: output row oy takes the taps of its phase,
-(oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
+the top and left. Quantization is that of conv2d. The loops gather: output row oy takes the taps of
+its phase, (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 def taps(
     call: OpCall, b: Kernel, at: OutputPosition
 ) -> Iterator[tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]]:
-    """Open loops over the input pixels that an output sums; yield (ky, kx, iy, ix)."""
+    """Open loops over the input pixels that add to an output; yield (ky, kx, iy, ix)."""
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
         kx, ix = _tap(call, b, stack, 1, at.ox)

@@ -4,13 +4,13 @@ Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tre
 threshold, the number of branches on the left, and whether a missing value goes left; the number of
 branches of each tree; the leaves (int32, [leaves, outputs]), from left to right. A branch goes left
 if x <= threshold: to branch i + 1, otherwise past the left branches. Leaves and `bases` are
-multiples of 2^-`exponent`. Rounding them and the final conversion together lose less than adding in
-float32, and sums are exact in any order of trees.
+multiples of 2^-`exponent`. Rounding them and converting the sums loses less precision than adding
+in float32, and sums are exact in any order of trees.
 
 Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
 grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats are
-compared; with the bits of negative floats inverted, their order is the same. If the missing values
-of a feature go left in some branches and right in others, it becomes two columns.
+compared; with the bits of negative floats inverted, their order is the same. If missing values of a
+feature go left in some branches and right in others, the feature becomes two columns.
 Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
 """
 
@@ -44,8 +44,8 @@ _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 class Forest:
     """The branches of all trees in preorder.
 
-    `sizes` counts the branches of each tree, `leaves` has a row for each leaf. `columns[i]` indexes
-    `features`: pairs of feature and whether a missing value goes left at branch i.
+    `sizes` counts the branches of each tree, `leaves` has a row for each leaf.
+    `features[columns[i]]` is the feature of branch i and whether a missing value goes left there.
     """
 
     columns: Array
@@ -62,7 +62,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGrid:
-    """A column with thresholds of `low` to `high` times 1/2^`shift`, stored relative to `low`."""
+    """The grid of a column: thresholds k / 2^`shift`, `low` <= k <= `high`, stored as k - `low`."""
 
     shift: int
     low: int
@@ -139,7 +139,7 @@ def grid_key(
     high: ArithExpr | float,
     missing: ArithExpr | float,
 ) -> Iterator[ArithExpr]:
-    """Bind x scaled to the grid, rounded up, and clamped from `low` to one above the thresholds."""
+    """Yield x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces NaN."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     with (
         b.let("scaled", minimum(maximum(scaled, low), high)) as limited,
@@ -149,7 +149,7 @@ def grid_key(
 
 
 def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
-    """Return the bits of x as an integer in the order of the floats."""
+    """Return the bits of x as an integer in the order of the floats; `missing` replaces NaN."""
     ordered = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
     return select(x.equal(x), ordered, ArithExpr(as_expr(missing, INT32)))
 

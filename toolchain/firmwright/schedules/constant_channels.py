@@ -19,21 +19,21 @@ from firmwright.ops.requantize import Requantization
 _WORD = 4
 _UNROLL = 4
 _MANY = 4
-"""One constant channel in this many is worth skipping."""
+"""Skipping pays if at least one channel in this many is constant."""
 _LIMIT = 1 << 30
 """Bound that leaves room to add the output zero point after a left shift."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """The constant output of each channel; `rows` holds a pixel's outputs if they differ."""
+    """The outputs of constant channels; `rows` holds those of a pixel if they differ."""
 
     values: Mapping[int, int]
     channels: int
     rows: tir.Buffer | None
 
     def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Store the constants at `pixels` pixels from `at`; other channels are written later."""
+        """Store the constants in `pixels` pixels, the first at `at`; other channels come later."""
         if not self.values:
             return
         start = at * self.channels
@@ -102,7 +102,7 @@ class ChannelOrder:
 
 
 def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int = 1) -> ChannelOrder:
-    """Order the computed channels, at least one; repeat the last one to fill its block."""
+    """Order the computed channels (at least one), repeating the last one to fill its block."""
     channels = constants.channels
     rows = [channel for channel in range(channels) if channel not in constants.values] or [0]
     rows += rows[-1:] * (-len(rows) % block)

@@ -72,7 +72,7 @@ class RequantizeEpilogue:
 
     @contextmanager
     def bind_shared(self, b: Kernel) -> Iterator[Mapping[str, ArithExpr] | None]:
-        """Bind parameters common to all channels; yield None if channels have table rows."""
+        """Bind the parameters if all channels share one table row; otherwise, yield None."""
         if self.table is None or self.table.shape[0] > 1:
             yield None
             return
@@ -127,8 +127,8 @@ def make_epilogue(
 ) -> RequantizeEpilogue:  # fmt: skip
     """Build the epilogue of a layer with accumulators within `bounds`.
 
-    The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the int16
-    weights [channel, tap], the left shift is folded into weights and bias if they still fit.
+    The table has `rows` rows; rows beyond the last channel repeat it. With `bake`, the weights
+    [channel, tap], the left shift is folded into weights and bias if the weights then fit int16.
     """
     low, high = bounds
     folded = fold_requantize(params, low, high)

@@ -88,7 +88,7 @@ def _step(op: OpCall) -> Requantization | ExactScale:
 def longest_dividing_chunk(flat: Array, steps: int) -> int:
     """Return the longest chunk that divides `steps` and has 32-bit sums.
 
-    `flat` holds the weights [channel, tap], the same number of taps per step.
+    `flat` holds the weights [channel, tap]; every step has the same number of taps.
     """
     by_step = _by_step(flat, flat.shape[1] // steps)
     divisors = (n for n in range(steps, 1, -1) if steps % n == 0)

@@ -1,7 +1,7 @@
 """All schedules, and every intrinsic that a lowering may call.
 
-They are the `SCHEDULES` and `INTRINSICS` of the modules in the packages of this folder. Schedules
-of one operator are tried in the order of packages and modules.
+Modules in the packages of this folder define them as `SCHEDULES` and `INTRINSICS`. Schedules of one
+operator are tried in the order of packages and modules.
 """
 
 import pkgutil

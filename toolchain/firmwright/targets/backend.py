@@ -41,10 +41,10 @@ class PatternEntry:
 class Backend:
     """Base class of backends; subclasses override attributes and methods as needed.
 
-    Either `lower` or `generate` makes kernels. Both receive a `BackendKernel` for a region of the
-    graph that matched an entry of `patterns` (several entries with `merge_regions`). `lower` emits
-    loops and calls of `intrinsics`; `generate` writes C files and a call of the functions that they
-    define.
+    Either `lower` or `generate` generates kernels. Both receive a `BackendKernel` for a region of
+    the graph that matched an entry of `patterns` (several entries with `merge_regions`). `lower`
+    emits loops and calls of `intrinsics`; `generate` writes C files and a call of the functions
+    that they define.
     """
 
     name: str = ""
@@ -57,11 +57,11 @@ class Backend:
     device: str = ""
     """Device that executes calls asynchronously, such as `npu0`; "" is the core itself."""
     visible_pools: tuple[str, ...] = ()
-    """Pools accessible to its kernels: their tensors are placed there, constants are copied there
-    once. () means all pools and program memory.
+    """Pools accessible to the backend's kernels: tensors are placed there, and constants are copied
+    there once. () means all pools and program memory.
     """
     tiles: int = 1
-    """Maximum row tiles of a call, so that transfers overlap computation in a private pool."""
+    """Maximum row tiles of a call; in a private pool, their transfers overlap computation."""
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
     """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
@@ -111,11 +111,11 @@ class Backend:
         return None
 
     def transfer(self, size_bytes: int) -> int:
-        """Return the cycles to transfer a tensor of that size to or from the backend."""
+        """Return the cycles to transfer a tensor of `size_bytes` to or from the backend."""
         return 0
 
     def library(self, target: Target) -> str:
-        """Return the library's version, for which measurements are valid."""
+        """Return the library's version; measurements are valid only for that version."""
         return ""
 
     # ---- derived values ------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 A package provides a backend as an entry point in the group `firmwright.backends`: a subclass of
 `Backend`. It is loaded when its name is looked up or all backends are listed, so an unused package
-has no effect. `BACKENDS` is the only table that grows during a process; it holds no state of a
-compilation.
+has no effect. `BACKENDS` may grow during a process but holds no state of a compilation.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Backend cmsis-nn: kernels of Arm's library for int8 and int16.
 
-Each operator becomes a C function that fills the library's structs and calls it. The context buffer
-is planned workspace of the size that `*_get_buffer_size` returns for the core (`dsp`, `mve` or
-neither). The library rounds like TFLM; layers with other rounding stay on the core, such as
-per-tensor fully connected layers and softmax with `--numerics litert`.
+Each operator becomes a C function that fills the library's structs and calls the library. The
+context buffer is planned workspace of the size that `*_get_buffer_size` returns for the core
+(`dsp`, `mve` or neither). The library rounds like TFLM; layers with other rounding stay on the
+core, such as per-tensor fully connected layers and softmax with `--numerics litert`.
 
 The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files that
 define the called functions are copied to the project. Source of signatures, buffer sizes and
@@ -135,7 +135,7 @@ def _supports_weighted_layer(match: Match) -> bool:
 
 
 def _supports_int16_layer(call: OpCall) -> bool:
-    """Return whether the library supports an int16 layer; a 32-bit bias only with conv2d."""
+    """Return whether the library supports an int16 layer; only conv2d may have a 32-bit bias."""
     if call.op == "transpose_conv":
         return False
     one_scale = call.op != "fully_connected" or len(layers.weight_scales(call)) == 1

@@ -101,7 +101,7 @@ def write_mul(kernel: BackendKernel, call: OpCall) -> None:
 def _elementwise(
     kernel: BackendKernel, call: OpCall, name: str, before: list[int], after: list[int]
 ) -> None:
-    """Write a call with the inputs' numbers before the output pointer and the output's after it."""
+    """Write a call with the numbers `before` the output pointer and the numbers `after` it."""
     words = ", ".join(map(str, before)), ", ".join(map(str, [*after, call.output.elements]))
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"

@@ -58,7 +58,7 @@ def _defined(text: str) -> list[str]:
 
 
 def _asked_for(text: str, headers: Mapping[str, Path]) -> tuple[set[str], dict[str, bytes]]:
-    """Return the functions called by a source and the headers that it includes, also indirectly."""
+    """Return the functions that a source calls, and its direct and indirect headers."""
     names = set(_CALLED.findall(text))
     included: dict[str, bytes] = {}
     queue = _INCLUDE.findall(text)

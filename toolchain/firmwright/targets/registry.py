@@ -107,7 +107,7 @@ def target_to_json(target: Target) -> dict[str, Any]:
 
 
 def target_from_json(data: Any) -> Target:
-    """Return the checked target of such an object; missing attributes take their defaults."""
+    """Check and return the target of a JSON object; missing attributes take their defaults."""
     if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
         raise UsageError(
             f"the target {json.dumps(data)} is not an object with kind and attrs.",

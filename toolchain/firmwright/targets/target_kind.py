@@ -1,7 +1,7 @@
 """Target kinds: attributes, features, and hooks into the compilation.
 
 A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`). Hooks and
-phases are passes over the module, or generate the kernel of a function. Their callers in
+phases are passes over the module or functions that generate a kernel. Their callers in
 `partitioning` ensure that functions of other targets are not modified.
 """
 

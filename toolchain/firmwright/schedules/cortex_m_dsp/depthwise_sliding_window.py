@@ -50,7 +50,7 @@ _MAX_ACROSS = 4
 
 @dataclass(frozen=True, slots=True)
 class SlidingAxis:
-    """One spatial axis: sizes, padding `before` the input, and strides in elements."""
+    """One spatial axis: sizes, padding `before` the input, and steps in elements."""
 
     taps: int
     stride: int
@@ -101,8 +101,8 @@ class SlidingWindow:
             lines.append(InputLine(index, tuple(uses), starts, ends))
         return lines
 
-    def is_regular(self, line: InputLine) -> bool:
-        """Return whether the same outputs use the line as in an image without borders."""
+    def is_interior(self, line: InputLine) -> bool:
+        """Return whether the line is interior: all outputs that can use it exist with all taps."""
         axis = self.axis
         is_complete = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
         interior_uses = sum(
@@ -112,9 +112,9 @@ class SlidingWindow:
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """Return the lines before the loop, those of an iteration, the iterations, and the rest."""
+        """Return (lines before the loop, lines per iteration, iterations, lines after the loop)."""
         period = self.accumulators * self.axis.stride
-        flags = [self.is_regular(line) for line in self.lines]
+        flags = [self.is_interior(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
         # Each iteration begins with an output, so that the accumulators return to their roles.
         while first < len(flags) and flags[first] and not self.lines[first].starts:
@@ -359,7 +359,7 @@ class _SlideEmitter:
     def _operands(
         self, enter: Nest, window: tir.Buffer, row: int, label: str
     ) -> list[tuple[ArithExpr, int, bool]]:
-        """Return the operands of one line as (value, first tap across, whether it is a pair)."""
+        """Return the operands of one line as (value, first tap across, is pair)."""
         b, operands = self.b, []
         values = {
             tap: enter(
@@ -380,7 +380,7 @@ class _SlideEmitter:
         return operands
 
     def _bias(self, output: int) -> ArithExpr:
-        """Return the bias of an output, less the zero-point share of lines outside the input."""
+        """Return the bias of an output without the zero-point terms of lines outside the input."""
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias

@@ -87,7 +87,7 @@ def _accumulate(
 def _pairs(
     op: OpCall, b: Kernel, x: tir.Buffer, at: Sequence[ArithExpr]
 ) -> Iterator[Sequence[ArithExpr]]:
-    """Yield pairs of words, each of two values minus the zero point."""
+    """Yield two words, each with two values minus the zero point."""
     if op.input(0).dtype == INT16:
         with b.let("x01", b.load(x, [*at, 0])) as low, b.let("x23", b.load(x, [*at, 1])) as high:
             yield low, high

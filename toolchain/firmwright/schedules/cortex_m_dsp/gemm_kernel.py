@@ -231,7 +231,7 @@ def plan_gemm_without_bias(
 ) -> GemmKernel:  # fmt: skip
     """Plan the raw sums of `kernel` in tiles of `block` channels.
 
-    `end` makes the epilogue from the channel order and whether channels are paired.
+    `end` builds the epilogue from the channel order and whether channels are paired.
     """
     pixels = _ACCUMULATORS // block
     constant_channels = ConstantChannels({}, len(kernel), None)
@@ -248,7 +248,7 @@ def plan_gemm_without_bias(
 
 
 def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:
-    """Return whether the proof in the comment at the top of this module holds."""
+    """Return whether the weights allow paired channels; see the comment at the top."""
     even, odd = flat[0::2], flat[1::2]
     lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
     reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))

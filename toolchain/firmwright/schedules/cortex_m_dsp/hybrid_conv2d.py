@@ -29,9 +29,9 @@ from firmwright.schedules.epilogue import FinishElement
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in
-# conv2d.py. The integer sums are exact in any order. The zero point of an asymmetric input is known
-# only at run time and also fills the padding, so its share of a sum is the zero point times the sum
-# of the channel's weights.
+# conv2d_fully_connected.py. The integer sums are exact in any order. The zero point of an
+# asymmetric input is known only at run time and also fills the padding, so its share of a sum is
+# the zero point times the sum of the channel's weights.
 
 _ODD_SHIFT = 8
 """Left shift of odd-channel sums in paired-channel micro-kernels."""

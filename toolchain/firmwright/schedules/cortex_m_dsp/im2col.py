@@ -130,7 +130,7 @@ class Im2colPacker:
                 self._border((n, iy, left), word, pixel)
 
     def points(self, offsets: Sequence[ArithExpr]) -> None:
-        """Pack windows of one element, that is, the channels of each pixel, from its offset."""
+        """Pack one-element windows, that is, the channels at each pixel's offset."""
         self._runs(
             offsets, self.layout.row_elements, ArithExpr(immediate(0, INDEX)), range(len(offsets))
         )

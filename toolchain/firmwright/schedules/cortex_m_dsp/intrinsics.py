@@ -85,7 +85,7 @@ return (int32_t)((uint32_t)acc + (uint32_t)product);""",
 
 
 def _extend_bytes(place: int) -> tuple[Intrinsic, Intrinsic]:
-    """Build SXTB16 and SXTAB16 of bytes `place` and `place` + 2; the second two are rotated."""
+    """Build SXTB16 and SXTAB16 of bytes `place` and `place` + 2; place 1 requires rotation."""
     low, high = (("x & 0xffu", "(x >> 16) & 0xffu"), ("(x >> 8) & 0xffu", "x >> 24"))[place]
     name, suffix = ("_ror8", ", ror #8") if place else ("", "")
     pair = f"{place} and {place + 2}"

@@ -99,7 +99,7 @@ register const void *r11 FIXED_REGISTER("r11") = w;
 register const void *r12 FIXED_REGISTER("r12") = x;"""
 
 _TEMPORARIES = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
-"""Fixed registers of the temporaries; see the module docstring."""
+"""Fixed registers of the temporaries; see the comment at the top."""
 
 
 _NAMES = re.compile(r"\b(c[0-7]|[uvpq])\b")
@@ -293,7 +293,7 @@ def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
 
 
 _SPILLED = 6
-"""Spill instructions around `bytes`: it takes every register, including the loop's."""
+"""Spill instructions around `bytes`, which takes every register, including the loop's."""
 
 
 def _bytes_intrinsic(groups: int) -> Intrinsic:
@@ -323,7 +323,7 @@ EXTRACT_ODD_SUM = Intrinsic(
 
 
 def default_unroll(words: int, limit: int = MAX_UNROLL, repeated: int = _REPEATED_STEPS) -> int:
-    """Return the steps per micro-kernel call: all of a column's `words`, if they are few."""
+    """Return the steps per micro-kernel call: `words`, or a divisor if there are too many."""
     if words <= limit:
         return words
     repeated = min(limit, repeated)

@@ -29,7 +29,7 @@ from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
 _PIXELS = (3, 1)
 _MAX_UNROLLED = 8
-"""Maximum window width; its taps are unrolled."""
+"""Maximum window width, since its taps are unrolled."""
 _MAX_GROUPS = 7
 _PAIR = 2
 _FEW_TAPS = 12
@@ -82,7 +82,7 @@ class _Strips:
     sums: Int16Accumulation
 
     def pixels(self, b: Kernel, columns: range, at: Position, count: int) -> None:
-        """Compute all channels of `count` outputs of a row from `at` (n, oy, ox)."""
+        """Compute all channels of `count` outputs of a row, starting at `at` (n, oy, ox)."""
         n, oy, ox = at
         _, height, width, channels = b.y.shape
         start, lanes = ((n * height + oy) * width + ox) * channels, self.taps.channels

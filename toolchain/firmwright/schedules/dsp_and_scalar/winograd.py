@@ -46,7 +46,7 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 
 _TILES = 4
 _COLUMNS = 2 * _TILES
-"""Outputs of a row of tiles."""
+"""Output columns of a row of tiles."""
 _LEAST_CHANNELS = 8
 _POINTS = 16
 """Elements of a transformed tile, that is, products per input channel."""

@@ -163,7 +163,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> No
 def _windows(
     op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
 ) -> Iterator[tuple[tir.Buffer, tir.Buffer]]:
-    """Yield one channel of `count` input rows and of an output row, as views."""
+    """Yield views of one channel of `count` input rows and of an output row."""
     n, top, oy, c = at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape

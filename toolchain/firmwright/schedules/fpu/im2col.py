@@ -42,7 +42,7 @@ class FloatIm2colPacker:
                 self.pixel((n, y0, x0), p)
 
     def points(self, at: ArithExpr) -> None:
-        """Pack windows of one element, that is, the channels of the pixels starting at `at`."""
+        """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
         b, channels = self.b, self.x.shape[3]
         unroll = next(count for count in (_UNROLL, 2, 1) if channels % count == 0)
         with (

@@ -110,7 +110,7 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]])
 
 
 def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
-    """Return the part of [row, column, channel] that is valid for a group of outputs."""
+    """Return the weights [row, column, channel] of the taps valid for a group of outputs."""
     down, across = (span.taps for span in group)
     return kernel[down.start : down.stop, across.start : across.stop]
 

@@ -83,7 +83,7 @@ _PRODUCTS = (
         "vadd.i16 %q[even], %q[even], %q[x]",
     ),
 )
-"""First and second tap of a pair; the second has no register for both of its products."""
+"""Code of both taps of a pair; no register is left for both products of the second."""
 
 _WIDENED = (
     "vmovlb.s16 %q[x], %q[even]",

@@ -75,7 +75,7 @@ class DotProductLoop:
         return BYTES_PER_STEP * self.head + self.tail
 
     def lines(self, step: EmitStep, lanes: LaneFormat = INT8_LANES) -> list[str]:
-        """Return the assembly; operand `rest` is the length of the tail, `count` the iterations."""
+        """Return the assembly; operand `rest` is the tail's length, `count` the iteration count."""
         plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
         lines: list[str] = []
@@ -98,7 +98,7 @@ class DotProductLoop:
 
     @property
     def _advances(self) -> bool:
-        """Return whether columns need advancing pointers because an offset reaches 127 bytes."""
+        """Return whether column pointers advance: in a loop or if an offset exceeds 127 bytes."""
         return self.deep or self.head + self.tail > STEPS_PER_ITERATION
 
     def _place(self, index: int) -> str:

@@ -247,7 +247,7 @@ class VectorIm2colPacker:
 
     @property
     def taps(self) -> int:
-        """Return the values per column; gathered columns are padded to a whole step."""
+        """Return the number of values per column; gathered columns are padded to a whole step."""
         exact = self.window.size[0] * self.window.size[1] * self.channels
         return exact if self.offsets is None else pad_tap_count(exact)
 
@@ -322,7 +322,7 @@ class RowBand:
 
 
 def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
-    """Return the positions before, inside and after the input that `outputs` outputs read."""
+    """Return how many positions `outputs` outputs read before, inside and after the input."""
     reach = (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
     before = window.padding[2]
     inside = min(reach - before, window.input_size[1])

@@ -241,7 +241,7 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def adjust_round_once_shifts(params: Requantization) -> Requantization:
-    """Return the parameters for the micro-kernel, which performs one bit of a single rounding."""
+    """Return the micro-kernel's parameters; if it rounds once, the product includes one shift."""
     if params.rounding is not Rounding.ONCE:
         return params
     return replace(params, shifts=tuple(shift + 1 for shift in params.shifts))

@@ -83,7 +83,7 @@ def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
 
 
 def rounding_mode(params: Requantization) -> int:
-    """Return how halves are rounded: 0 any way, 1 away from zero, 2 away if shifted."""
+    """Return how to round halves: 0 either way, 1 away from zero, 2 away from zero if shifted."""
     if params.clamp_min >= params.zero_point:
         return 0
     return 1 if max(params.shifts) < 0 else 2
@@ -102,7 +102,7 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
 
 
 def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
-    """Requantize `sums` [4, lanes] without bias, in numpy."""
+    """Add the biases to `sums` [4, lanes] and requantize, in numpy."""
     zero_point, low, high, _, lanes = settings
     q64 = np.asarray(q, np.int64)
     scaled = multiply_by_quantized_multiplier(

@@ -83,7 +83,7 @@ def activation_instructions(activation: int) -> int:
 
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """Return C that stores vector `name` from `first` up to operand `lanes`."""
+    """Return C that stores vector `name` at element `first`, bounded by operand `lanes`."""
     place = f"{target} + {first}" if first else target
     rest = f"lanes - {first}" if first else "lanes"
     cut = f"vstrwq_p_f32({place}, {name}, vctp32q((uint32_t)({rest})));"

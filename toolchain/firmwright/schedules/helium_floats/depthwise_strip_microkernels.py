@@ -88,7 +88,7 @@ class Strip:
 
 
 def max_outputs(style: AccumulateStyle, columns: int) -> int:
-    """Return the most outputs per strip that leave enough registers for one row of weights."""
+    """Return how many outputs a strip can have and leave registers for a row of weights."""
     return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
 
 

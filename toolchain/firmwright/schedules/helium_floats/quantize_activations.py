@@ -1,6 +1,6 @@
 """Quantization of float activations to int8 for hybrid layers, four at a time.
 
-`mve_min_max_f32` finds minimum and maximum by comparing bits, as the default loops do.
+`mve_min_max_f32` finds the minimum and maximum by comparing bits, as the default loops do.
 `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
 """
 

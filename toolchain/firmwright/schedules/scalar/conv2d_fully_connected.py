@@ -104,7 +104,7 @@ def pack_columns(
     b: Kernel, op: OpCall, zero_point: int, window: ConvWindow, at: ArithExpr,
     shape: tuple[int, int],
 ) -> Iterator[tir.Buffer]:  # fmt: skip
-    """Yield the windows of the output pixels from `at`, packed one per row."""
+    """Yield the windows of output pixels, starting at `at`, packed one per row."""
     if window.pointwise:
         with b.view("pixels", b.input(0), at * shape[1], shape) as columns:
             yield columns

@@ -151,7 +151,7 @@ def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: ran
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Emit one output after the other, each with all its taps."""
+    """Emit one output after another, each with all its taps."""
     channel, window = row.channel, row.channel.window
     for run in split_by_valid_taps(window, 1, out_width):
         outside = [
@@ -170,7 +170,7 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
 
 
 def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
-    """Emit one input column after the other; acc[j] is complete after j more columns."""
+    """Emit one input column after another; before each, acc[j] lacks j + 1 columns."""
     window = row.channel.window
     reach, left = window.size[1], window.padding[2]
     acc = b.reg("acc", INT32, reach)

@@ -74,7 +74,7 @@ def emit_scalar_gemm(
     b: Kernel, gemm: ScalarGemm, family: MicrokernelFamily, pixels: int, columns: tir.Buffer,
     at: ArithExpr,
 ) -> None:  # fmt: skip
-    """Compute all channels of `pixels` pixels from `at` by the micro-kernels of `family`."""
+    """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of `family`."""
     shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
     gemm.constants.emit_stores(b, at, pixels)
     with b.for_("group", gemm.blocks) as group:

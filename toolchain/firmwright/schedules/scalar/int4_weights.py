@@ -18,7 +18,7 @@ from firmwright.ops.requantize import per_tensor_quant
 
 # A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
 # tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with
-# half a byte. Halves the flash of the weights and takes about half as much time again. A layer
+# half a byte. This halves the flash of the weights and takes about 50 % more time. A layer
 # qualifies by the values of its int8 weights.
 
 _OFFSET = 8

@@ -106,7 +106,7 @@ class MicrokernelFamily:
 
 
 def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
-    """Return the numpy meaning; operands are [element, lane], and initial sums are ignored."""
+    """Return the numpy meaning; operands are [element, lane], initial registers are ignored."""
 
     def run(w: Any, x: Any, start: Any, pixel: int, steps: int, *_: Any) -> tuple[Any, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]

@@ -61,7 +61,7 @@ def plan_scalar_layer(
 ) -> ScalarLayerPlan:  # fmt: skip
     """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
-    `channels` selects rows, with `params` for them alone. With `may_bake`, the left shift of
+    `channels` selects rows; `params` then covers only these. With `may_bake`, the left shift of
     requantization is folded into int16 weights.
     """
     chosen = list(range(len(weights)) if channels is None else channels)

@@ -148,8 +148,8 @@ INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 
 
 # The column of a pixel is the input itself for pointwise convolutions; otherwise it is packed as in
-# conv2d.py. Micro-kernels multiply weights with 128 added, so 128 times the column's sum is
-# subtracted. Constant channels are not computed.
+# conv2d_fully_connected.py. Micro-kernels multiply weights with 128 added, so 128 times the
+# column's sum is subtracted. Constant channels are not computed.
 
 _UNROLL = 4
 
@@ -177,7 +177,7 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
 
 @contextmanager
 def _offset(b: Kernel, column: tir.Buffer) -> Iterator[ArithExpr]:
-    """Yield 128 times the column's sum, the excess of its products."""
+    """Yield 128 times the column's sum, by which its products are too large."""
     depth = column.shape[1]
     unroll = next(n for n in (_UNROLL, 2, 1) if depth % n == 0)
     total = b.reg("total", INT32)

@@ -57,7 +57,7 @@ def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
 
 
 def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
-    """Load element `pixel` of the step; load pixel 0 last and advance to the next step."""
+    """Return the load of element `pixel` of a step; pixel 0 is loaded last and advances."""
     load, size = _loads(shape)
     if pixel == 0:
         return f"{load} {register}, [%[x]], #{size * shape.step}"
@@ -77,7 +77,7 @@ def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
 
 
 def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
-    """Return the assembly of one step; if `is_narrow`, one column uses one register fewer."""
+    """Return the assembly of one step; if `is_narrow`, single columns use one register fewer."""
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
     if shape.rows <= 2 and shape.pixels > 2:
