@@ -55,7 +55,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
     if opset >= _SAME_SINCE and node.op_type in _WIDENED_OPERATORS:
         return False
     own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
-    # A removed operator has its last definition.
+    # A removed operator keeps its last definition.
     if own is None or ours is None or ours.deprecated:
         return False
     return bool(own.since_version != ours.since_version)

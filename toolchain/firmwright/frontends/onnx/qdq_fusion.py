@@ -85,7 +85,7 @@ def _quantization(x: Value | ConstantValue) -> Quantization:
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return int8 weights with zero point 0 and one scale, or one per index of `axis`, or None."""
+    """Return int8 weights with zero points 0 and scales per tensor or along `axis`, else None."""
     weights = _dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
@@ -132,7 +132,7 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
 
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
-    """Emit a lookup of the operator's results for all 256 input values, if possible."""
+    """Emit a table lookup of the results for all 256 input values; return None if impossible."""
     x, constants = f.x, f.constant_operands()
     if x is None or constants is None:
         return None

@@ -51,7 +51,7 @@ def is_onnx(data: bytes, file: str) -> bool:
     """Detect an ONNX model by its file name or first bytes."""
     if file.lower().endswith(".onnx"):
         return True
-    # A ModelProto begins with its field 1, the version; a flatbuffer has its mark at byte 4.
+    # A ModelProto begins with its field 1, the version; a flatbuffer has its identifier at byte 4.
     return data[:1] == b"\x08" and data[4:8] != b"TFL3"
 
 

@@ -1,4 +1,4 @@
-"""Decompression of constants, as by TFLM's custom operator TFLM_DECODE.
+"""Decompression of constants as defined by TFLM's custom operator TFLM_DECODE.
 
 The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the version (1), byte 4 the
 version of the kind's data (1), and the bytes listed below. A table follows. Bits are read from the

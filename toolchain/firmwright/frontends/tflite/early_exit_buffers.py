@@ -43,7 +43,7 @@ def _exits_early(call: Call) -> bool:
 
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
-    """Copy all results from before the last exit after it, under their names."""
+    """Copy results that precede the last exit to values of the same names after it."""
     last = max(place for place, call in enumerate(function.body) if _exits_early(call))
     late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
     early = [value for value in _unique(function.results) if value.name not in late]

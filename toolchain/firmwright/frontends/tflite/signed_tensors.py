@@ -1,10 +1,10 @@
-"""uint8 tensors of the older asymmetric quantization, re-expressed as int8.
+"""Conversion of uint8 tensors, the older asymmetric quantization, to int8.
 
-Value and zero point are 128 lower, which is exact; the model's inputs, outputs and operators that
-read stored numbers keep uint8, with QUANTIZE nodes between both forms. A node with different
-results for the two types gets the option `unsigned` (convolutions, fully connected layers and
-average pools), or is replaced by nodes with its result (`concatenation`, `resize`, `detections`).
-Semantics: TFLite's reference kernels of uint8.
+Values and zero points become 128 lower, which is exact. The model's inputs and outputs and
+operators that read stored numbers keep uint8; QUANTIZE nodes convert between both types. A node
+with different results for the two types gets the option `unsigned` (convolutions, fully connected
+layers, average pools) or is replaced by nodes with the results for uint8 (CONCATENATION,
+RESIZE_BILINEAR, detections). Semantics: TFLite's reference kernels of uint8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from firmwright.base.quant import Quantization, round_half_away
 from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 
 BYTE_TABLE = "byte_table"
-"""The only node that is named after our operator: no TFLite operator has a table of its own."""
+"""Name of inserted nodes: an operator of this compiler, as TFLite has no lookup operator."""
 _OFFSET = 128
 _STORED_NUMBERS = frozenset(
     ("ASSIGN_VARIABLE", "BITWISE_XOR", "CALL_ONCE", "CAST", "IF", "READ_VARIABLE", "RIGHT_SHIFT",
@@ -25,12 +25,12 @@ _STORED_NUMBERS = frozenset(
 )  # fmt: skip
 """Operators that read or write numbers as stored."""
 _EITHER = frozenset(("QUANTIZE", "DEQUANTIZE"))
-"""Operators for which uint8 is as good as int8."""
+"""Operators that accept both types."""
 _DETECTIONS = "custom:TFLite_Detection_PostProcess"
 
 
 def make_signed(graph: RawSubgraph) -> RawSubgraph:
-    """Return `graph` with int8 in place of quantized uint8."""
+    """Return `graph` with its quantized uint8 tensors converted to int8."""
     if not any(map(_is_unsigned, graph.tensors)):
         return graph
     graph = _with_hybrid_weights(graph)
@@ -52,7 +52,7 @@ def _is_unsigned(tensor: RawTensor) -> bool:
 
 
 def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
-    """Return `graph` with int8 weights of float layers: their uint8 holds two's complement."""
+    """Convert uint8 weights of float layers, which hold two's complement, to int8."""
     tensors = list(graph.tensors)
     for node in graph.nodes:
         x, *weights = (index for index in node.inputs if index != NO_TENSOR)
@@ -84,7 +84,7 @@ def _as_signed(tensor: RawTensor) -> RawTensor:
 
 @dataclass
 class _Rewrite:
-    """The tensors and nodes of the new graph; tensors in `kept` have an int8 twin if needed."""
+    """The tensors and nodes of the new graph; tensors in `kept` get an int8 twin if needed."""
 
     tensors: list[RawTensor]
     kept: set[int]
@@ -134,7 +134,7 @@ class _Rewrite:
         return result
 
     def add_number(self, index: int, number: float, node: RawNode) -> int:
-        """Append the sum of a float tensor and `number`."""
+        """Append a node that adds `number` to a float tensor; return the index of the sum."""
         like, data = self.tensors[index], np.float32(number).tobytes()
         term = self.new_tensor(replace(like, shape=(), buffer=data), "term")
         result = self.new_tensor(like, "sum")
@@ -154,7 +154,7 @@ class _Rewrite:
 
 
 def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    """Rescale inputs with another quantization than the output's by tables."""
+    """Rescale, by table lookup, the inputs that differ from the output in quantization."""
     y = _as_signed_type(rewrite.tensors[node.outputs[0]])
     inputs = []
     for index in node.inputs:
@@ -178,7 +178,7 @@ def _as_signed_type(tensor: RawTensor) -> Quantization:
 
 
 def _rescaled(x: Quantization, y: Quantization) -> Array:
-    """Return the outputs for all values of x, in the reference's float32 arithmetic."""
+    """Return the results for all values of x, in the float32 arithmetic of the reference."""
     scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
     bias = np.float32(-(x.zero_point + _OFFSET)) * scale
     steps = np.arange(256, dtype=np.float32) * scale + bias
@@ -187,7 +187,7 @@ def _rescaled(x: Quantization, y: Quantization) -> Array:
 
 
 def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    """Interpolate in floats, add 0.5 and truncate; 128 is added before and subtracted after."""
+    """Interpolate uint8 values (128 above int8) in floats, add 0.5 and round down."""
     x = rewrite.signed(node.inputs[0], node)
     y = rewrite.tensors[node.outputs[0]]
     reals = rewrite.add_number(rewrite.cast(x, "float32", node), _OFFSET, node)
@@ -201,7 +201,7 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
 
 
 def _detections(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    """Dequantize the operands, as the reference does."""
+    """Dequantize the inputs, as the reference does."""
     inputs = []
     for index in node.inputs:
         tensor = rewrite.tensors[index]

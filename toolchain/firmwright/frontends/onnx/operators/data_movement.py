@@ -113,7 +113,7 @@ def _split(c: NodeContext) -> Results:
     if c.has(1):
         sizes = c.ints(1, "sizes")
     else:
-        # Equal parts; the last one is shorter if the size is not a multiple.
+        # Equal parts; the last one is shorter if the size is not divisible.
         part = -(-shape[axis] // int(c.attr("num_outputs", count)))
         sizes = tuple(min(part, shape[axis] - part * k) for k in range(count))
     if sum(sizes) != shape[axis] or len(sizes) != count:
@@ -198,7 +198,7 @@ def _image_shape(c: NodeContext) -> tuple[int, ...]:
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
-    """Reverse the first `length` time steps of each sample by a static gather."""
+    """Reverse the first lengths[i] time steps of sample i by a static gather."""
     lengths = c.array(1, "lengths").reshape(-1)
     time, batch = int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
     shape = c.shape(0)

@@ -108,7 +108,7 @@ def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     if len(terms) != len(c.inputs):
         raise NotSupportedError(f"the equation {text!r} for {len(c.inputs)} inputs")
     spare = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in text]
-    # The axes of each term's dots.
+    # The number of axes that each term's dots represent.
     counts = [len(c.shape(index)) - len(term) + 3 for index, term in enumerate(terms)]
     hidden = max((n for term, n in zip(terms, counts, strict=True) if "..." in term), default=0)
     dots = "".join(spare[:hidden])

@@ -53,7 +53,7 @@ def _pool(kind: str, c: NodeContext) -> OnnxValue:
 
 
 def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]) -> bool:
-    """Return whether the image operators, which exclude padding, are equivalent."""
+    """Return whether the image operators, which exclude padding, give the same result."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
