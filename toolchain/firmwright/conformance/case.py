@@ -36,7 +36,7 @@ class CaseTensor:
 
     @property
     def has_samples(self) -> bool:
-        """Whether the tensor is an input with values that change between samples."""
+        """Whether the tensor is an input that takes new values in each sample."""
         return self.data is None and not self.is_state
 
 

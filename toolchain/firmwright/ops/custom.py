@@ -1,4 +1,4 @@
-"""custom: an operator known only by name, such as TFLite custom operators and foreign ONNX domains.
+"""custom: an operator known only by name, from TFLite custom operators or foreign ONNX domains.
 
 Attributes: `domain` and `name` from the file, and `data`, the operator's options in hexadecimal
 (the option bytes for TFLite, the attributes as JSON for ONNX). A call is imported if a backend

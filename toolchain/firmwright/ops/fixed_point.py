@@ -105,8 +105,8 @@ def _logarithm(x: Any) -> Any:
     """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it.
 
     x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which is
-    near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r, with p in quarters and ln r a rational
-    function of q = 2 (r - s).
+    near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and ln(r /
+    s) is a rational function of q = 2 (r - s).
     """
     high_mul = saturating_rounding_doubling_high_mul
     z = np.asarray(x, np.int64)

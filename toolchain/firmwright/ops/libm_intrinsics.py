@@ -1,6 +1,6 @@
 """float32 functions of the C math library, as intrinsics.
 
-Results are as accurate as the library's, and NaN outside the domain.
+Results have the library's accuracy and are NaN outside the domain.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The operator x profile table of docs/numerics.md, built from the operator definitions."""
+"""The table of operators and profiles in docs/numerics.md, built from operator definitions."""
 
 from collections.abc import Sequence
 

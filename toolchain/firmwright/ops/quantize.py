@@ -1,4 +1,4 @@
-"""quantize: float32, or another quantization, to the output's scale and zero point.
+"""quantize: convert float32 or quantized values to the output's scale and zero point.
 
 float32: round(x / y scale) + zero point in float32, halves away from zero, saturated (the reference
 is undefined beyond 32 bits). Integers: x - zero point is requantized by x scale / y scale with two

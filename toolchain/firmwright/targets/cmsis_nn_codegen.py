@@ -123,7 +123,7 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
 
 
 def _row_bytes(call: OpCall, width: int) -> int:
-    """Return the size for the one-row function, which copies its padded ends."""
+    """Return the size for the one-row function, which copies the row ends with padding."""
     depth = call.input(0).shape[3]
     left = call.ints_attr("padding")[2]
     return (width + max(left, call.ints_attr("padding")[3])) * depth

@@ -1,1 +1,1 @@
-"""Schedules for float32 on Helium: vectors of four channels, in the order of the default loops."""
+"""Schedules for float32 on Helium: vectors of four channels, summed in the default loops' order."""
