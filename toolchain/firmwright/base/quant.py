@@ -113,8 +113,8 @@ def multiply_by_quantized_multiplier(
     TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
     multiplier), max(-shift, 0)).
 
-    Where C would overflow 32 bits (the left shift of TWICE, the result of ONCE) the value wraps,
-    as in machine instructions. Shifts are in [-31, 30].
+    Where C overflows 32 bits (the left shift of TWICE, the result of ONCE) the value wraps, as in
+    machine instructions. Shifts are in [-31, 30].
     """
     x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):

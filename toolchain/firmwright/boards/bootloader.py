@@ -1,7 +1,7 @@
 """The bootloader of a board: its flash slots, and the board as seen by images linked for it.
 
-The last page of a slot holds the bootloader's record of it. The topmost bytes of RAM are shared by
-bootloader and application.
+The last page of a slot holds the bootloader's record of that slot. The topmost bytes of RAM are
+shared by bootloader and application.
 """
 
 from __future__ import annotations

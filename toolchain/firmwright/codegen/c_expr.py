@@ -38,7 +38,7 @@ BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "or": ("||", LOGICAL_OR, BIT_AND),
     "xor": ("!=", EQUALITY, SUM),
 }
-"""The same for boolean operands."""
+"""The rows of `C_OPERATORS` for boolean operands."""
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -93,7 +93,7 @@ def float_literal(value: float, dtype: DType) -> CExpr:
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
-    """Convert a value for assignment to `dtype`; cast only where C would change it or warn."""
+    """Convert a value for assignment to `dtype`; cast only if C changes the value or warns."""
     if value.literal or value.ctype == dtype:
         return value
     if value.ctype.is_float or dtype.is_float or not represents_all_values(dtype, value.ctype):

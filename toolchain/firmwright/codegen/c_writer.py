@@ -126,7 +126,7 @@ def wrap_line(text: str, width: int) -> Iterator[str]:
 
 
 def _best_break(text: str, width: int) -> int | None:
-    """Return the best position for a line break: at low bracket depth, then as late as possible."""
+    """Return the best position for a line break: preferably at low bracket depth, and late."""
     depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):

@@ -1,6 +1,6 @@
 """Constant pools stored outside the model's C, as data files.
 
-Each pool yields NAME_POOL.bin and NAME_POOL.inc, the same bytes as an array initializer.
+Each pool yields NAME_POOL.bin, and NAME_POOL.inc with its bytes as an array initializer.
 """
 
 import zlib

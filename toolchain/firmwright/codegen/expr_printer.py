@@ -54,7 +54,9 @@ class ExprPrinter:
     # ---- values --------------------------------------------------------------------------------
 
     def value(self, node: tir.Expr) -> CExpr:
-        """Translate an expression to C of equal value; the C type may differ from the TIR dtype."""
+        """Translate an expression to C with the same value; the type may differ from the TIR
+        dtype.
+        """
         match node:
             case tir.IntImm():
                 return c_expr.integer_literal(node.value, node.dtype)

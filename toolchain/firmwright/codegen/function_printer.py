@@ -35,7 +35,7 @@ def without_calls(body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]) -
 
 
 def without_constant_copies(module: IRModule, body: tir.Stmt) -> tir.Stmt:
-    """Remove the copies of RAM-resident constants, which run once before the first inference."""
+    """Remove the calls that copy constants to RAM, which run once before the first inference."""
     return without_calls(body, lambda call: is_ram_constant_copy(module, call))
 
 
@@ -235,7 +235,7 @@ class AotMainPrinter(StmtPrinter):
     def main_body(self, body: tir.Stmt) -> None:
         """Declare all buffers with fixed offsets, then print the body.
 
-        Copies of RAM-resident constants are left out.
+        Copies of constants to RAM are omitted.
         """
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
@@ -338,7 +338,7 @@ class AotMainPrinter(StmtPrinter):
         self._call_reader(pool, "read" if name == CONST_LOAD.name else "start", *arguments)
 
     def _call_reader(self, pool: ConstantPoolFile, function: str, *arguments: str) -> None:
-        """Call a function of the pool's reader; the run fails if the function does."""
+        """Print a call of a pool's read function, and a return with an error if it fails."""
         reader = f"pools->{pool.name}"
         self.out.line()
         args = ", ".join((f"{reader}.context", *arguments))

@@ -1,8 +1,8 @@
 """Sources of a firmware with several models.
 
 Each model has its own C files. Constants that at least two models contain are defined in
-model/shared_constants.c, and firmware/fwr_app.c runs the models in sequence. The models use the
-same pools if they were planned jointly, else separate ones. Tensors are called MODEL/TENSOR.
+model/shared_constants.c, and firmware/fwr_app.c runs the models in sequence. Jointly planned models
+share pools; other models have separate ones. Tensors are called MODEL/TENSOR.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ GLUE_FILE = "firmware/fwr_app.c"
 
 @dataclass(frozen=True, slots=True)
 class _GlueContext:
-    """The template context of the glue: the models in the given order and in run order."""
+    """The template context of the glue; `models` are in the given order, `runs` in run order."""
 
     models: tuple[ModelInterface, ...]
     runs: tuple[ModelInterface, ...]

@@ -22,7 +22,7 @@ from firmwright.ir.tir.traversal import Node, prim_calls, used_buffers, walk
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """The statements before and after the loop, each inside the declarations they may need."""
+    """The row loop, its body and the statements around it, inside the declarations they need."""
 
     before: tir.Stmt
     loop: tir.For

@@ -161,7 +161,7 @@ class Session(Closeable):
         return self.read_outputs()
 
     def measure(self, inputs: Arrays) -> int:
-        """Return the cost of the second of two runs on the same inputs, written anew for each."""
+        """Return the cost of the second of two runs; the inputs are written before each run."""
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:

@@ -16,7 +16,7 @@ class Transport(Protocol):
         ...
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return up to `limit` bytes as soon as any arrive, or b"" after the timeout.
+        """Wait for data and return up to `limit` bytes, or b"" after the timeout.
 
         Raise DeviceError if the other side has closed.
         """

@@ -88,7 +88,7 @@ def slot_firmware(compiled: Compilation) -> SlotFirmware:
 
 
 def slot_firmware_from_folder(folder: Path) -> SlotFirmware:
-    """Return the firmware of a project folder that `compile` wrote, possibly edited since.
+    """Return the firmware of a project folder that `compile` wrote, including later edits.
 
     Raise UsageError if its main does not serve the link, or constants are outside the image.
     """

@@ -161,7 +161,7 @@ def _core_intervals(
 ) -> Iterator[_CoreInterval]:
     """Yield the intervals of a core; those of the second core extend from one sleep to the next.
 
-    The trace does not show the end of the last interval, which is left out.
+    The last interval is omitted, because the trace does not show its end.
     """
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}

@@ -35,7 +35,7 @@ DEBUGGER: Final = "gdb-multiarch"
 
 @dataclass(frozen=True, slots=True)
 class DebugCommands:
-    """The command of GDB, and that of the debug server if one is needed."""
+    """The command that starts GDB, and the command of the debug server, or () if none is needed."""
 
     server: Command
     gdb: Command

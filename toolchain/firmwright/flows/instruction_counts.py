@@ -205,8 +205,8 @@ def _by_operator(
 ) -> dict[int, list[InstructionCount]]:
     """Group the counts by operator; `sites` are in order of their first execution.
 
-    A compiler may duplicate a call, so the sites of a kernel are assigned in order until each
-    operator has as many executions (`times`) as the main makes calls.
+    A compiler may duplicate a call, so the sites of a kernel are assigned in order until the
+    executions (`times`) of each operator equal its number of calls in the main.
     """
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)  # compiled to the end

@@ -1,9 +1,9 @@
 """Compares many kernels with the reference kernels of their layers in one firmware.
 
 The result is a lowered module with an AOT main. For each kernel, the main fills the result buffer
-with wrong values, so that elements the kernel does not write differ, calls the kernel, and counts
-the values that differ from those of the reference kernel. The counts are the model's only output.
-All kernels of a layer read the same input.
+with wrong values, so that unwritten elements differ. It then calls the kernel and counts the
+differences from the reference kernel's values. The counts are the model's only output. All kernels
+of a layer read the same input.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def layer_module(call: OpCall) -> IRModule:
 
 
 def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
-    """Return the kernel with `suffix` appended to its name and to those of its constants."""
+    """Return the kernel with `suffix` appended to its name and to its constants' names."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst):

@@ -131,7 +131,7 @@ def _named_source(module: IRModule, file: Path) -> bytes:
 
 
 def _find_source(module: IRModule, file: Path) -> bytes | None:
-    """Search the same folder for the model file, first among those with the same stem."""
+    """Search the folder of `file` for its model file, first among files with the same stem."""
     digest = module.attrs.get("source_sha256")
     if not digest:
         return None

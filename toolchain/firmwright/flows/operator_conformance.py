@@ -208,7 +208,7 @@ def first_differences(
 
 
 def dtype_of(case: ConformanceCase) -> str:
-    """Return the element type that a case tests: that of its data, not of indices or conditions."""
+    """Return the element type that a case tests, which is the type of data, not of indices."""
     kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.has_samples]
     data = [kind for kind in kinds if kind not in ("bool", "int32")]
     own = case.outputs[0].dtype

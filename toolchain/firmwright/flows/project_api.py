@@ -78,7 +78,7 @@ class ProjectApi(Protocol):
         """Close the stream; closing it twice is allowed."""
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return up to `limit` bytes as soon as any arrive, or b"" after `timeout_s`."""
+        """Wait for data and return up to `limit` bytes, or b"" after `timeout_s`."""
 
     def write(self, data: bytes) -> None:
         """Send all of `data`."""

@@ -37,7 +37,7 @@ MAX_RELATIVE_ROUNDING = 1e-2
 class ReferenceOutputs:
     """Expected outputs by sample; `layers` has the available intermediate values.
 
-    An element of `layers` maps tensor names to values; ambiguous names are left out. `note` is a
+    An element of `layers` maps tensor names to values; ambiguous names are omitted. `note` is a
     remark on the reference.
     """
 
@@ -132,7 +132,7 @@ def run_oracle_reference(
 
 
 def _with_module_names(values: Tensors, outputs: Sequence[IoTensor]) -> dict[str, Array]:
-    """Replace the output names of the model file by those of the module, in order."""
+    """Replace the output names of the model file by the module's names, in order."""
     if len(values) != len(outputs):
         raise ToolFailedError(
             f"the reference has {len(values)} named outputs, the model {len(outputs)}."

@@ -221,7 +221,7 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
-    """Yield the operator at each time of the plan, that is, for each call or other access."""
+    """Yield the operator at each time of the memory plan: one for each call or other access."""
     for node in walk(main.body):
         match node:
             case tir.PrimFuncCall(op=op):

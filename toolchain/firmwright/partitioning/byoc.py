@@ -92,7 +92,7 @@ class _FunctionPartitioner:
         return [self.function.body[index] for index in group.calls]
 
     def _region(self, group: CallGroup) -> Call:
-        """Cut out a function for several entries; it calls one composite function for each."""
+        """Move the entries to one function, which calls a composite function for each of them."""
         inside = {index: entry for entry in group.entries for index in entry[1]}
         units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
         units += [CallGroup((index,)) for index in group.calls if index not in inside]

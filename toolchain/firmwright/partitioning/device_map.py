@@ -42,7 +42,7 @@ class DeviceMap:
 
     @property
     def shared_pools(self) -> frozenset[str]:
-        """Return the pools that the main core can access, that is, those that are not private."""
+        """Return the pools that are not private, which the main core can access."""
         default = next(iter(self.module.targets), "")
         private = {p.name for p in self.module.pools if p.targets and default not in p.targets}
         return frozenset(self.pools) - private

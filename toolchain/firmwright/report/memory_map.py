@@ -255,7 +255,7 @@ def _bound(drawn: MemoryMap, scale: MapScale, theme: MapTheme) -> Iterator[str]:
 def page_theme(pools: Sequence[str], number: Mapping[str, int]) -> MapTheme:
     """Return the theme for a page, which marks each rectangle with its buffer's number.
 
-    Several pools have one color each; a single pool has one for each kind of buffer.
+    With several pools, colors distinguish pools; with one, they distinguish kinds of buffers.
     """
 
     def fill(buffer: PlannedBuffer) -> str:

@@ -63,8 +63,8 @@ def _joint_bytes(
 def _joint(a: BufferInfo, b: BufferInfo, conflict: OffsetConstraint[str]) -> int:
     """Return the least number of bytes that two buffers cover at an allowed difference of offsets.
 
-    This is the larger size if one may be inside the other, else the cover at the nearest allowed
-    difference.
+    This is the larger size if one buffer may be inside the other; otherwise, it follows from the
+    nearest allowed difference.
     """
     most, least = a.size_bytes + b.size_bytes, max(a.size_bytes, b.size_bytes)
     step = math.gcd(a.alignment, b.alignment)

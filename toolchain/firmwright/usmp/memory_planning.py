@@ -40,7 +40,7 @@ def plan_memory(
 ) -> IRModule:
     """Plan the module's memory; return modules that have a plan unchanged.
 
-    `cache` holds the in-place analysis of kernels and is extended. Raises UsageError,
+    `cache` stores the in-place analysis of kernels for later plans. Raises UsageError,
     DoesNotFitError, or, if the planner's result is invalid, InternalError.
     """
     if module.plan is not None:
@@ -67,7 +67,7 @@ def place_buffers(
     constraints: Constraints,
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """Return a plan with each buffer in its first pool if that fits, else in any of its pools.
+    """Return a plan with every buffer in its first pool if that fits, else a plan with all pools.
 
     Raises DoesNotFitError if nothing fits.
     """

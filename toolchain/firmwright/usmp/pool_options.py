@@ -1,6 +1,6 @@
 """Memory pools of a compilation: the board's pools, restricted by the user's options.
 
-Raises UsageError for pools that the board does not have or that would hold both buffers and
+Raises UsageError for pools that the board lacks or that are requested for both buffers and
 constants.
 """
 

@@ -1,6 +1,6 @@
 """Assignment of tensors to memory pools as requested by the user.
 
-Every use of the tensor gets the pool as memory scope. Module text can express the same: `%a: i8[16]
+Every use of the tensor gets the pool as memory scope. The equivalent in module text is `%a: i8[16]
 on(scope="dtcm") = relu(%x)`.
 """
 

@@ -12,7 +12,7 @@ from firmwright.passes.tir.dce import drop_unreferenced_constants
 
 
 def eliminate_dead_calls(func: Function) -> Function:
-    """Return `func` without calls that none of its results depends on."""
+    """Return `func` without the calls on which no result depends."""
     needed = {value.name for value in func.sinks}
     live_calls: list[Call] = []
     for call in reversed(func.body):

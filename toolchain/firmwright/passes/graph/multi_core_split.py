@@ -22,7 +22,7 @@ from firmwright.passes.graph.row_slicing import (
 )
 
 MIN_WORK_TO_SPLIT = 4096
-"""Multiply-adds, or elements, below which splitting does not pay."""
+"""Number of multiply-adds or elements below which a call is not split."""
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:

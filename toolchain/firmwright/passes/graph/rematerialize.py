@@ -1,4 +1,4 @@
-"""Rematerialization of a tensor that is reduced first and used again later.
+"""Recomputes a tensor that is reduced first and used again later.
 
 A squeeze-and-excite block reduces a tensor x over its rows and later uses x again, so x stays live
 in between. If row-wise calls compute x from a smaller tensor, they are duplicated for the

@@ -205,7 +205,7 @@ def _profitable_groups(
 
 
 def _split_until_profitable(sharing: _OutlinedGroup, limit: int | None) -> Iterator[_OutlinedGroup]:
-    """Yield `sharing` if it pays off, else profitable subgroups with its costliest number fixed."""
+    """Yield `sharing` if profitable, else profitable subgroups with an equal costliest number."""
     if not sharing.places:
         return
     is_quick = limit is None or max(sharing.losses) <= limit
