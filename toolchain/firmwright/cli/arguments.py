@@ -32,7 +32,7 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser, description: str = ".tflite, .onnx or .fwir file"
+    parser: argparse.ArgumentParser, description: str = ".tflite, .onnx, .pt2 or .fwir file"
 ) -> None:
     parser.add_argument("model", metavar="MODEL", help=description)
     add_reference_model_options(parser)

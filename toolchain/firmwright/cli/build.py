@@ -18,7 +18,7 @@ HELP = "build firmware for a board"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model_options(
-        parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
+        parser, ".tflite, .onnx, .pt2 or .fwir file, or a project folder written by compile"
     )
     add_options(parser, "-o --output DIR  build a model in this folder")
     arguments.add_variant_option(parser)

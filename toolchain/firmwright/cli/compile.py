@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         metavar="MODEL",
         nargs="+",
-        help=".tflite, .onnx or .fwir file; several models share one firmware and its memory",
+        help=".tflite, .onnx, .pt2 or .fwir file; several models share one firmware and its memory",
     )
     arguments.add_reference_model_options(parser)
     add_options(

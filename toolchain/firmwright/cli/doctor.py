@@ -120,6 +120,7 @@ _PACKAGES: Final = (
     ("tflite-micro", "verify against TFLM (--numerics tflm)", "'firmwright[verify]'"),
     ("onnxruntime", "verify and quantize ONNX models", "'firmwright[verify]'"),
     ("onnx", "read ONNX models", "'firmwright[onnx]'"),
+    ("torch", "verify PyTorch programs", "'firmwright[torch]'"),
     ("skl2onnx", "models of scikit-learn", "'firmwright[sklearn]'"),
     ("distributed", "tune on a cluster", "'firmwright[dask]'"),
 )

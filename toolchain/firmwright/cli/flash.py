@@ -23,7 +23,7 @@ HELP = "flash firmware to a board and start it"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_model_options(
-        parser, ".tflite, .onnx or .fwir file, or a project folder written by compile"
+        parser, ".tflite, .onnx, .pt2 or .fwir file, or a project folder written by compile"
     )
     add_runner_options(parser)
     add_options(

@@ -14,7 +14,7 @@ HELP = "show a model's tensors, operators, cost and unsupported features"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx or .fwir file")
+    parser.add_argument("model", metavar="MODEL", help=".tflite, .onnx, .pt2 or .fwir file")
     arguments.add_onnx_input_options(parser)
 
 

@@ -17,7 +17,7 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import source_digest
 from firmwright.targets.registry import parse_targets
 
-SUFFIXES = (".tflite", ".onnx")
+SUFFIXES = (".tflite", ".onnx", ".pt2")
 """The suffixes of model files."""
 
 
@@ -46,7 +46,7 @@ def load_model(
     reference_model: str | Path = "",
     overrides: ModelOverrides = ModelOverrides(),
 ) -> Model:
-    """Read a .tflite, .onnx or .fwir file.
+    """Read a .tflite, .onnx, .pt2 or .fwir file.
 
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.
@@ -116,7 +116,7 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         what = f"the model cannot be read: {error.strerror}."
-        hint = "give the path of a .tflite, .onnx or .fwir file."
+        hint = "give the path of a .tflite, .onnx, .pt2 or .fwir file."
         raise UsageError(what, where=str(file), hint=hint) from error
 
 

@@ -11,7 +11,10 @@ from firmwright.base.errors import UnsupportedError, UnsupportedItem
 from firmwright.base.quant import Quantization
 from firmwright.flows.model import load_model
 from firmwright.frontends.onnx import ModelOverrides, is_onnx
-from firmwright.frontends.onnx.reader import OnnxValueInfo, read_onnx
+from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
+from firmwright.frontends.pytorch import is_pytorch
+from firmwright.frontends.pytorch.importer import translate_program
+from firmwright.frontends.pytorch.program import read_program
 from firmwright.frontends.tflite import read_tflite
 from firmwright.ir.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
 from firmwright.ir.graph.evaluate import make_op_call
@@ -70,8 +73,13 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
     except UnsupportedError as error:
         # Only model files are imported, so this is not a .fwir.
         file = Path(path)
-        if is_onnx(file.read_bytes(), file.name):
-            return _inspect_unsupported_onnx(file, error.items, overrides)
+        data = file.read_bytes()
+        if is_pytorch(data, file.name):
+            model, _ = translate_program(read_program(data, file.name), file.name)
+            return _inspect_unsupported_onnx(file, error.items, model)
+        if is_onnx(data, file.name):
+            model = read_onnx(complete_model(data, file, overrides), file.name)
+            return _inspect_unsupported_onnx(file, error.items, model)
         return _inspect_unsupported_tflite(file, error.items)
 
 
@@ -117,15 +125,19 @@ def _inspect_unsupported_tflite(file: Path, items: Sequence[UnsupportedItem]) ->
 
 
 def _inspect_unsupported_onnx(
-    file: Path, items: Sequence[UnsupportedItem], overrides: ModelOverrides
+    file: Path, items: Sequence[UnsupportedItem], model: OnnxModel
 ) -> Inspection:
-    model = read_onnx(complete_model(file.read_bytes(), file, overrides), file.name)
     return Inspection(
         file.stem,
         "file",
         tuple(map(_onnx_tensor, model.inputs)),
         tuple(map(_onnx_tensor, model.outputs)),
-        tuple(ModelOperator(index, node.op_type, (), ()) for index, node in enumerate(model.nodes)),
+        tuple(
+            ModelOperator(
+                index, model.titles.get(next(iter(node.output), ""), node.op_type), (), ()
+            )
+            for index, node in enumerate(model.nodes)
+        ),
         sum(array.nbytes for array in model.initializers.values()),
         tuple(items),
     )

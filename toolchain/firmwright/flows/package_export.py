@@ -12,9 +12,8 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.model import write_file
-from firmwright.flows.reference_outputs import compute_reference
+from firmwright.flows.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.sample_batches import Tensors, generate_samples, npz_bytes
-from firmwright.frontends.onnx import is_onnx
 from firmwright.ir import tir
 from firmwright.ir.printer import print_module
 from firmwright.package import export_formats
@@ -58,10 +57,11 @@ def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str
 def _tests(compiled: Compilation) -> export_formats.PackageTests:
     if compiled.source is None:
         what = "a package's tests include the model file, which is not known for this module."
-        hint = "export the .tflite or .onnx file, or give --reference-model FILE."
+        hint = "export the model file, or give --reference-model FILE."
         raise UsageError(what, where=compiled.module.name, hint=hint)
     names = ("numerics", "optimize", "planner", "preserve_input")
-    suffix = "onnx" if is_onnx(compiled.source, "") else "tflite"
+    suffixes = {"onnxruntime": "onnx", "pytorch": "pt2"}
+    suffix = suffixes.get(reference_runtime(compiled), "tflite")
     return export_formats.PackageTests(
         model_file=f"{compiled.module.name}.{suffix}",
         model=compiled.source,

@@ -14,6 +14,7 @@ import numpy as np
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.sample_batches import Array, Tensors
 from firmwright.frontends.onnx import is_onnx
+from firmwright.frontends.pytorch import is_pytorch
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state
 from firmwright.ir.graph.nodes import Function
@@ -111,6 +112,8 @@ def _differ_by_rounding_only(theirs: Sequence[Tensors], ours: Sequence[Tensors])
 def reference_runtime(compiled: Compilation) -> RuntimeName:
     if compiled.source is not None and is_onnx(compiled.source, ""):
         return "onnxruntime"
+    if compiled.source is not None and is_pytorch(compiled.source):
+        return "pytorch"
     return numerics_of(compiled.module)
 
 

@@ -19,10 +19,10 @@ from firmwright.flows.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
     numerics_of,
+    reference_runtime,
     run_oracle_reference,
 )
 from firmwright.flows.sample_batches import SampleBatch, Tensors, generate_samples
-from firmwright.frontends.onnx import is_onnx
 from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
@@ -135,7 +135,7 @@ def identify_recording_runtime(
     compiled: Compilation, samples: Sequence[Tensors], expected: Sequence[Tensors]
 ) -> str:
     """Describe the runtime whose outputs equal the recording; return "" if there is none."""
-    if compiled.source is None or is_onnx(compiled.source, ""):
+    if compiled.source is None or reference_runtime(compiled) not in ("litert", "tflm"):
         return ""
     for runtime in ("litert", "tflm", "litert-xnnpack", "litert-optimized"):
         try:

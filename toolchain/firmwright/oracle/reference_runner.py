@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from firmwright.base.errors import InternalError, ToolFailedError, ToolMissingError, UsageError
 
 Numerics = Literal["litert", "tflm"]
-RuntimeName = Literal["litert", "tflm", "litert-optimized", "litert-xnnpack", "onnxruntime"]
+RuntimeName = Literal[
+    "litert", "tflm", "litert-optimized", "litert-xnnpack", "onnxruntime", "pytorch"
+]
 Array = NDArray[np.generic]
 
 RUNTIME_TITLES: Mapping[str, str] = {
@@ -29,8 +31,9 @@ RUNTIME_TITLES: Mapping[str, str] = {
     "litert-optimized": "LiteRT optimized kernels",
     "litert-xnnpack": "LiteRT with XNNPACK",
     "onnxruntime": "ONNX Runtime, graph optimizations off",
+    "pytorch": "PyTorch",
 }
-"""The first two define the numerics profiles, the last one runs ONNX models.
+"""The first two define the numerics profiles, the last two run ONNX models and PyTorch programs.
 
 The others identify the kernels of a user's recorded outputs.
 """
@@ -118,9 +121,10 @@ def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[s
     answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     match answer.get("error"):
         case "missing":
+            extra = answer["what"] if answer["what"] == "torch" else "verify"
             raise ToolMissingError(
                 f"{tool} needs the Python package {answer['what']}, which is not installed.",
-                hint="pip install 'firmwright[verify]'.",
+                hint=f"pip install 'firmwright[{extra}]'.",
             )
         case "inputs":
             raise UsageError(f"the samples name the inputs {answer['what']}.")

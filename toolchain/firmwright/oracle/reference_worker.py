@@ -7,7 +7,8 @@ Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`)
 (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
 Samples run in order and share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF
-resolver (reference kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations.
+resolver (reference kernels only), TFLM's interpreter, ONNX Runtime without graph optimizations,
+PyTorch's own kernels (`pytorch_program`).
 """
 
 import importlib.metadata
@@ -20,6 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from firmwright.oracle.pytorch_program import PyTorchProgram
 
 Array = NDArray[np.generic]
 
@@ -184,9 +187,14 @@ def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[i
 
 
 def open_runtime(numerics: str, model: bytes, *, layers: bool) -> ReferenceRuntime:
-    packages = {"tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package}
+    packages = {
+        "tflm": TflmRuntime.package, "onnxruntime": OnnxRuntimeSession.package,
+        "pytorch": PyTorchProgram.package,
+    }  # fmt: skip
     package = packages.get(numerics, LiteRtRuntime.package)
     try:
+        if numerics == "pytorch":
+            return PyTorchProgram(model, layers=layers)
         if numerics == "onnxruntime":
             return OnnxRuntimeSession(model, layers=layers)
         if numerics == "tflm":

@@ -1,4 +1,4 @@
-"""Loading of model files (.tflite, .onnx) and module text (.fwir)."""
+"""Loading of model files (.tflite, .onnx, .pt2) and module text (.fwir)."""
 
 import hashlib
 from pathlib import Path
@@ -7,6 +7,7 @@ from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, is_onnx, preprocess_model
+from firmwright.frontends.pytorch import import_pytorch, is_pytorch
 from firmwright.frontends.tflite import read_tflite
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir.module import IRModule
@@ -55,6 +56,8 @@ def load_module_bytes(data: bytes, file: str, *, name: str = "", signature: str 
         verify_module(module, op_table(), collect_intrinsics(module, INTRINSICS))
         return module
     name = name or to_c_identifier(Path(file).stem)
+    if is_pytorch(data, file):
+        return import_pytorch(data, file, name, op_table())
     if is_onnx(data, file):
         return import_onnx(data, file, name, op_table(), supports_custom_op)
     raw = read_tflite(data, file)

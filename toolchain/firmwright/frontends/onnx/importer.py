@@ -44,13 +44,17 @@ from firmwright.frontends.onnx.qdq import (
 )
 from firmwright.frontends.onnx.reader import Dimension, OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.ir.core import Attr, Span
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 from firmwright.ir.graph.op_import import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.graph.opdef import OpTable
 from firmwright.ir.module import IRModule
 
 _NEVER_FOLDED = ("DequantizeLinear", "If", "Loop", "Scan", "RandomNormal", "RandomUniform")
 _FOLDED_ELEMENTS_MAX = 1 << 22
+_HINT = (
+    "`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 sets the sizes that "
+    "an input leaves open."
+)
 
 
 def import_onnx(
@@ -61,9 +65,23 @@ def import_onnx(
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
-    importer = _OnnxImporter(read_onnx(data, file), CallEmitter(ops), is_claimed)
+    model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
+    return import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
+
+
+def import_onnx_model(
+    model: OnnxModel,
+    digest: str,
+    name: str,
+    ops: OpTable,
+    items: Sequence[UnsupportedItem] = (),
+    hint: str = _HINT,
+    is_claimed: CustomOpPredicate = accept_no_custom_op,
+) -> IRModule:
+    """Return the module of a decoded model; report its unsupported items with `items`."""
+    importer = _OnnxImporter(model, CallEmitter(ops), is_claimed, hint, list(items))
     functions = {"main": importer.run()}
-    attrs: dict[str, Attr] = {"entry": "main", "source_sha256": hashlib.sha256(data).hexdigest()}
+    attrs: dict[str, Attr] = {"entry": "main", "source_sha256": digest}
     return IRModule(name, functions, importer.emitter.constants, attrs=attrs)
 
 
@@ -72,6 +90,7 @@ class _OnnxImporter:
     model: OnnxModel
     emitter: CallEmitter
     is_claimed: CustomOpPredicate = accept_no_custom_op
+    hint: str = _HINT
     items: list[UnsupportedItem] = field(default_factory=list)
     tensors: dict[str, QdqValue | None] = field(default_factory=dict)
     readers: dict[str, list[Message]] = field(default_factory=dict)
@@ -87,20 +106,22 @@ class _OnnxImporter:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
         params = [self._import_input(item) for item in self.model.inputs]
+        current = {name: self._import_state(name) for name in self.model.updates}
         for index, node in enumerate(self.model.nodes):
             self.index = index
             self._import_or_refuse(node, self.model.opset)
         results = [self._import_output(item) for item in self.model.outputs]
+        following = {name: self._next_state(source) for name, source in self.model.updates.items()}
         if self.items:
-            raise UnsupportedError(
-                self.items,
-                where=self.model.file,
-                hint="`firmwright ops` lists supported operators; --input-shape NAME=1,3,32,32 "
-                "sets the sizes that an input leaves open.",
-            )
+            raise UnsupportedError(self.items, where=self.model.file, hint=self.hint)
         body = tuple(map(self._rename_call, self.emitter.calls))
+        states = tuple(
+            State(current[name], self._rename_value(value), f"{name}/initial")
+            for name, value in following.items()
+            if value is not None
+        )
         named = tuple(map(self._rename_value, filter(None, results)))
-        return Function("main", tuple(filter(None, params)), body, named)
+        return Function("main", tuple(filter(None, params)), body, named, state=states)
 
     def _refuse(self, op: str, where: str, why: str) -> None:
         if (item := UnsupportedItem(op, where, why)) not in self.items:
@@ -122,6 +143,21 @@ class _OnnxImporter:
         value = Value(self.emitter.unique(item.name), TensorType(shape, dtype))
         self.tensors[item.name] = value
         return value
+
+    def _import_state(self, name: str) -> Value:
+        initial = ConstantValue(self.model.initializers[name], f"{name}/initial")
+        self.emitter.value(initial)
+        value = Value(self.emitter.unique(name), initial.type)
+        self.tensors[name] = value
+        return value
+
+    def _next_state(self, name: str) -> Value | None:
+        definition = self.tensors.get(name)
+        if definition is None:
+            return None
+        self.emitter.stem = name
+        # A copy, because the value may be an input, a constant, or another state.
+        return self.emitter.copy(materialize_value(self.emitter, definition))
 
     def _shape(self, item: OnnxValueInfo, where: str) -> tuple[int, ...] | None:
         if item.shape is None:
@@ -175,7 +211,8 @@ class _OnnxImporter:
         try:
             results = self._import_node(node, opset, span)
         except NotSupportedError as error:
-            self._refuse(node.op_type, str(span), str(error))
+            title = self.model.titles.get(next(iter(node.output), ""), node.op_type)
+            self._refuse(title, str(span), str(error))
             results = None
         if results is None:
             for name in node.output:

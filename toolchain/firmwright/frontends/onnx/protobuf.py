@@ -3,6 +3,7 @@
 Element types are named as in base/dtypes.py; other types keep ONNX's names in lower case.
 """
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,26 @@ from firmwright.base.errors import NotSupportedError, ToolMissingError
 
 Message: TypeAlias = Any
 """A protobuf message; message classes are built at run time, so their fields have no types."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAttribute:
+    """An attribute of a `PlainNode`: a number, text or tuple."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlainNode:
+    """A node that another frontend made, without the package; in place of a NodeProto."""
+
+    op_type: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    attribute: tuple[PlainAttribute, ...] = ()
+    domain: str = ""
+
 
 _NAMES = {"float": "float32", "double": "float64"}
 
@@ -49,6 +70,8 @@ def tensor_array(tensor: Message) -> Array:
 
 def attribute_value(message: Message) -> Any:
     """Return an attribute's value: a number, str, tuple, array, or an unchanged GraphProto."""
+    if isinstance(message, PlainAttribute):
+        return message.value
     kinds = onnx_package().AttributeProto
     match message.type:
         case kinds.FLOAT:
@@ -72,6 +95,8 @@ def attribute_value(message: Message) -> Any:
 
 def evaluate_node(node: Message, opset: int, inputs: dict[str, Array]) -> list[Array] | None:
     """Evaluate a node on constants with ONNX's reference; return None if unsupported."""
+    if isinstance(node, PlainNode):
+        return None
     onnx = onnx_package()
     graph = onnx.helper.make_graph(
         [node],

@@ -5,7 +5,7 @@ is defined once, before its uses.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
@@ -29,8 +29,9 @@ class OnnxValueInfo:
 class OnnxModel:
     """A decoded file.
 
-    `nodes` are NodeProto messages in executable order; `values` are the tensors with declared
-    types.
+    `nodes` are NodeProto messages, or `PlainNode`s, in executable order; `values` are the tensors
+    with declared types. `titles` maps results to the operators of another format that define them,
+    and `updates` maps initializers that are state to their values after a run.
     """
 
     file: str
@@ -41,6 +42,8 @@ class OnnxModel:
     nodes: tuple[Message, ...]
     functions: tuple[Message, ...] = ()
     values: tuple[OnnxValueInfo, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    updates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def opset(self) -> int:

@@ -1,0 +1,116 @@
+"""PyTorch programs: archives made by make_archives.py, with PyTorch's recorded outputs."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import Model, load_model
+from firmwright.flows.model_session import open_session
+from firmwright.flows.reference_outputs import run_numpy_reference
+from firmwright.flows.verification import verify
+from firmwright.ir.graph.nodes import Function
+
+Tensors = dict[str, NDArray[np.generic]]
+ARCHIVES = Path(__file__).parent / "archives"
+NAMES = sorted(path.stem for path in ARCHIVES.glob("*.pt2"))
+SAMPLES = 3
+VALUES_RECORDED = 32
+has_torch = importlib.util.find_spec("torch") is not None
+
+
+@cache
+def recorded() -> dict[str, NDArray[np.generic]]:
+    with np.load(ARCHIVES / "recorded.npz") as archive:
+        return dict(archive)
+
+
+def loaded(name: str) -> Model:
+    return load_model(ARCHIVES / f"{name}.pt2")
+
+
+def entry_of(model: Model) -> Function:
+    assert isinstance(model.module.entry, Function)
+    return model.module.entry
+
+
+def samples(model: Model, name: str) -> list[Tensors]:
+    """Return the inputs that make_archives.py used."""
+    rng = np.random.Generator(np.random.PCG64(len(name)))
+    return [
+        {
+            value.name: rng.standard_normal(value.type.shape).astype(np.float32)
+            if value.type.dtype.is_float
+            else np.full(value.type.shape, index, value.type.dtype.np)
+            for value in entry_of(model).params
+        }
+        for index in range(1 if name.startswith("operators") else SAMPLES)
+    ]
+
+
+def assert_recorded(name: str, outputs: list[Tensors]) -> None:
+    for index, values in enumerate(outputs):
+        for position, (tensor, actual) in enumerate(values.items()):
+            expected = recorded()[f"{name}/{index}/{position}"]
+            some = np.ravel(actual)[:: max(1, actual.size // VALUES_RECORDED)]
+            assert some.dtype == expected.dtype, tensor
+            if expected.dtype.kind == "f":
+                bound = 1e-4 * np.abs(expected).max() + 1e-5
+                np.testing.assert_allclose(some, expected, 0, bound, err_msg=f"{name} {tensor}")
+            else:
+                np.testing.assert_array_equal(some, expected, err_msg=f"{name} {tensor}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_equal_those_of_pytorch(name: str) -> None:
+    model = loaded(name)
+    inputs = samples(model, name)
+    assert_recorded(name, [dict(v) for v in run_numpy_reference(model.module, inputs).outputs])
+
+
+def run_on(name: str, board: str) -> None:
+    model = loaded(name)
+    with open_session(compile_for(model, board=board)) as session:
+        outputs = session.run_all(samples(model, name))
+    assert_recorded(name, [dict(values) for values in outputs])
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", ["cached_decoder", "mobilenet_v3"])
+def test_generated_c_equals_pytorch(name: str) -> None:
+    run_on(name, "host")
+
+
+@pytest.mark.qemu
+def test_firmware_equals_pytorch() -> None:
+    run_on("ds_cnn", "mps2-an386")
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "operators"])
+@pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547"])
+def test_every_network_equals_pytorch(name: str, board: str) -> None:
+    run_on(name, board)
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
+@pytest.mark.parametrize("is_core", [False, True])
+@pytest.mark.parametrize("name", [name for name in NAMES if "_core" not in name])
+def test_verify_against_pytorch(name: str, is_core: bool, tmp_path: Path) -> None:
+    from make_archives import exported, saved
+
+    path = tmp_path / f"{name}.pt2"
+    path.write_bytes(saved(exported(f"{name}_core" if is_core else name)))
+    model = load_model(path)
+    result = verify(compile_for(model, board="host"), samples=5)
+    assert result.exact, result
+    assert result.reference.startswith("PyTorch ")

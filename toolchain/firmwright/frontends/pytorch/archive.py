@@ -1,0 +1,162 @@
+"""The container of torch.export: a zip archive with one file per tensor.
+
+Only uncompressed data of the archive's own files are used, each within limits that follow from the
+archive's size. Neither torch nor pickle is involved.
+"""
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import ModelError
+from firmwright.base.json_input import parse_json
+
+SUFFIX = ".pt2"
+_ZIP_MARK = b"PK\x03\x04"
+_EXPANSION_MAX = 64
+"""The largest ratio of a member's size to the archive's size; torch stores without compression."""
+TENSOR_BYTES_MAX = 1 << 28
+DTYPES: Mapping[int, str] = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32",
+    8: "float64", 12: "bool", 28: "uint16", 29: "uint32", 30: "uint64",
+}  # fmt: skip
+"""The element types by their number in the archive."""
+_SAVE_HINT = (
+    "save it again: torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2') "
+    "with PyTorch 2.8 or later."
+)
+
+
+def is_pytorch(data: bytes, file: str = "") -> bool:
+    """Detect a PyTorch program by its file name or first bytes."""
+    return file.lower().endswith(SUFFIX) or (
+        data[:4] == _ZIP_MARK and not file.lower().endswith((".tflite", ".onnx"))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramArchive:
+    """The decoded program (`root`, parsed JSON) and the tensors by their names."""
+
+    root: Mapping[str, Any]
+    tensors: Mapping[str, Array]
+
+
+def read_archive(data: bytes, file: str) -> ProgramArchive:
+    """Read the program of an archive; raise ModelError if it is damaged or of another kind."""
+    try:
+        return _Archive(data, file).read()
+    # The classes of damage that zipfile and zlib report.
+    except (
+        zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError,
+        OverflowError, UnicodeError, ValueError, LookupError, TypeError, AttributeError,
+    ) as error:  # fmt: skip
+        text = str(error) or type(error).__name__
+        raise ModelError.broken(f"it is not a readable archive ({text[:80]}).", file) from error
+
+
+class _Archive:
+    def __init__(self, data: bytes, file: str) -> None:
+        self.file, self.limit = file, _EXPANSION_MAX * len(data)
+        self.zip = zipfile.ZipFile(io.BytesIO(data))
+        # Names are keys only: nothing is written to disk.
+        self.members = {info.filename.partition("/")[2]: info for info in self.zip.infolist()}
+        self.used = 0
+
+    def read(self) -> ProgramArchive:
+        programs = [n for n in self.members if n.startswith("models/") and n.endswith(".json")]
+        if len(programs) != 1:
+            raise _no_program(self.members, programs, self.file)
+        root = self.json(programs[0])
+        name = programs[0].removeprefix("models/").removesuffix(".json")
+        if self.bytes("byteorder", b"little") != b"little":
+            raise ModelError("the tensors of the model are big-endian.", where=self.file)
+        tensors: dict[str, Array] = {}
+        for kind, folder in (("weights", "weights"), ("constants", "constants")):
+            config = f"data/{folder}/{name}_{kind}_config.json"
+            rows = self.json(config)["config"] if config in self.members else {}
+            for key, row in rows.items():
+                tensors[key] = self.tensor(key, f"data/{folder}/{row['path_name']}", row)
+        return ProgramArchive(root, tensors)
+
+    def bytes(self, name: str, default: bytes | None = None) -> bytes:
+        if name not in self.members:
+            if default is not None:
+                return default
+            raise ModelError.broken(f"the file {name!r} is missing.", self.file)
+        info = self.members[name]
+        self.used += info.file_size
+        if self.used > self.limit:
+            raise ModelError.broken(
+                f"its files unpack to more than {_EXPANSION_MAX} times its size.", self.file
+            )
+        with self.zip.open(info) as stream:
+            return stream.read(info.file_size)
+
+    def json(self, name: str) -> Any:
+        value = parse_json(self.bytes(name).decode("utf-8"))
+        if not isinstance(value, dict):
+            raise ModelError.broken(f"{name!r} is not an object.", self.file)
+        return value
+
+    def tensor(self, key: str, path: str, row: Mapping[str, Any]) -> Array:
+        where = f"{self.file}: tensor {key!r}"
+        if row.get("use_pickle") or not row.get("tensor_meta"):
+            raise ModelError(
+                "its data are a Python object, which only torch can read.",
+                where=where,
+                hint="store plain tensors; convert weights of torchao's tensor classes by PT2E.",
+            )
+        meta = row["tensor_meta"]
+        dtype = DTYPES.get(meta["dtype"])
+        if dtype is None:
+            raise ModelError(f"element type {meta['dtype']} of PyTorch.", where=where)
+        sizes, strides = ([int(item["as_int"]) for item in meta[k]] for k in ("sizes", "strides"))
+        return _strided(
+            np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<")),
+            sizes, strides, int(meta["storage_offset"]["as_int"]), where,
+        )  # fmt: skip
+
+
+def _strided(
+    storage: Array, sizes: list[int], strides: list[int], offset: int, where: str
+) -> Array:
+    """Return the tensor in the order of its axes; a storage may be shared or transposed."""
+    if len(sizes) != len(strides) or min([0, offset, *sizes, *strides]) < 0:
+        raise ModelError.broken("its sizes and strides contradict each other.", where)
+    if math.prod(sizes) * storage.itemsize > TENSOR_BYTES_MAX:
+        raise ModelError.broken(f"its sizes {sizes} are too large.", where)
+    if not math.prod(sizes):
+        return np.zeros(sizes, storage.dtype)
+    last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    if last >= storage.size:
+        raise ModelError.broken("its data are shorter than its sizes.", where)
+    steps = [step * storage.itemsize for step in strides]
+    view = np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
+    return np.array(view, dtype=storage.dtype.newbyteorder("="))
+
+
+def _no_program(
+    members: Mapping[str, zipfile.ZipInfo], programs: list[str], file: str
+) -> ModelError:
+    if programs:
+        what = f"the archive has {len(programs)} programs, but one is expected."
+        return ModelError(what, where=file, hint="save each program in its own file.")
+    if "serialized_exported_program.json" in members or any(
+        name.startswith("serialized_") for name in members
+    ):
+        what = "the program has the format of an old PyTorch."
+        return ModelError(what, where=file, hint=_SAVE_HINT)
+    kinds = {
+        "constants.pkl": "it is a TorchScript file",
+        "data.pkl": "it contains weights without a program",
+    }
+    kind = next((text for name, text in kinds.items() if name in members), "it has no program")
+    return ModelError(f"{kind}, not a program of torch.export.", where=file, hint=_SAVE_HINT)

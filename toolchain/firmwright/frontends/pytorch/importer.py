@@ -1,0 +1,153 @@
+"""Conversion of an `ExportedProgram` into an `IRModule` through the ONNX importer."""
+
+import hashlib
+from collections.abc import Sequence
+
+from firmwright.base.errors import NotSupportedError, UnsupportedItem
+from firmwright.frontends.onnx.importer import import_onnx_model
+from firmwright.frontends.onnx.protobuf import PlainNode
+from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
+from firmwright.frontends.pytorch.operators.registry import find_translator
+from firmwright.frontends.pytorch.program import (
+    ExportedProgram,
+    ProgramNode,
+    Ref,
+    read_program,
+    refs_in,
+)
+from firmwright.frontends.pytorch.translation import NodeTranslation, NodeWriter
+from firmwright.ir.graph.opdef import OpTable
+from firmwright.ir.module import IRModule
+
+ONNX_OPSET = 21
+"""The opset of the nodes that the translators make."""
+_HINT = (
+    "`program.run_decompositions()` before torch.export.save replaces many operators by basic ones."
+)
+_VIEWS = frozenset({
+    "alias", "chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten",
+    "movedim", "narrow", "permute", "reshape", "select", "slice", "split", "split_with_sizes",
+    "squeeze", "swapaxes", "t", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "view",
+    "view_as",
+})  # fmt: skip
+"""Operators with results in the memory of their first argument."""
+
+
+def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
+    """Return the module of a program; raise ModelError or UnsupportedError."""
+    program = read_program(data, file)
+    model, items = translate_program(program, file)
+    return import_onnx_model(model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT)
+
+
+def translate_program(
+    program: ExportedProgram, file: str
+) -> tuple[OnnxModel, list[UnsupportedItem]]:
+    """Return the program as an ONNX model, and the nodes that have no translation."""
+    return _ProgramTranslator(program, file).run()
+
+
+class _ProgramTranslator:
+    def __init__(self, program: ExportedProgram, file: str) -> None:
+        self.program, self.file = program, file
+        self.writer = NodeWriter(program)
+        self.items: list[UnsupportedItem] = []
+        self.roots: dict[str, str] = {}
+        self.last_reads = {
+            name: index
+            for index, node in enumerate(program.nodes)
+            for value in node.args.values()
+            for name in refs_in(value)
+        } | dict.fromkeys(program.outputs, len(program.nodes))
+
+    def run(self) -> tuple[OnnxModel, list[UnsupportedItem]]:
+        program, writer = self.program, self.writer
+        writer.taken.update(program.types)
+        writer.read.update(self.last_reads)
+        for name in (*program.inputs, *program.constants):
+            writer.names[name] = name
+        writer.constants.update(program.constants)
+        for index, node in enumerate(program.nodes):
+            self.translate(index, node)
+        updates = {
+            name: writer.names[program.updates.get(name, name)]
+            for name in program.constants
+            if name in program.updates or writer.names[name] != name
+        }
+        outputs = tuple(self.output(name) for name in program.outputs)
+        model = OnnxModel(
+            self.file, {"": ONNX_OPSET}, tuple(self.info(name) for name in program.inputs),
+            outputs, writer.constants, tuple(writer.nodes), titles=writer.titles, updates=updates,
+        )  # fmt: skip
+        return model, self.items
+
+    def info(self, name: str, own: str = "") -> OnnxValueInfo:
+        kind = self.program.types[name]
+        return OnnxValueInfo(own or name, kind.dtype, kind.shape)
+
+    def output(self, name: str) -> OnnxValueInfo:
+        """Return a result, which gets an own name if it is an input, a constant or used twice."""
+        source = self.writer.names[name]
+        own = name
+        if source != name or name in self.program.inputs or name in self.program.constants:
+            own = self.writer.unique(f"{name}/result")
+            self.writer.nodes.append(PlainNode("Identity", (source,), (own,)))
+        return self.info(name, own)
+
+    def translate(self, index: int, node: ProgramNode) -> None:
+        writer, first = self.writer, len(self.writer.nodes)
+        stem = next((name for name in node.outputs if name), node.target)
+        translator = find_translator(node.target)
+        results: str | Sequence[str]
+        try:
+            if translator is None:
+                raise NotSupportedError("this operator is not supported")
+            self.check_memory(index, node)
+            results = translator(NodeTranslation(node, writer, stem))
+        except NotSupportedError as error:
+            self.items.append(UnsupportedItem(node.target, f"{self.file}: {stem}", str(error)))
+            del writer.nodes[first:]
+            results = [name or "" for name in node.outputs]
+        values = [results] if isinstance(results, str) else list(results)
+        created = {name for item in writer.nodes[first:] for name in item.output}
+        for name, result in zip(node.outputs, values, strict=False):
+            if name is None:
+                continue
+            if result in created:
+                writer.rename(first, result, name)
+                values = [name if item == result else item for item in values]
+                created.discard(result)
+                result = name
+            writer.names[name] = result
+        for item in writer.nodes[first:]:
+            writer.titles.update(dict.fromkeys(item.output, node.target))
+        if is_in_place(node):
+            mutated = node.args.get("self") or node.args.get("input")
+            if isinstance(mutated, Ref) and node.outputs and node.outputs[0]:
+                writer.names[mutated.name] = writer.names[node.outputs[0]]
+
+    def check_memory(self, index: int, node: ProgramNode) -> None:
+        """Record views; refuse a change of memory that another value shows later."""
+        first = next(iter(node.args.values()), None)
+        if not isinstance(first, Ref):
+            return
+        root = self.roots.get(first.name, first.name)
+        if _operator(node) in _VIEWS:
+            self.roots.update(dict.fromkeys(filter(None, node.outputs), root))
+        if not is_in_place(node):
+            return
+        group = {root, *(name for name, base in self.roots.items() if base == root)}
+        is_shared = any(self.last_reads.get(name, -1) > index for name in group - {first.name})
+        if is_shared or (first.name != root and root in self.program.constants):
+            raise NotSupportedError("a change in place of a part of a tensor")
+        self.roots.update(dict.fromkeys(filter(None, node.outputs), first.name))
+
+
+def _operator(node: ProgramNode) -> str:
+    return node.target.split(".")[1] if "." in node.target else node.target
+
+
+def is_in_place(node: ProgramNode) -> bool:
+    """Return whether the node changes its first argument, such as aten.relu_."""
+    name = _operator(node)
+    return name.endswith("_") and not name.startswith("__")

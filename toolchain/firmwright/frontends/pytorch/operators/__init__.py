@@ -1,0 +1,1 @@
+"""Translators of ATen operators, by families."""

@@ -1,0 +1,122 @@
+"""Quantization as PT2E writes it, by quantize_per_tensor and others, and torchao's affine forms.
+
+They become QuantizeLinear and DequantizeLinear, which the ONNX importer fuses to integer operators.
+"""
+
+import numpy as np
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.pytorch.program import Ref
+from firmwright.frontends.pytorch.translation import (
+    NodeTranslation,
+    Translator,
+    Translators,
+    scalar_type,
+)
+
+
+def _array(t: NodeTranslation, name: str, kind: str) -> str:
+    """Return a scale or zero point, a number or a constant tensor, in the type that ONNX asks."""
+    value = t.node.args.get(name)
+    if not isinstance(value, Ref):
+        return t.constant(np.array(t.arg(name, 0), kind), name)
+    constant = t.writer.constants.get(t.tensor(name))
+    if constant is None:
+        raise NotSupportedError("scales that are computed in the program")
+    whole = constant.reshape(()) if constant.size == 1 else constant.reshape(-1)
+    return t.constant(whole.astype(kind), name)
+
+
+def _range(t: NodeTranslation, kind: str) -> tuple[int, int]:
+    limits = np.iinfo(kind)
+    low, high = t.arg("quant_min"), t.arg("quant_max")
+    return int(limits.min if low is None else low), int(limits.max if high is None else high)
+
+
+def _quantize(axis: int | None, t: NodeTranslation) -> str:
+    kind = t.dtype()
+    if kind not in ("int8", "uint8", "int16"):
+        raise NotSupportedError(f"values quantized to {kind}")
+    scale, point = _array(t, _scale_name(t), "float32"), _array(t, _point_name(t), kind)
+    y = t.emit("QuantizeLinear", t.tensor("input"), scale, point, axis=axis)
+    low, high = _range(t, kind)
+    limits = np.iinfo(kind)
+    if (low, high) == (int(limits.min), int(limits.max)):
+        return y
+    return t.emit("Clip", y, np.array(low, kind), np.array(high, kind))
+
+
+def _dequantize(axis: int | None, t: NodeTranslation) -> str:
+    kind = t.type_of("input").dtype
+    if kind not in ("int8", "uint8", "int16", "int32") or t.dtype() != "float32":
+        raise NotSupportedError(f"{kind} dequantized to {t.dtype()}")
+    scale, point = _array(t, _scale_name(t), "float32"), _array(t, _point_name(t), kind)
+    return t.emit("DequantizeLinear", t.tensor("input"), scale, point, axis=axis)
+
+
+def _scale_name(t: NodeTranslation) -> str:
+    return "scales" if "scales" in t.node.args else "scale"
+
+
+def _point_name(t: NodeTranslation) -> str:
+    names = ("zero_points", "zero_point")
+    return next((name for name in names if name in t.node.args), "zero_point")
+
+
+def _quantize_tensor(t: NodeTranslation) -> str:
+    return _quantize(None, t)
+
+
+def _dequantize_tensor(t: NodeTranslation) -> str:
+    return _dequantize(None, t)
+
+
+def _quantize_channel(t: NodeTranslation) -> str:
+    return _quantize(t.axis("axis", len(t.shape("input"))), t)
+
+
+def _dequantize_channel(t: NodeTranslation) -> str:
+    return _dequantize(t.axis("axis", len(t.shape("input"))), t)
+
+
+def _affine_axis(t: NodeTranslation) -> int | None:
+    """Return the axis with one scale per index, None if one block is the whole tensor."""
+    shape, block = t.shape("input"), tuple(t.ints("block_size"))
+    axes = [k for k, (n, size) in enumerate(zip(shape, block, strict=True)) if n != size]
+    if not axes:
+        return None
+    if len(axes) > 1 or block[axes[0]] != 1:
+        raise NotSupportedError(f"blocks {list(block)} of {list(shape)} with one scale each")
+    return axes[0]
+
+
+def _quantize_affine(t: NodeTranslation) -> str:
+    return _quantize(_affine_axis(t), t)
+
+
+def _dequantize_affine(t: NodeTranslation) -> str:
+    if scalar_type(t.arg("output_dtype"), "float32") != "float32":
+        raise NotSupportedError("values dequantized to other than float32")
+    return _dequantize(_affine_axis(t), t)
+
+
+def _dynamic(t: NodeTranslation) -> str:
+    raise NotSupportedError("scales computed in each run; calibrate the activations instead")
+
+
+_DECOMPOSED: dict[str, Translator] = {
+    "choose_qparams": _dynamic,
+    "dequantize_per_channel": _dequantize_channel,
+    "dequantize_per_tensor": _dequantize_tensor,
+    "quantize_per_channel": _quantize_channel,
+    "quantize_per_tensor": _quantize_tensor,
+}
+_AFFINE: dict[str, Translator] = {
+    "choose_qparams_affine": _dynamic,
+    "dequantize_affine": _dequantize_affine,
+    "quantize_affine": _quantize_affine,
+}
+TRANSLATORS: Translators = {
+    **{f"quantized_decomposed.{name}": item for name, item in _DECOMPOSED.items()},
+    **{f"torchao.{name}": item for name, item in _AFFINE.items()},
+}

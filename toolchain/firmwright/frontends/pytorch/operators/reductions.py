@@ -1,0 +1,182 @@
+"""Reductions, softmax and normalizations."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+
+
+def _axes(t: NodeTranslation) -> Any:
+    """Return the axes to reduce as a constant, or None for all of them."""
+    rank, axes = len(t.shape("self")), t.ints("dim")
+    return np.array(sorted(axis % max(rank, 1) for axis in axes), np.int64) if axes else None
+
+
+def _reduce(op: str, t: NodeTranslation) -> str:
+    x = t.as_dtype("self", t.dtype())
+    if not t.shape("self"):
+        return x
+    return t.emit(op, x, _axes(t), keepdims=int(t.arg("keepdim", False)))
+
+
+def _mean(t: NodeTranslation) -> str:
+    shape, axes, keep = t.shape("self"), t.ints("dim"), int(t.arg("keepdim", False))
+    images = [axis % len(shape) for axis in axes] == list(range(2, len(shape)))
+    if len(shape) == 4 and images:
+        # The form in which classifiers pool, which quantized models compute with integers.
+        y = t.emit("GlobalAveragePool", t.as_dtype("self", t.dtype()))
+        return y if keep else t.reshape(y, shape[:2])
+    return _reduce("ReduceMean", t)
+
+
+def _extreme(op: str, arg: str, t: NodeTranslation) -> Sequence[str]:
+    """Translate max and min: of two tensors, of all elements, or along an axis with indices."""
+    if t.has("other"):
+        kind = t.dtype()
+        two = {"ReduceMax": "Max", "ReduceMin": "Min"}[op]
+        return [t.emit(two, t.as_dtype("self", kind), t.as_dtype("other", kind))]
+    value = _reduce(op, t)
+    if len(t.node.outputs) < 2:
+        return [value]
+    axis, keep = t.axis("dim", len(t.shape("self"))), int(t.arg("keepdim", False))
+    return [value, t.emit(arg, t.tensor("self"), axis=axis, keepdims=keep)]
+
+
+def _arg_extreme(op: str, t: NodeTranslation) -> str:
+    shape, keep = t.shape("self"), int(t.arg("keepdim", False))
+    if t.has("dim"):
+        return t.emit(op, t.tensor("self"), axis=t.axis("dim", len(shape)), keepdims=keep)
+    flat = t.reshape(t.tensor("self"), (math.prod(shape),))
+    return t.reshape(t.emit(op, flat, axis=0, keepdims=0), t.output_shape())
+
+
+def _variance(root: bool, t: NodeTranslation) -> str:
+    shape, axes = t.shape("self"), t.ints("dim") or list(range(len(t.shape("self"))))
+    count = math.prod(shape[axis] for axis in axes)
+    correction = t.arg("correction", int(t.arg("unbiased", True)))
+    x, places = t.tensor("self"), np.array(axes, np.int64)
+    distance = t.emit("Sub", x, t.emit("ReduceMean", x, places, keepdims=1))
+    keep = int(t.arg("keepdim", False))
+    total = t.emit("ReduceSumSquare", distance, places, keepdims=keep)
+    y = t.emit("Div", total, np.float32(max(count - correction, 0)))
+    return t.emit("Sqrt", y) if root else y
+
+
+def _norm(t: NodeTranslation) -> str:
+    order = t.arg("ord", t.arg("p", 2))
+    if order not in (1, 2):
+        raise NotSupportedError(f"the norm of order {order}")
+    return _reduce(f"ReduceL{int(order)}", t)
+
+
+def _any(op: str, t: NodeTranslation) -> str:
+    x = t.tensor("self")
+    if t.type_of("self").dtype != "bool":
+        x = t.emit("Not", t.emit("Equal", x, np.zeros((), t.type_of("self").dtype)))
+    return t.emit(op, x, _axes(t), keepdims=int(t.arg("keepdim", False)))
+
+
+def _cumulative(op: str, t: NodeTranslation) -> str:
+    axis = np.array(t.axis("dim", len(t.shape("self"))))
+    return t.emit(op, t.as_dtype("self", t.dtype()), axis)
+
+
+def _top_k(t: NodeTranslation) -> Sequence[str]:
+    axis = t.axis("dim", len(t.shape("self")), -1)
+    largest, count = int(t.arg("largest", True)), np.array([t.arg("k")], np.int64)
+    return t.emit_all("TopK", 2, t.tensor("self"), count, axis=axis, largest=largest)
+
+
+def _softmax(op: str, t: NodeTranslation) -> str:
+    axis = t.axis("dim", len(t.shape("self")))
+    return t.emit(op, t.as_dtype("self", t.dtype()), axis=axis)
+
+
+# ---- normalizations ------------------------------------------------------------------------------
+
+
+def _parameters(t: NodeTranslation, count: int) -> tuple[str, str]:
+    """Return scale and bias of `count` channels, which are 1 and 0 if absent."""
+    scale, bias = t.optional("weight"), t.optional("bias")
+    return (
+        scale or t.constant(np.ones(count, np.float32)),
+        bias or t.constant(np.zeros(count, np.float32)),
+    )
+
+
+def _batch_norm(t: NodeTranslation) -> Sequence[str]:
+    if t.node.target.endswith(".no_stats"):
+        return [_instance_norm(t)]  # images of a batch of one
+    if t.arg("training", False) or not t.has("running_mean"):
+        raise NotSupportedError("normalization of a model in training mode; use model.eval()")
+    scale, bias = _parameters(t, t.shape("input")[1])
+    y = t.emit(
+        "BatchNormalization", t.tensor("input"), scale, bias, t.tensor("running_mean"),
+        t.tensor("running_var"), epsilon=float(t.arg("eps", 1e-5)),
+    )  # fmt: skip
+    return [y]
+
+
+def _layer_norm(t: NodeTranslation) -> Sequence[str]:
+    shape = t.ints("normalized_shape")
+    scale = t.optional("weight") or t.constant(np.ones(shape, np.float32))
+    epsilon = float(t.arg("eps", 1e-5))
+    x, bias = t.tensor("input"), t.optional("bias")
+    outputs = [k for k, name in enumerate(t.node.outputs) if name]
+    count = max(outputs, default=0) + 1
+    return t.emit_all(
+        "LayerNormalization", count, x, scale, bias, axis=-len(shape), epsilon=epsilon
+    )
+
+
+def _rms_norm(t: NodeTranslation) -> str:
+    shape = t.ints("normalized_shape")
+    scale = t.optional("weight") or t.constant(np.ones(shape, np.float32))
+    epsilon = float(t.arg("eps", float(np.finfo(np.float32).eps)))
+    return t.emit("RMSNormalization", t.tensor("input"), scale, axis=-len(shape), epsilon=epsilon)
+
+
+def _group_norm(t: NodeTranslation) -> Sequence[str]:
+    name = "input" if "input" in t.node.args else "self"
+    scale, bias = _parameters(t, t.shape(name)[1])
+    groups = t.arg("num_groups", t.arg("group"))
+    epsilon = float(t.arg("eps", 1e-5))
+    x = t.tensor(name)
+    return [t.emit("GroupNormalization", x, scale, bias, num_groups=groups, epsilon=epsilon)]
+
+
+def _instance_norm(t: NodeTranslation) -> str:
+    if not t.arg("use_input_stats", True) or t.shape("input")[0] != 1:
+        raise NotSupportedError(
+            "instance normalization of several images, or with recorded statistics"
+        )
+    scale, bias = _parameters(t, t.shape("input")[1])
+    epsilon = float(t.arg("eps", 1e-5))
+    return t.emit("InstanceNormalization", t.tensor("input"), scale, bias, epsilon=epsilon)
+
+
+_TABLE: dict[str, Translator] = {
+    "all": partial(_any, "ReduceMin"), "amax": partial(_reduce, "ReduceMax"),
+    "amin": partial(_reduce, "ReduceMin"), "any": partial(_any, "ReduceMax"),
+    "argmax": partial(_arg_extreme, "ArgMax"), "argmin": partial(_arg_extreme, "ArgMin"),
+    "batch_norm": _batch_norm, "cumsum": partial(_cumulative, "CumSum"),
+    "cumprod": partial(_cumulative, "CumProd"), "group_norm": _group_norm,
+    "instance_norm": _instance_norm, "layer_norm": _layer_norm, "linalg_vector_norm": _norm,
+    "log_softmax": partial(_softmax, "LogSoftmax"), "_log_softmax":
+    partial(_softmax, "LogSoftmax"), "logsumexp": partial(_reduce, "ReduceLogSumExp"),
+    "max": partial(_extreme, "ReduceMax", "ArgMax"), "mean": _mean,
+    "min": partial(_extreme, "ReduceMin", "ArgMin"),
+    "_native_batch_norm_legit": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm, "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm, "norm": _norm, "prod": partial(_reduce, "ReduceProd"),
+    "rms_norm": _rms_norm, "softmax": partial(_softmax, "Softmax"),
+    "_safe_softmax": partial(_softmax, "Softmax"), "_softmax": partial(_softmax, "Softmax"),
+    "std": partial(_variance, True), "sum": partial(_reduce, "ReduceSum"), "topk": _top_k,
+    "var": partial(_variance, False),
+}  # fmt: skip
+TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

@@ -1,0 +1,345 @@
+"""Operators that move data or make constants."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.pytorch.program import Ref
+from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+
+_END = np.iinfo(np.int64).max
+
+
+def _reshape(t: NodeTranslation) -> str:
+    return t.reshape(t.tensor("self"), t.output_shape())
+
+
+def transpose(t: NodeTranslation, x: str, perm: Sequence[int]) -> str:
+    return x if list(perm) == list(range(len(perm))) else t.emit("Transpose", x, perm=tuple(perm))
+
+
+def _permute(t: NodeTranslation) -> str:
+    rank = len(t.shape("self"))
+    return _transposed(t, [axis % rank for axis in t.ints("dims")])
+
+
+def _swap(t: NodeTranslation) -> str:
+    rank = len(t.shape("self"))
+    perm = list(range(rank))
+    first, second = t.axis("dim0", rank, 0), t.axis("dim1", rank, 1)
+    if rank:
+        perm[first], perm[second] = perm[second], perm[first]
+    return _transposed(t, perm)
+
+
+def _t(t: NodeTranslation) -> str:
+    return _transposed(t, list(range(len(t.shape("self"))))[::-1])
+
+
+def _transposed(t: NodeTranslation, perm: list[int]) -> str:
+    x = t.tensor("self")
+    y = transpose(t, x, perm)
+    if perm == [1, 0] and t.node.outputs[0]:
+        t.writer.transposed[t.node.outputs[0]] = x
+    return y
+
+
+def _expand(t: NodeTranslation) -> str:
+    x, shape = t.tensor("self"), t.output_shape()
+    return x if t.shape("self") == shape else t.emit("Expand", x, np.array(shape, np.int64))
+
+
+def _repeat(t: NodeTranslation) -> str:
+    repeats = t.ints("repeats") or t.ints("dims")
+    shape = t.shape("self")
+    repeats = [1] * (len(shape) - len(repeats)) + repeats
+    wide = (1,) * (len(repeats) - len(shape)) + shape
+    x = t.tensor("self") if wide == shape else t.reshape(t.tensor("self"), wide)
+    return t.emit("Tile", x, np.array(repeats, np.int64))
+
+
+def _cat(t: NodeTranslation) -> str:
+    tensors = t.node.args.get("tensors")
+    parts = tensors if isinstance(tensors, list) else []
+    kinds = [t.writer.program.types[p.name] for p in parts if isinstance(p, Ref)]
+    names = [
+        name if kind.dtype == t.dtype() else t.cast(name, t.dtype())
+        for name, kind in zip(t.tensors("tensors"), kinds, strict=True)
+        if kind.shape != (0,) or t.output_shape() == (0,)
+    ]
+    return t.emit("Concat", *names, axis=t.axis("dim", len(t.output_shape()), 0))
+
+
+def _stack(t: NodeTranslation) -> str:
+    shape = t.output_shape()
+    axis = t.axis("dim", len(shape), 0)
+    part = [1 if k == axis else n for k, n in enumerate(shape)]
+    return t.emit("Concat", *(t.reshape(x, part) for x in t.tensors("tensors")), axis=axis)
+
+
+def _split(t: NodeTranslation) -> Sequence[str]:
+    axis = t.axis("dim", len(t.shape("self")), 0)
+    sizes = [t.output_shape(k)[axis] for k in range(len(t.node.outputs))]
+    counts = np.array(sizes, np.int64)
+    return t.emit_all("Split", len(sizes), t.tensor("self"), counts, axis=axis)
+
+
+def _unbind(t: NodeTranslation) -> Sequence[str]:
+    axis, count = t.axis("dim", len(t.shape("self")), 0), len(t.node.outputs)
+    ones = np.ones(count, np.int64)
+    parts = t.emit_all("Split", count, t.tensor("self"), ones, axis=axis)
+    return [t.reshape(part, t.output_shape(k)) for k, part in enumerate(parts)]
+
+
+def slice_axis(t: NodeTranslation, x: str, axis: int, first: int, last: int, step: int = 1) -> str:
+    bounds: tuple[Any, ...] = (np.array([n], np.int64) for n in (first, last, axis, step))  # type: ignore[assignment]  # unpacked at once
+    return t.emit("Slice", x, *bounds)
+
+
+def _slice(t: NodeTranslation) -> str:
+    axis, step = t.axis("dim", len(t.shape("self")), 0), t.arg("step", 1)
+    return slice_axis(t, t.tensor("self"), axis, t.arg("start", 0), t.arg("end", _END), step)
+
+
+def _narrow(t: NodeTranslation) -> str:
+    axis, start = t.axis("dim", len(t.shape("self"))), t.arg("start", 0)
+    start = start + t.shape("self")[axis] if start < 0 else start
+    return slice_axis(t, t.tensor("self"), axis, start, start + t.arg("length"))
+
+
+def _select(t: NodeTranslation) -> str:
+    shape = t.shape("self")
+    axis, index = t.axis("dim", len(shape), 0), t.arg("index", 0)
+    index = index + shape[axis] if index < 0 else index
+    part = slice_axis(t, t.tensor("self"), axis, index, index + 1)
+    return t.reshape(part, t.output_shape())
+
+
+def _scatter_axis(t: NodeTranslation, axis: int, places: range) -> str:
+    """Replace the given indices of an axis by the argument `src`."""
+    shape = t.shape("self")
+    part = [len(places) if k == axis else n for k, n in enumerate(shape)]
+    x, source = t.tensor("self"), t.reshape(t.tensor("src"), part)
+    if places.step == 1:
+        pieces = [
+            slice_axis(t, x, axis, 0, places.start) if places.start else "",
+            source,
+            slice_axis(t, x, axis, places.stop, _END) if places.stop < shape[axis] else "",
+        ]
+        return t.emit("Concat", *filter(None, pieces), axis=axis)
+    line = [len(places) if k == axis else 1 for k in range(len(shape))]
+    indices = np.broadcast_to(np.array(places, np.int64).reshape(line), part)
+    return t.emit("ScatterElements", x, indices, source, axis=axis)
+
+
+def _slice_scatter(t: NodeTranslation) -> str:
+    shape = t.shape("self")
+    axis = t.axis("dim", len(shape), 0)
+    bounds = slice(t.arg("start"), t.arg("end"), t.arg("step", 1)).indices(shape[axis])
+    return _scatter_axis(t, axis, range(*bounds))
+
+
+def _select_scatter(t: NodeTranslation) -> str:
+    shape = t.shape("self")
+    axis = t.axis("dim", len(shape), 0)
+    index = t.arg("index", 0) % max(shape[axis], 1)
+    return _scatter_axis(t, axis, range(index, index + 1))
+
+
+def _flip(t: NodeTranslation) -> str:
+    x, rank = t.tensor("self"), len(t.shape("self"))
+    for axis in t.ints("dims"):
+        x = slice_axis(t, x, axis % rank, -1, -_END, -1)
+    return x
+
+
+def _roll(t: NodeTranslation) -> str:
+    x, shape = t.tensor("self"), t.shape("self")
+    shifts, axes = t.ints("shifts"), t.ints("dims")
+    if not axes:
+        flat, axes, shape = t.reshape(x, (math.prod(shape),)), [0], (math.prod(shape),)
+        x = flat
+    for shift, place in zip(shifts, axes, strict=True):
+        axis = place % len(shape)
+        cut = -shift % shape[axis]
+        if cut:
+            parts = (slice_axis(t, x, axis, cut, _END), slice_axis(t, x, axis, 0, cut))
+            x = t.emit("Concat", *parts, axis=axis)
+    return x if t.ints("dims") else t.reshape(x, t.output_shape())
+
+
+def _pad(t: NodeTranslation) -> str:
+    mode = t.arg("mode", "constant")
+    modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    if mode not in modes:
+        raise NotSupportedError(f"padding by {mode!r}")
+    return _padded(t, modes[mode], t.ints("pad"))
+
+
+def _padded(t: NodeTranslation, mode: str, pads: list[int]) -> str:
+    """Pad by pairs that begin with the last axis."""
+    if not any(pads):
+        return t.tensor("self")
+    rank = len(t.shape("self"))
+    pairs = [(pads[k], pads[k + 1]) for k in range(0, len(pads), 2)]
+    pairs = ([(0, 0)] * (rank - len(pairs))) + pairs[::-1]
+    margins = np.array([first for first, _ in pairs] + [last for _, last in pairs], np.int64)
+    value = np.array(t.arg("value", 0) or 0, t.dtype()) if mode == "constant" else None
+    return t.emit("Pad", t.tensor("self"), margins, value, mode=mode)
+
+
+def _pad_by(mode: str, t: NodeTranslation) -> str:
+    return _padded(t, mode, t.ints("padding"))
+
+
+def _pixel_shuffle(t: NodeTranslation) -> str:
+    factor = t.arg("upscale_factor")
+    return t.emit("DepthToSpace", t.tensor("self"), blocksize=factor, mode="CRD")
+
+
+def _pixel_unshuffle(t: NodeTranslation) -> str:
+    return t.emit("SpaceToDepth", t.tensor("self"), blocksize=t.arg("downscale_factor"), mode="CRD")
+
+
+def _channel_shuffle(t: NodeTranslation) -> str:
+    shape, groups = t.shape("self"), t.arg("groups")
+    parts = t.reshape(t.tensor("self"), (shape[0], groups, shape[1] // groups, *shape[2:]))
+    rank = len(shape) + 1
+    return t.reshape(transpose(t, parts, [0, 2, 1, *range(3, rank)]), shape)
+
+
+def _unfold(t: NodeTranslation) -> str:
+    """Return overlapping windows of an axis, as a new last axis."""
+    shape = t.shape("self")
+    axis, size, step = t.axis("dimension", len(shape)), t.arg("size"), t.arg("step")
+    starts = np.arange(0, shape[axis] - size + 1, step, dtype=np.int64)
+    y = t.emit("Gather", t.tensor("self"), starts[:, None] + np.arange(size), axis=axis)
+    rank = len(shape) + 1
+    return transpose(t, y, [k for k in range(rank) if k != axis + 1] + [axis + 1])
+
+
+def _embedding(t: NodeTranslation) -> str:
+    return t.emit("Gather", t.tensor("weight"), t.tensor("indices"), axis=0)
+
+
+def _index_select(t: NodeTranslation) -> str:
+    axis = t.axis("dim", len(t.shape("self")))
+    return t.emit("Gather", t.tensor("self"), t.tensor("index"), axis=axis)
+
+
+def _gather(t: NodeTranslation) -> str:
+    axis = t.axis("dim", len(t.shape("self")))
+    return t.emit("GatherElements", t.tensor("self"), t.tensor("index"), axis=axis)
+
+
+def _indices(t: NodeTranslation) -> list[tuple[int, Ref]]:
+    """Return the axes that a list of index tensors selects from, with the tensors."""
+    indices = t.node.args.get("indices")
+    items = list(enumerate(indices)) if isinstance(indices, list) else []
+    selected = [(axis, item) for axis, item in items if isinstance(item, Ref)]
+    kinds = {t.writer.program.types[item.name].dtype for _, item in selected}
+    if not kinds or not kinds <= {"int32", "int64"}:
+        raise NotSupportedError(
+            "a mask as index, because the number of results depends on the data"
+        )
+    return selected
+
+
+def _index(t: NodeTranslation) -> str:
+    selected, shape = _indices(t), t.shape("self")
+    first, last = selected[0][0], selected[-1][0]
+    if last - first + 1 != len(selected):
+        raise NotSupportedError("indices of axes that are not adjacent")
+    if len(selected) == 1:
+        return t.emit("Gather", t.tensor("self"), t.operand(selected[0][1]), axis=first)
+    flat = ""
+    for axis, item in selected:
+        size = np.array(shape[axis], np.int64)
+        x = t.cast(t.operand(item), "int64")
+        place = t.emit("Where", t.emit("Less", x, np.int64(0)), t.emit("Add", x, size), x)
+        flat = t.emit("Add", t.emit("Mul", flat, size), place) if flat else place
+    merged = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+    return t.emit("Gather", t.reshape(t.tensor("self"), merged), flat, axis=first)
+
+
+def _index_put(t: NodeTranslation) -> str:
+    """Write slices of one axis, as caches of keys and values do."""
+    selected = _indices(t)
+    if len(selected) != 1:
+        raise NotSupportedError("indices of several axes")
+    ((axis, index),) = selected
+    return _scatter_slices(t, axis, index, "values")
+
+
+def _index_copy(t: NodeTranslation) -> str:
+    index = t.node.args["index"]
+    assert isinstance(index, Ref)
+    return _scatter_slices(t, t.axis("dim", len(t.shape("self"))), index, "source")
+
+
+def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> str:
+    shape, count = t.shape("self"), t.writer.program.types[index.name].shape
+    if len(count) != 1 or len(t.shape(source)) != len(shape):
+        raise NotSupportedError("indices of more than one axis")
+    part = [int(count[0]) if k == axis else n for k, n in enumerate(shape)]
+    line = [int(count[0]) if k == axis else 1 for k in range(len(shape))]
+    places = t.reshape(t.operand(index), line)
+    wide, rows = (t.emit("Expand", x, np.array(part, np.int64)) for x in (places, t.tensor(source)))
+    reduction = "add" if t.arg("accumulate", False) else "none"
+    return t.emit("ScatterElements", t.tensor("self"), wide, rows, axis=axis, reduction=reduction)
+
+
+def _tri(upper: int, t: NodeTranslation) -> str:
+    return t.emit("Trilu", t.tensor("self"), np.array(t.arg("diagonal", 0)), upper=upper)
+
+
+def _filled(value: float, t: NodeTranslation) -> str:
+    return t.constant(np.full(t.output_shape(), value, t.dtype()))
+
+
+def _full(t: NodeTranslation) -> str:
+    names = ("fill_value", "s", "value")
+    value = next((t.arg(name) for name in names if t.has(name)), 0)
+    return t.constant(np.full(t.output_shape(), value, t.dtype()))
+
+
+def _arange(t: NodeTranslation) -> str:
+    start, step = t.arg("start", 0), t.arg("step", 1)
+    (count,) = t.output_shape()
+    return t.constant((start + step * np.arange(count)).astype(t.dtype()))
+
+
+def _moved(t: NodeTranslation) -> str:
+    rank = len(t.shape("self"))
+    sources, targets = ([n % rank for n in t.ints(name)] for name in ("source", "destination"))
+    rest = iter(axis for axis in range(rank) if axis not in sources)
+    perm = [sources[targets.index(k)] if k in targets else next(rest) for k in range(rank)]
+    return transpose(t, t.tensor("self"), perm)
+
+
+_TABLE: dict[str, Translator] = {
+    "arange": _arange, "cat": _cat, "channel_shuffle": _channel_shuffle, "chunk": _split,
+    "constant_pad_nd": _pad, "concat": _cat, "embedding": _embedding, "empty":
+    partial(_filled, 0), "expand": _expand, "expand_as": _expand, "flatten": _reshape,
+    "flip": _flip, "full": _full, "full_like": _full, "gather": _gather, "index": _index,
+    "index_copy": _index_copy, "index_put": _index_put, "index_select": _index_select,
+    "movedim": _moved, "narrow": _narrow, "native_channel_shuffle": _channel_shuffle,
+    "new_ones": partial(_filled, 1), "new_zeros": partial(_filled, 0), "ones": partial(_filled, 1),
+    "ones_like": partial(_filled, 1), "pad": _pad, "permute": _permute,
+    "pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle,
+    "reflection_pad1d": partial(_pad_by, "reflect"), "reflection_pad2d":
+    partial(_pad_by, "reflect"), "repeat": _repeat, "replication_pad1d": partial(_pad_by, "edge"),
+    "replication_pad2d": partial(_pad_by, "edge"), "reshape": _reshape, "roll": _roll,
+    "scalar_tensor": _full, "select": _select, "select_scatter": _select_scatter, "slice": _slice,
+    "slice_scatter": _slice_scatter, "split": _split, "split_with_sizes": _split,
+    "squeeze": _reshape, "stack": _stack, "swapaxes": _swap, "t": _t, "tile": _repeat,
+    "transpose": _swap, "tril": partial(_tri, 0), "triu": partial(_tri, 1), "unbind": _unbind,
+    "unflatten": _reshape, "unfold": _unfold, "unsqueeze": _reshape, "_unsafe_view": _reshape,
+    "view": _reshape, "view_as": _reshape, "zeros": partial(_filled, 0),
+    "zeros_like": partial(_filled, 0),
+}  # fmt: skip
+TRANSLATORS: Translators = {f"aten.{name}": translator for name, translator in _TABLE.items()}

@@ -1,0 +1,94 @@
+"""Execution of a program of torch.export by PyTorch, in the worker process."""
+
+import importlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+_OPERATOR_MODULES = ("torch.ao.quantization.fx._decomposed", "torchao.quantization")
+"""Modules that define operators of quantized programs; absent in some versions."""
+
+
+class PyTorchProgram:
+    """Runs the graph node by node; buffers keep their values between samples."""
+
+    package = "torch"
+
+    def __init__(self, model: bytes, *, layers: bool) -> None:
+        import torch
+
+        for name in _OPERATOR_MODULES:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue
+        torch.set_num_threads(1)
+        program = torch.export.load(io.BytesIO(model))
+        self._program, self._interpreter = program, _recorder(program.graph_module)
+        signature = program.graph_signature
+        self._stored = {
+            name: _stored(program, source)
+            for table in (
+                signature.inputs_to_parameters, signature.inputs_to_buffers,
+                signature.inputs_to_lifted_tensor_constants,
+            )
+            for name, source in table.items()
+        }  # fmt: skip
+        self._buffers = {source: name for name, source in signature.inputs_to_buffers.items()}
+        self.input_names = [str(name) for name in signature.user_inputs]
+        specs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+        self.output_names = [f"{k}:{spec.arg.name}" for k, spec in enumerate(specs)]
+        nodes = [node.name for node in program.graph.nodes if node.op == "call_function"]
+        self.layer_names = dict(enumerate(nodes)) if layers else {}
+
+    def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
+        """Run one sample; return the outputs, then the layers in the order of their names."""
+        import torch
+
+        feeds = {
+            name: torch.from_numpy(np.array(value))
+            for name, value in zip(self.input_names, inputs, strict=True)
+        }
+        values = self._stored | feeds
+        names = [node.name for node in self._program.graph.nodes if node.op == "placeholder"]
+        with torch.no_grad():
+            results = self._interpreter.run(*(values.get(name) for name in names))
+        outputs = []
+        for spec, value in zip(self._program.graph_signature.output_specs, results, strict=True):
+            if spec.kind.name == "USER_OUTPUT":
+                outputs.append(value.numpy())
+            elif spec.kind.name == "BUFFER_MUTATION":
+                self._stored[self._buffers[spec.target]] = value.clone()
+        recorded: Mapping[str, Array] = self._interpreter.recorded
+        empty = np.zeros(0)
+        return [*outputs, *(recorded.get(name, empty) for name in self.layer_names.values())]
+
+
+def _stored(program: Any, source: str) -> Any:
+    """Return a copy of a parameter, buffer or constant, which a run may change."""
+    table = program.state_dict if source in program.state_dict else program.constants
+    return table[source].detach().clone()
+
+
+def _recorder(module: Any) -> Any:
+    """Return an interpreter of the graph that records each tensor as an array."""
+    import torch
+
+    class Recorder(torch.fx.Interpreter):  # type: ignore[misc]  # torch has no types here
+        recorded: dict[str, Array]
+
+        def run(self, *args: Any, **options: Any) -> Any:
+            self.recorded = {}
+            return super().run(*args, **options)
+
+        def run_node(self, n: Any) -> Any:
+            value = super().run_node(n)
+            if n.op == "call_function" and isinstance(value, torch.Tensor):
+                self.recorded[n.name] = value.detach().clone().numpy()
+            return value
+
+    return Recorder(module)
