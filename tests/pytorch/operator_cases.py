@@ -47,9 +47,7 @@ def elementwise() -> dict[str, Case]:
             a, a, b, value=2), "where": lambda a, b: torch.where(a > b, a, 0.0),
     }  # fmt: skip
     cases: dict[str, Case] = {name: (f, (ROWS,)) for name, f in unary.items()}
-    cases |= {
-        name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in positive.items()
-    }
+    cases |= {name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in positive.items()}
     cases |= {name: (f, (ROWS, (3, 1))) for name, f in binary.items()}
     cases |= {
         "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), (ROWS,)),
