@@ -43,8 +43,8 @@ def apply_default_flash_budget(
     """Apply the default budget, so that flash is not spent on small gains in time.
 
     If inexpensive kernels make a faster program, or nothing fits the budget, only expensive kernels
-    are dropped. A call may exceed its share by a few bytes, so that a kernel that writes in the
-    opposite direction remains a candidate.
+    are dropped. A call may exceed its share by a few bytes for a kernel that writes in the opposite
+    direction.
     """
     names = {
         value.constant

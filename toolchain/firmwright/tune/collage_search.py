@@ -1,9 +1,9 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
 The search minimizes the sum of the regions' measured costs. As a program may cost more than this
-sum, whole programs are measured too: that with the lowest sum, that by order of preference
-(`eager`), and the core alone (`none`). The best one is chosen. If the first does not fit, others
-with less memory are tried.
+sum, whole programs are measured too: the best sum, the order of preference (`eager`), and the core
+alone (`none`). The best one is chosen. If the first does not fit, others with less memory are
+tried.
 """
 
 import logging
@@ -61,7 +61,7 @@ from firmwright.tune.region_costs import RegionCostEstimator
 log = logging.getLogger(__name__)
 _Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 _TRIES = 4
-"""Maximum number of found partitions to compile until one fits."""
+"""Maximum number of partitions to compile until one fits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,7 @@ class VariableTable:
     ) -> Function:
         """Return `function` of subgraph `index` with `variables` as additional operands.
 
-        The values of `assigned` are additional results. Results that are operands or repeat other
-        results are copied.
+        The values of `assigned` are additional results. Operands and repeated results are copied.
         """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}

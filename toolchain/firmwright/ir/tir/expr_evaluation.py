@@ -69,7 +69,6 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue
 
 
 def _in_range(value: LaneValue, least: int, most: int) -> LaneValue:
-    """Return `value` if all lanes are in the range, else None."""
     return None if value is None or np.any((value < least) | (value > most)) else value
 
 

@@ -356,7 +356,6 @@ def _store_elements(pointer: Eval, dtype: DType, frame: CallFrame, value: Value)
 def _bind(
     table: Literal["variables", "views", "registers"], name: str, value: Eval, body: Run
 ) -> Run:
-    """Set an entry of one of the frame's tables, then run `body`."""
 
     def run(frame: CallFrame) -> None:
         getattr(frame, table)[name] = value(frame)

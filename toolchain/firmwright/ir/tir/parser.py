@@ -71,7 +71,6 @@ class PrimFuncParser(ExprParser):
         return tir.Buffer(name, dtype, shape, strides, scope, alignment)
 
     def _block(self) -> tir.Stmt:
-        """Parse `{ statements }`; a single statement is returned as itself."""
         return _as_stmt(self._statements())
 
     def _statements(self) -> list[tir.Stmt]:
