@@ -286,8 +286,8 @@ def _add_codegen_options(group: argparse._ArgumentGroup) -> None:
         f"""
         --no-link-params  pass the constants to the model's run function instead of linking them
         --no-inline-asm  generate portable C instead of inline assembly
-        --c-standard  language of sources and project; from c11 on the plan is checked by
-            _Static_assert (default: c99)
+        --c-standard  language of sources and project; with c11 or later, _Static_assert
+            checks the plan (default: c99)
         --section KIND=SECTION  linker section of the model's functions (code=SECTION) or constants
             (const=SECTION)
         --header-only-constants  put every constant into NAME_weights.h, including initial states

@@ -108,7 +108,7 @@ def cast_to(value: CExpr, dtype: DType) -> CExpr:
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
-    """Cast a value from an alias type to the standard type; other values stay as they are."""
+    """Cast a value from an alias type to the standard type; return other values unchanged."""
     return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 

@@ -54,9 +54,7 @@ class ExprPrinter:
     # ---- values --------------------------------------------------------------------------------
 
     def value(self, node: tir.Expr) -> CExpr:
-        """Translate an expression to C with the same value; the type may differ from the TIR
-        dtype.
-        """
+        """Translate an expression to C of the same value, but possibly of another type."""
         match node:
             case tir.IntImm():
                 return c_expr.integer_literal(node.value, node.dtype)

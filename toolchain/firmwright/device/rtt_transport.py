@@ -79,7 +79,7 @@ class RttTransport:
                 self._stub.go()
                 return at
             if time.monotonic() >= deadline:
-                what = f"no RTT block in the {size_bytes} bytes from {start:#x} on."
+                what = f"no RTT block in the {size_bytes} bytes at {start:#x}."
                 hint = 'build the firmware for a board with console driver "rtt".'
                 raise DeviceError(what, where=self._name, hint=hint)
 

@@ -1,4 +1,4 @@
-"""Flashing through the bootloader: link for the free slot, send, boot, confirm.
+"""Flashes through the bootloader: links for the free slot, sends, boots and confirms.
 
 The new image is confirmed once it has answered with its model's id. Until then, the previously
 confirmed image remains in its slot, and any restart returns to it.

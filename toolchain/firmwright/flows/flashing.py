@@ -1,4 +1,4 @@
-"""Flashing of firmware: choose the runner, run it, and check the result.
+"""Flashes firmware: chooses a runner, runs it, and checks the result.
 
 A runner is an external tool, the USB volume of a boot ROM, a GDB stub, or a serial boot ROM. With
 `verify`, the flash contents are read back and compared.

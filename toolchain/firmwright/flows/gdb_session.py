@@ -1,4 +1,4 @@
-"""Debugging of a running model with GDB, stopped at the start of an operator.
+"""Debugs a running model with GDB, stopped at the start of an operator.
 
 The profile image calls a probe before each operator, so one breakpoint serves all operators. For a
 physical board, only the commands of GDB and of the debug probe's server are returned.

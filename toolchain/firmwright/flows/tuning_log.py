@@ -1,4 +1,4 @@
-"""Reading of tuning logs, which are JSON lines and can be merged by concatenation.
+"""Reads tuning logs, which consist of JSON lines and can be merged by concatenation.
 
 Incomplete lines and lines of other versions are skipped and counted in a warning.
 """

@@ -1,4 +1,4 @@
-"""Collection of the buffers that a planner must place.
+"""Collects the buffers that a planner must place.
 
 Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
 constants in RAM always, and scratch during its call. Candidate pools are the writable pools
