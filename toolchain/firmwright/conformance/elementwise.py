@@ -69,6 +69,14 @@ def _arithmetic_cases(
             yield case([CaseTensor(shape, "int32") for shape in shapes], None, **NO_ACTIVATION)
 
 
+def _mul_cases() -> Iterator[ConformanceCase]:
+    yield from _arithmetic_cases("MUL", lambda a, b, y: a * b * 60)
+    for dtype, zero_point in (("int8", 7), ("int16", 0)):  # a constant 0 has scale 0
+        x, y = (quantized((2, 5), dtype, scale, zero_point) for scale in (0.03, 1e-7))
+        zeros = CaseTensor((1, 5), dtype, data=np.full((1, 5), 9, dtype))
+        yield ConformanceCase(f"scale_0_{dtype}", "MUL", (x, zeros), (y,), NO_ACTIVATION)
+
+
 _SHAPES = (("same", (3, 7), (3, 7)), ("rows", (2, 3, 5), (5,)))
 
 
@@ -358,7 +366,7 @@ CASES: CaseTable = {
     },
     "add": partial(_arithmetic_cases, "ADD", lambda a, b, y: y),
     "sub": partial(_arithmetic_cases, "SUB", lambda a, b, y: y),
-    "mul": partial(_arithmetic_cases, "MUL", lambda a, b, y: a * b * 60),
+    "mul": _mul_cases,
     "div": _division_cases,
     "floor_div": partial(_integer_cases, "FLOOR_DIV", _DIVISORS, BOTH_PROFILES),
     "floor_mod": partial(_integer_cases, "FLOOR_MOD", _DIVISORS, BOTH_PROFILES),

@@ -99,16 +99,20 @@ def _conv2d_cases() -> Iterator[ConformanceCase]:
         yield ConformanceCase(name, "CONV_2D", tensors, (y,), options)
 
 
-def _hybrid_cases() -> Iterator[ConformanceCase]:
-    """Generate conv2d's float grid with int8 weights, with one scale and with one per channel."""
-    for index, case in enumerate(_conv_cases("CONV_2D")):
+def _hybrid_cases(builtin: str) -> Iterator[ConformanceCase]:
+    """Generate the float grid with int8 weights, with one scale and with one per channel.
+
+    Depthwise convolutions have one per channel.
+    """
+    axis = 3 if builtin == "DEPTHWISE_CONV_2D" else 0
+    for index, case in enumerate(_conv_cases(builtin)):
         x, w, bias = case.inputs
         if not case.name.endswith("float32") or w is None:
             continue
         rng = np.random.default_rng([index, 7])
         weights = rng.integers(-127, 128, w.shape).astype(np.int8)
-        for name, count in (("tensor", 1), ("channel", w.shape[0])):
-            w = constant(weights, random_scales(rng, count), 0 if count > 1 else None)
+        for name, count in (("tensor", 1), ("channel", w.shape[axis]))[axis // 3 :]:
+            w = constant(weights, random_scales(rng, count), axis if count > 1 else None)
             yield replace(case, name=f"hybrid_{name}_{case.name}", inputs=(x, w, bias))
 
 
@@ -266,6 +270,21 @@ def _fully_connected_case(index: int, kind: str) -> ConformanceCase:
     return ConformanceCase(f"{name}_{kind}", "FULLY_CONNECTED", (x, w, bias), (y,), options)
 
 
+def _hybrid_fully_connected_cases() -> Iterator[ConformanceCase]:
+    """Generate symmetric and asymmetric quantization, one weight scale and one per channel."""
+    for index in range(len(_FULLY_CONNECTED_CASES)):
+        case = _fully_connected_case(index, "float32")
+        x, w, bias = case.inputs
+        assert w is not None
+        rng = np.random.default_rng([index, 9])
+        count, asymmetric = (1, w.shape[0])[index % 2], index % 3 != 0
+        weights = rng.integers(-127, 128, w.shape).astype(np.int8)
+        w = constant(weights, random_scales(rng, count), 0 if count > 1 else None)
+        options = {**case.options, "asymmetric_quantize_inputs": asymmetric}
+        inputs = (x, w, bias if index < 3 else None)
+        yield replace(case, name=f"hybrid_{case.name}", inputs=inputs, options=options)
+
+
 _BATCH_MATMUL_CASES = (
     # name, shapes, adj_x, adj_y, second input constant
     ("plain", (2, 3, 5), (2, 5, 4), (2, 3, 4), False, False, False),
@@ -301,7 +320,9 @@ def _batch_matmul_cases() -> Iterator[ConformanceCase]:
 CASES: CaseTable = {
     "conv2d": _conv2d_cases,
     "depthwise_conv2d": partial(_conv_cases, "DEPTHWISE_CONV_2D"),
-    "hybrid_conv2d": _hybrid_cases,
+    "hybrid_conv2d": partial(_hybrid_cases, "CONV_2D"),
+    "hybrid_depthwise_conv2d": partial(_hybrid_cases, "DEPTHWISE_CONV_2D"),
+    "hybrid_fully_connected": _hybrid_fully_connected_cases,
     "transpose_conv": _transpose_cases,
     "fully_connected": _fully_connected_cases,
     "batch_matmul": _batch_matmul_cases,

@@ -96,10 +96,11 @@ def _svdf_cases() -> Iterator[ConformanceCase]:
     yield _int8_svdf_case("one_int8", "int16", 1, 5, 3)
     yield _int8_svdf_case("two_int8", "int16", 2, 4, -128)
     yield _int8_svdf_case("narrow_int8", "int8", 2, 3, 9)
+    yield _int8_svdf_case("offset_state_int8", "int8", 2, 3, 9, state_zero_point=-50)
 
 
 def _int8_svdf_case(
-    name: str, state_dtype: str, rank: int, units: int, zero_point: int
+    name: str, state_dtype: str, rank: int, units: int, zero_point: int, state_zero_point: int = 0
 ) -> ConformanceCase:
     """Return a case with time weights and state of `state_dtype`."""
     rng = np.random.default_rng([units, rank])
@@ -110,12 +111,13 @@ def _int8_svdf_case(
     times = rng.integers(-reach, reach + 1, (filters, steps)).astype(state_dtype)
     time_scale = float32(time_scale)
     biases = rng.integers(-9000, 9000, units).astype(np.int32)
+    state = quantized((batch, filters * steps), state_dtype, state_scale, state_zero_point)
     operands = (
         quantized((batch, inputs), "int8", 0.05, zero_point),
         constant(features, (float32(0.01),)),
         constant(times, (time_scale,)),
         constant(biases, (state_scale * time_scale,)) if units > 1 else None,
-        CaseTensor((batch, filters * steps), state_dtype, (state_scale,), (0,), is_state=True),
+        replace(state, is_state=True),
     )
     y = quantized((batch, units), "int8", 0.06, -128)
     options = {"rank": rank, "fused_activation_function": "RELU"}

@@ -174,9 +174,11 @@ def _softmax_cases() -> Iterator[ConformanceCase]:
         rows = [("int8", x, quantized(shape, "int8", 1 / 256, -128))]
         if index != 1:
             words = quantized(shape, "int16", scale / 200)
-            rows.append(("int16", words, quantized(shape, "int16", 2.0**-15)))
+            step = 1 / 32767 if index == 0 else 2.0**-15
+            rows.append(("int16", words, quantized(shape, "int16", step)))
         if index in (1, 4):
-            rows.append(("int8_int16", x, quantized(shape, "int16", 2.0**-16, -32768)))
+            step = 1 / 65535 if index == 4 else 2.0**-16
+            rows.append(("int8_int16", x, quantized(shape, "int16", step, -32768)))
         for name, source, result in (*rows, ("float32", real, real)):
             title = f"row{index}_{name}"
             yield ConformanceCase(title, "SOFTMAX", (source,), (result,), {"beta": 1.0})

@@ -122,7 +122,10 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
         if is_float
         else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
     )
-    with window.outputs(b, call.output.shape) as at, _channels(call, b, channel_axis) as (oc, ic):
+    with (
+        window.outputs(b, call.output.shape) as at,
+        output_channels(call, b, channel_axis) as (oc, ic),
+    ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
         acc = b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
         with window.taps(b, at) as (ky, kx, iy, ix), ExitStack() as loops:
@@ -137,7 +140,7 @@ def _lower_convolution(call: OpCall, b: Kernel, channel_axis: int) -> None:
 
 
 @contextmanager
-def _channels(
+def output_channels(
     call: OpCall, b: Kernel, channel_axis: int
 ) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
     """Open loops over output channels; yield the channel and, if depthwise, its input channel."""
@@ -199,9 +202,8 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     window = import_window(context, kernel.shape[1:3])
     attrs = {**window, "activation": activation, **unsigned_attr(context)}
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
-    # hybrid_conv2d.py defines float activations with int8 weights.
-    if op == "conv2d" and (x.dtype, kernel.dtype) == (FLOAT32, INT8):
-        op = "hybrid_conv2d"
+    if (x.dtype, kernel.dtype) == (FLOAT32, INT8):
+        op = f"hybrid_{op}"
     return ImportedCall(op, attrs, tuple(range(len(context.inputs))))
 
 
@@ -243,6 +245,6 @@ OPDEFS: tuple[OpDef, ...] = (
             "reference DepthwiseConvPerChannel",
         ),
         macs=count_depthwise_macs,
-        restrictions="constant weights; not hybrid",
+        restrictions="constant weights; floats with int8 weights: hybrid_depthwise_conv2d",
     ),
 )

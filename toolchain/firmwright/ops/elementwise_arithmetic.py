@@ -16,6 +16,7 @@ Semantics: TFLite's reference operators of these names.
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_ele
 from firmwright.ops.intrinsics import CLZ, POWER_I32, RECIPROCAL
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.requantize import Requantization, requant_by_scales
+from firmwright.ops.requantize import Requantization, make_requantization, requant_by_scales
 
 
 def _import_activation(context: ImportContext) -> Attrs:
@@ -93,11 +94,29 @@ def _sum(sign: int, check_tensors: Callable[[OpCall], None]) -> ElementwiseKerne
     )
 
 
+def has_zero_scale(call: OpCall) -> bool:
+    """Whether an input has no quantization: both runtimes read scale 0, so the product is 0."""
+    return any(kind is not None and kind.quantization is None for kind in call.inputs)
+
+
+def _product_kernel(check: Callable[[OpCall], None]) -> ElementwiseKernel:
+    def check_output(call: OpCall) -> None:
+        scaled = (call.output,) * 2 if has_zero_scale(call) else call.inputs
+        check(replace(call, inputs=scaled))
+
+    return ElementwiseKernel(_product, _lower_product, check_output)
+
+
 def product_requantization(call: OpCall) -> Requantization:
-    return requant_by_scales(call, lambda a, b, y: a * b / y, call.str_attr("activation"))
+    activation = call.str_attr("activation")
+    if has_zero_scale(call):
+        return make_requantization([0.0], Rounding.TWICE, call.output, activation)
+    return requant_by_scales(call, lambda a, b, y: a * b / y, activation)
 
 
 def _product(call: OpCall, a: Array, b: Array) -> Array:
+    if has_zero_scale(call):
+        return product_requantization(call).apply(a.astype(np.int64) * 0 * b, call.output.dtype)
     left, right = elementwise.centered(call, a, b)
     return product_requantization(call).apply(left * right, call.output.dtype)
 
@@ -105,6 +124,10 @@ def _product(call: OpCall, a: Array, b: Array) -> Array:
 def _lower_product(call: OpCall, b: Kernel) -> None:
     params = product_requantization(call)
     with elementwise.loop_over_elements(b) as (values, store):
+        if has_zero_scale(call):
+            first, second = (value.cast(INT32) for value in values)
+            store(params.lower(first * second, call.output.dtype))
+            return
         left, right = elementwise.centered(call, *values)
         if call.input(0).dtype == INT16:  # 30-bit products need the general step
             store(params.lower(left * right, INT16))
@@ -261,11 +284,7 @@ OPDEFS: tuple[OpDef, ...] = (
     _sum_op("add", operator.add, 1, "reference_integer_ops Add"),
     _sum_op("sub", operator.sub, -1, "reference_ops Sub"),
     _arithmetic_op(
-        "mul",
-        operator.mul,
-        (ElementwiseKernel(_product, _lower_product, check) for check in _CHECKS),
-        "int32",
-        "reference_integer_ops Mul",
+        "mul", operator.mul, map(_product_kernel, _CHECKS), "int32", "reference_integer_ops Mul"
     ),
     binary_op(
         "div",

@@ -19,27 +19,30 @@ from firmwright.ir.graph import ImportContext, ImportedCall, NumericsSpec, OpCal
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, weight_offsets
 from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
-from firmwright.ops.import_checks import require_tensors
+from firmwright.ops.import_checks import input_type, require_tensors
 from firmwright.ops.kernel import Kernel
 
 __all__ = ["OPDEF", "bias_of", "has_int32_multiplier", "requantization_of"]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
+    shape = output_shape(call)
+    requantize.check_weights_and_bias(call, 0)
+    return (TensorType(shape, call.input(0).dtype, call.output.quantization),)
+
+
+def output_shape(call: OpCall) -> tuple[int, ...]:
     x, w = call.input(0), call.input(1)
     if len(w.shape) != 2:
         raise NotSupportedError(f"weights of {len(w.shape)} dimensions")
     outputs, inputs = w.shape
     if x.elements % inputs:
         raise NotSupportedError(f"{x.elements} input elements in rows of {inputs}")
-    requantize.check_weights_and_bias(call, 0)
-    if call.int_attr("keep_dims"):
-        if x.shape[-1] != inputs:
-            raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
-        shape = (*x.shape[:-1], outputs)
-    else:
-        shape = (x.elements // inputs, outputs)
-    return (TensorType(shape, x.dtype, call.output.quantization),)
+    if not call.int_attr("keep_dims"):
+        return (x.elements // inputs, outputs)
+    if x.shape[-1] != inputs:
+        raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
+    return (*x.shape[:-1], outputs)
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
@@ -163,7 +166,11 @@ def import_tflite(context: ImportContext) -> ImportedCall:
         "activation": requantize.import_activation(options["fused_activation_function"]),
         "keep_dims": bool(options["keep_num_dims"]),
     }
-    return ImportedCall("fully_connected", attrs, tuple(range(len(context.inputs))))
+    positions = tuple(range(len(context.inputs)))
+    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
+        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
+        return ImportedCall("hybrid_fully_connected", attrs, positions)
+    return ImportedCall("fully_connected", attrs, positions)
 
 
 OPDEF = OpDef(
@@ -186,5 +193,5 @@ OPDEF = OpDef(
         ),
     },
     macs=macs,
-    restrictions="constant weights; not hybrid",
+    restrictions="constant weights; floats with int8 weights: hybrid_fully_connected",
 )

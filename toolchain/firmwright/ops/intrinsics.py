@@ -286,8 +286,8 @@ def _dynamic_ends(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def _dynamic_scale(low: Any, high: Any) -> Any:
-    least, greatest = _dynamic_ends(low, high)
-    return np.where(least == greatest, 1, (greatest - least) / 255).astype(np.float32)
+    least, greatest = (end.astype(np.float32) for end in _dynamic_ends(low, high))
+    return np.where(least == greatest, np.float32(1), (greatest - least) / np.float32(255))
 
 
 def _dynamic_zero_point(low: Any, high: Any) -> Any:
@@ -306,9 +306,9 @@ DYNAMIC_SCALE = Intrinsic(
     result=FLOAT32,
     meaning=_dynamic_scale,
     portable="""\
-const double least = low < 0.0f ? (double)low : 0.0;
-const double greatest = high > 0.0f ? (double)high : 0.0;
-return greatest > least ? (float)((greatest - least) / 255.0) : 1.0f;""",
+const float least = low < 0.0f ? low : 0.0f;
+const float greatest = high > 0.0f ? high : 0.0f;
+return greatest > least ? (greatest - least) / 255.0f : 1.0f;""",
     doc="Scale of int8 values that span [low, high] and 0.",
     instructions=300,
 )

@@ -27,13 +27,28 @@ _CENTER = (1 << 15) + (1 << 16)
 
 def check_int16(call: OpCall, beta: float) -> None:
     """Raise NotSupportedError unless the scales are supported and all numbers fit 32 bits."""
-    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
-    if x.zero_point or (y.scale, y.zero_point) != (2.0**-15, 0):
-        raise NotSupportedError("an int16 softmax needs output scale 2^-15 and zero points 0")
+    x = per_tensor_quant(call.input(0))
+    if x.zero_point:
+        raise NotSupportedError("an int16 softmax needs an input zero point of 0")
+    check_output(call, 2.0**-15, 0)
     if difference_multiplier(x.scale, beta)[1] > _MAX_SHIFT:
         raise NotSupportedError(f"an int16 softmax with input scale {x.scale}")
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
         raise NotSupportedError(f"an int16 softmax over more than {_MAX_ELEMENTS} elements")
+
+
+def check_output(call: OpCall, scale: float, zero_point: int) -> None:
+    """Raise NotSupportedError unless the output has the given quantization.
+
+    int16 outputs accept scales within 0.1 %, such as 1/65535 for 1/65536; the results are the same.
+    """
+    kind, y = call.output.dtype, per_tensor_quant(call.output)
+    tolerance = 1e-3 if kind == INT16 else 0.0
+    if abs(y.scale - scale) > tolerance * scale or y.zero_point != zero_point:
+        raise NotSupportedError(
+            f"an {kind.name} result of {call.input(0).dtype.name} must have scale "
+            f"1/{round(1 / scale)} and zero point {zero_point}"
+        )
 
 
 def difference_multiplier(scale: float, beta: float) -> tuple[int, int]:

@@ -5,16 +5,18 @@ optional bias [units], state [batch, filters * steps]. A run shifts the state of
 step, appends feature weights times x, and sums state times time weights over the steps and filters
 of each unit. int8: the first product is requantized to the state (int16, or int8 in TFLM), the
 second, in wrapping 32 bits, to the output; both round twice, and the activation is the output's
-range. Semantics: TFLite's reference SVDF.
+range. The zero point of the state is added after clamping and wraps; zero points of weights are
+ignored. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import Rounding
+from firmwright.base.quant import Quantization, Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import ImportContext, ImportedCall, TensorType
 from firmwright.ir.graph.opdef import OpCall, OpDef, both_profiles
@@ -49,13 +51,17 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     ):
         raise NotSupportedError("a bias that is not one constant for each unit")
     if x.dtype == INT8:
-        for kind in (feature, time, state):
-            if requantize.per_tensor_quant(kind).zero_point:
-                raise NotSupportedError("weights or state with a zero point other than 0")
-        requantize.per_tensor_quant(x)
-        requantize.per_tensor_quant(call.output)
+        for kind in (x, feature, time, state, call.output):
+            requantize.per_tensor_quant(kind)
     y = TensorType((batch, filters // rank), x.dtype, call.output.quantization)
     return (y, TensorType(state.shape, state.dtype, call.outputs[1].quantization))
+
+
+def state_zero_point(call: OpCall) -> int:
+    """Return the zero point of the state, which LiteRT does not have."""
+    state = call.input(_STATE)
+    is_ignored = state.dtype == FLOAT32 or (call.numerics == "litert" and state.dtype == INT16)
+    return 0 if is_ignored else requantize.per_tensor_quant(state).zero_point
 
 
 def state_and_output_requant(
@@ -69,8 +75,9 @@ def state_and_output_requant(
         state * time / requantize.per_tensor_quant(call.output).scale,
     )
     kind = call.input(_STATE)
+    clamped = replace(kind, quantization=Quantization((state,), (0,)))
     return (
-        requantize.make_requantization([first], Rounding.TWICE, kind, "none"),
+        requantize.make_requantization([first], Rounding.TWICE, clamped, "none"),
         requantize.make_requantization([second], Rounding.TWICE, call.output, "none"),
     )
 
@@ -86,9 +93,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         x = x - requantize.per_tensor_quant(call.input(0)).zero_point
     features = np.asarray(x @ feature.T)
     if not is_float:
-        features = state_and_output_requant(call)[0].apply(features, call.input(_STATE).dtype)
+        features = state_and_output_requant(call)[0].apply(features, INT32) + state_zero_point(call)
     state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)
-    total = (state.astype(dtype) * time).sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
+    products = (state.astype(dtype) - state_zero_point(call)) * time
+    total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
         low, high = requantize.float_activation_range(call.str_attr("activation"))
@@ -111,7 +119,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("r", rank) as r, b.let("filter", unit * rank + r) as f:
             with b.for_("t", steps - 1) as t, b.let("older", b.load(before, [n, f, t + 1])) as old:
                 b.store(after, [n, f, t], old)
-                _accumulate(b, total, old, [f, t])
+                _accumulate(call, b, total, old, [f, t])
             acc = b.register("acc", FLOAT32 if is_float else INT32, 0)
             with b.for_("i", inputs) as i:
                 item, weight = b.load(b.input(0), [n, i]), b.load(b.input(1), [f, i])
@@ -121,7 +129,7 @@ def lower(call: OpCall, b: Kernel) -> None:
                 acc.add(item * weight)
             with b.let("newest", _requantize_state(call, acc.value)) as newest:
                 b.store(after, [n, f, steps - 1], newest)
-                _accumulate(b, total, newest, [f, steps - 1])
+                _accumulate(call, b, total, newest, [f, steps - 1])
         b.store(b.y, [n, unit], _finish_output(call, b.load(total, [0])))
 
 
@@ -132,19 +140,25 @@ def _initial_sum(call: OpCall, b: Kernel, unit: ArithExpr) -> ArithExpr | int:
     return bias if call.input(0).dtype == FLOAT32 else bias.cast(UINT32)
 
 
-def _accumulate(b: Kernel, total: tir.Buffer, x: ArithExpr, at: Sequence[ArithExpr | int]) -> None:
+def _accumulate(
+    call: OpCall, b: Kernel, total: tir.Buffer, x: ArithExpr, at: Sequence[ArithExpr | int]
+) -> None:
     weight = b.load(b.input(2), at)
     if total.dtype == FLOAT32:
         product = x * weight
     else:
-        product = (x.cast(INT32) * weight.cast(INT32)).cast(UINT32)
+        steps = x.cast(INT32) - state_zero_point(call)
+        product = (steps * weight.cast(INT32)).cast(UINT32)
     b.store(total, [0], b.load(total, [0]) + product)
 
 
 def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
-    return state_and_output_requant(call)[0].lower(acc, call.input(_STATE).dtype)
+    kind = call.input(_STATE).dtype
+    steps = state_and_output_requant(call)[0].lower(acc, kind)
+    zero_point = state_zero_point(call)
+    return steps if not zero_point else (steps.cast(INT32) + zero_point).cast(kind)
 
 
 def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:

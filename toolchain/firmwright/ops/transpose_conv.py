@@ -147,11 +147,11 @@ def import_tflite(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3)
     options, shape = context.node.options, context.constants[0]
     w, x = input_type(context, 1), input_type(context, 2)
-    if shape is None or tuple(shape.reshape(-1)) != context.outputs[0].shape:
-        raise NotSupportedError("an output shape that is not constant")
+    if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
+        raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
     if import_activation(options.get("fused_activation_function", "NONE")) != "none":
         raise NotSupportedError("a transposed convolution with an activation")
-    if len(w.shape) != 4 or len(x.shape) != 4 or len(shape.reshape(-1)) != 4:
+    if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
         raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
     stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
     before = (0, 0)

@@ -179,7 +179,10 @@ def expose_all_results(model: bytes) -> bytes:
 
 def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
     """Return input names, output names and, with `layers`, all result names by tensor index."""
-    names = [(tensor.name or b"").decode("utf-8", "replace") for tensor in graph.tensors]
+    names = [
+        (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
+        for index, tensor in enumerate(graph.tensors)
+    ]
     results = (int(index) for operator in graph.operators or () for index in operator.outputs)
     layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
     inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))

@@ -13,7 +13,8 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.hybrid_conv2d import QuantizedBatch, quantize_batch
+from firmwright.ops.dynamic_range import QuantizedRow
+from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.schedules.constant_channels import ChannelOrder
@@ -52,7 +53,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     pixels = height * width
     block = block_pixels(int(config["pixels"]), pixels)
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:])) as quantized:
-        activations = quantize_batch(op, b, n, quantized)
+        activations = quantize_input(op, b, n, quantized)
 
         def end(order: ChannelOrder, is_paired: bool) -> _DequantizeEpilogue:
             return _make_epilogue(op, b, kernel, order, activations, is_paired=is_paired)
@@ -70,7 +71,7 @@ class _DequantizeEpilogue:
     `sums` holds the weight sum of each channel and `scales` the weight scales, in table order.
     """
 
-    activations: QuantizedBatch
+    activations: QuantizedRow
     bias: tir.Buffer
     sums: tir.Buffer | None
     scales: tir.Buffer | None
@@ -111,7 +112,7 @@ class _DequantizeEpilogue:
 
 
 def _make_epilogue(
-    op: OpCall, b: Kernel, kernel: Array, order: ChannelOrder, activations: QuantizedBatch, *,
+    op: OpCall, b: Kernel, kernel: Array, order: ChannelOrder, activations: QuantizedRow, *,
     is_paired: bool,
 ) -> _DequantizeEpilogue:  # fmt: skip
     rows = list(order.rows)

@@ -12,7 +12,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ir.tir.schedule import Config, Schedule
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
-from firmwright.ops.hybrid_conv2d import quantize_batch
+from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.schedules.helium.conv2d import (
@@ -136,7 +136,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = accumulate_f32.ACTIVATION_CODES[op.str_attr("activation")]
     with b.for_("n", batch) as n, b.allocate("quantized", INT8, (1, *x.shape[1:]), 8) as quantized:
-        activations = quantize_batch(op, b, n, quantized, QUANTIZE_PASSES)
+        activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
         zero_point = 0 if activations.offset is None else b.load(activations.offset, [0])
         settings = [b.load(activations.scale, [0]), zero_point, activation, min(channels, CHANNELS)]
         gemm = BlockGemm(

@@ -13,7 +13,7 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.ops.hybrid_conv2d import QuantizePasses
+from firmwright.ops.dynamic_range import FloatRow, QuantizePasses
 from firmwright.ops.kernel import Kernel
 
 _NEGATIVE_ZERO = 0x80000000
@@ -142,23 +142,23 @@ QUANTIZE = Intrinsic(
 INTRINSICS = (MIN_MAX, QUANTIZE)
 
 
-def _ends(b: Kernel, n: ArithExpr, size: int, low: tir.Buffer, high: tir.Buffer) -> None:
+def _ends(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -> None:
     least, most = b.reg("least", UINT32), b.reg("most", INT32)
-    values = b.pointer(b.input(0), n * size, size)
-    b.evaluate(MIN_MAX.name, [values, size, b.load(least, [0]), b.load(most, [0])])
+    values = b.pointer(row.buffer, row.start, row.size)
+    b.evaluate(MIN_MAX.name, [values, row.size, b.load(least, [0]), b.load(most, [0])])
     for end, bits in ((low, b.load(least, [0]).cast(INT32)), (high, b.load(most, [0]))):
         b.store(end, [0], intrinsic("float_of_bits", [bits], FLOAT32))
 
 
-def _reach(b: Kernel, n: ArithExpr, size: int, reach: tir.Buffer) -> None:
+def _reach(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
     low = b.reg("least_value", FLOAT32)
-    _ends(b, n, size, low, reach)
+    _ends(b, row, low, reach)
     zero = ArithExpr(immediate(0.0, FLOAT32))
     b.store(reach, [0], maximum(b.load(reach, [0]), zero - b.load(low, [0])))
 
 
 def _values(
-    b: Kernel, n: ArithExpr, target: tir.Buffer, inverse: ArithExpr, moved_by: ArithExpr | None
+    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, moved_by: ArithExpr | None
 ) -> None:
     size = target.elements
     moves = moved_by is not None
@@ -168,7 +168,7 @@ def _values(
             QUANTIZE.name,
             [
                 b.pointer(target, 0, size, "w"),
-                b.pointer(b.input(0), n * size, size),
+                b.pointer(row.buffer, row.start, size),
                 factor, offset, int(moves), size,
             ],
         )  # fmt: skip

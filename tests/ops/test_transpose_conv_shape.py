@@ -1,0 +1,32 @@
+"""A transposed convolution with the output shape as an input: the declared shape applies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from tflite_writer import write_cases
+
+from firmwright.conformance.case import CaseTensor
+from firmwright.conformance.registry import conformance_cases
+from firmwright.frontends.tflite.importer import import_model
+from firmwright.frontends.tflite.reader import read_tflite
+from firmwright.ir.graph.evaluate import evaluate_graph
+from firmwright.ops.registry import import_table, op_table
+from firmwright.oracle.reference_runner import run_reference
+
+
+def test_variable_output_shape_is_as_in_tflm() -> None:
+    case = next(c for c in conformance_cases("transpose_conv") if c.name.endswith("int16"))
+    shape, w, x, *bias = case.inputs
+    assert shape is not None
+    assert x is not None
+    variable = CaseTensor(shape.shape, "int32")
+    data = write_cases([replace(case, inputs=(variable, w, x, *bias))])
+    module = import_model(read_tflite(data, "case"), "case", import_table(), data, op_table())
+    module = module.with_attrs(numerics="tflm")
+    values = np.random.default_rng(3).integers(-32768, 32768, x.shape).astype(np.int16)
+    sample = {"0.x0": np.array(case.outputs[0].shape, np.int32), "0.x2": values}
+    (expected,) = run_reference(data, [sample], "tflm").outputs
+    results = evaluate_graph(module, sample, op_table(), {})
+    np.testing.assert_array_equal(results["0.y0"], expected["0.y0"])

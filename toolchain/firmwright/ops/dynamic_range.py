@@ -1,0 +1,198 @@
+"""Quantization of float activations to int8 at run time, for hybrid layers (dynamic range).
+
+Each row of activations has a scale of its own, found when the layer runs. Symmetric: max|x| / 127.
+Asymmetric: the range [min, max] including 0 over 255 steps, with a zero point. The integer sums of
+a layer are scaled back to floats. Semantics: TFLite's portable quantizers, in their float width.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array, DType
+from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
+from firmwright.ir.graph.opdef import OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, maximum
+from firmwright.ops.intrinsics import DYNAMIC_SCALE, DYNAMIC_ZERO_POINT
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import quantization_of
+
+_SYMMETRIC_LIMIT = 127
+_MAGNITUDE = 0x7FFFFFFF
+_NEGATIVE_ZERO = 0x80000000
+_LEAST_REACH = float(np.float32(4e-37))  # 127 / 4e-37 is finite in float32
+
+
+def is_hybrid(call: OpCall) -> bool:
+    """Whether the call multiplies float activations (input 0) by int8 weights (input 1)."""
+    return (call.input(0).dtype, call.input(1).dtype) == (FLOAT32, INT8)
+
+
+def check_hybrid(call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)) -> None:
+    """Raise NotSupportedError unless the weights have zero points 0 and supported scales.
+
+    There is one scale, or one for each index of `axis`.
+    """
+    if call.output.dtype != FLOAT32:
+        raise NotSupportedError(f"float32 input with int8 weights giving {call.output.dtype.name}")
+    if call.numerics == "tflm":
+        raise NotSupportedError("a hybrid operator in the tflm profile")
+    for index in weights:
+        quant = quantization_of(call.input(index))
+        if any(quant.zero_points):
+            raise NotSupportedError("weights with a zero point")
+        if len(quant.scales) > 1 and quant.axis != axis:
+            raise NotSupportedError(f"a weight scale for each index of axis {quant.axis}")
+
+
+def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float32, int]:
+    """Return int8 values with their scale and zero point."""
+    low, high = values.min(), values.max()
+    if asymmetric:
+        scale, offset = DYNAMIC_SCALE.meaning(low, high), int(DYNAMIC_ZERO_POINT.meaning(low, high))
+        inverse, minimum = np.float32(1) / scale, -128
+    else:
+        reach = max(abs(low), abs(high))
+        if reach == 0:
+            return np.zeros(values.shape, np.int8), np.float32(1), 0
+        scale, offset = reach / np.float32(_SYMMETRIC_LIMIT), 0
+        inverse, minimum = np.float32(_SYMMETRIC_LIMIT) / reach, -_SYMMETRIC_LIMIT
+    shifted = np.float32(offset) + values * inverse
+    rounded = np.sign(shifted) * np.floor(np.abs(shifted) + np.float32(0.5))
+    return np.clip(rounded, minimum, 127).astype(np.int8), np.float32(scale), offset
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRow:
+    """`size` activations of `buffer` from the flat index `start`, which share a scale."""
+
+    buffer: tir.Buffer
+    start: ArithExpr | int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRow:
+    """The registers that hold the quantization of a row; `offset`, if any, is its zero point."""
+
+    scale: tir.Buffer
+    offset: tir.Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizePasses:
+    """Emitters of the passes over a row of activations.
+
+    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in registers;
+    `quantize_values` stores round(value * inverse), plus an offset if present.
+    """
+
+    find_max_magnitude: Callable[[Kernel, FloatRow, tir.Buffer], None]
+    find_min_max: Callable[[Kernel, FloatRow, tir.Buffer, tir.Buffer], None]
+    quantize_values: Callable[[Kernel, FloatRow, tir.Buffer, ArithExpr, ArithExpr | None], None]
+
+
+def quantize_row(
+    b: Kernel,
+    row: FloatRow,
+    target: tir.Buffer,
+    *,
+    weight_scale: float | None,
+    asymmetric: bool,
+    passes: QuantizePasses | None = None,
+) -> QuantizedRow:
+    """Emit the quantization of `row` to int8 in `target`.
+
+    `weight_scale`, if there is one for all channels, becomes part of the row's scale.
+    """
+    passes = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
+    low, high = b.reg("low", FLOAT32), b.reg("high", FLOAT32)
+    scale = b.reg("scale", FLOAT32)
+    if asymmetric:
+        offset: tir.Buffer | None = b.reg("offset", INT32)
+        assert offset is not None
+        passes.find_min_max(b, row, low, high)
+        ends = b.load(low, [0]), b.load(high, [0])
+        b.store(scale, [0], call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
+        b.store(offset, [0], call_intrinsic("dynamic_zero_point", ends, INT32, FLOAT32))
+        inverse = ArithExpr(immediate(1.0, FLOAT32)) / b.load(scale, [0])
+        passes.quantize_values(b, row, target, inverse, b.load(offset, [0]).cast(FLOAT32))
+    else:
+        offset = None
+        passes.find_max_magnitude(b, row, high)
+        with _symmetric_scale(b, high, scale) as inverse:
+            passes.quantize_values(b, row, target, inverse, None)
+    if weight_scale is not None:
+        b.store(scale, [0], b.load(scale, [0]) * weight_scale)
+    return QuantizedRow(scale, offset)
+
+
+@contextmanager
+def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
+    """Open a loop over the values of `row` and yield their bit patterns as integers.
+
+    As integers, the bits of floats of one sign are ordered by magnitude, and every core compares
+    integers in one instruction.
+    """
+    size = row.size
+    unroll = next(count for count in (4, 2, 1) if size % count == 0)
+    with (
+        b.view("values", row.buffer, row.start, (size,), dtype=dtype, alignment=4) as values,
+        b.for_("i", size // unroll) as i,
+        b.for_("u", unroll, kind="unrolled") as u,
+        b.let("bits", b.load(values, [i * unroll + u])) as bits,
+    ):
+        yield bits
+
+
+def _find_max_magnitude(b: Kernel, row: FloatRow, reach: tir.Buffer) -> None:
+    max_bits = b.register("max_bits", INT32, 0)
+    with _value_bits(b, row, INT32) as bits:
+        max_bits.set(maximum(max_bits.value, bits & _MAGNITUDE))
+    b.store(reach, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+
+
+def _find_min_max(b: Kernel, row: FloatRow, low: tir.Buffer, high: tir.Buffer) -> None:
+    """Store minimum and maximum of `row`, both including 0 or -0."""
+    min_bits, max_bits = b.register("min_bits", UINT32), b.register("max_bits", INT32)
+    min_bits.set(_NEGATIVE_ZERO)
+    max_bits.set(0)
+    with _value_bits(b, row, UINT32) as bits:
+        min_bits.set(maximum(min_bits.value, bits))
+        max_bits.set(maximum(max_bits.value, bits.cast(INT32)))
+    b.store(low, [0], call_intrinsic("float_of_bits", [min_bits.value.cast(INT32)], FLOAT32))
+    b.store(high, [0], call_intrinsic("float_of_bits", [max_bits.value], FLOAT32))
+
+
+@contextmanager
+def _symmetric_scale(b: Kernel, high: tir.Buffer, scale: tir.Buffer) -> Iterator[ArithExpr]:
+    with (
+        b.let("reach", b.load(high, [0])) as reach,
+        # A batch of zeros stays zero under any finite factor.
+        b.let("divisor", maximum(reach, _LEAST_REACH)) as divisor,
+    ):
+        b.store(scale, [0], reach / float(_SYMMETRIC_LIMIT))
+        # No magnitude exceeds `reach`, so no result is below -127.
+        yield ArithExpr(immediate(_SYMMETRIC_LIMIT, FLOAT32)) / divisor
+
+
+def _quantize_values(
+    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
+) -> None:
+    size = target.elements
+    unroll = next(count for count in (4, 2, 1) if size % count == 0)
+    with ExitStack() as stack:
+        factor = stack.enter_context(b.let("inverse", inverse))
+        moved_by = None if offset is None else stack.enter_context(b.let("moved_by", offset))
+        values = stack.enter_context(b.view("values", row.buffer, row.start, (size,)))
+        flat = stack.enter_context(b.view("flat", target, 0, (size,), access="w"))
+        i = stack.enter_context(b.for_("i", size // unroll))
+        u = stack.enter_context(b.for_("u", unroll, kind="unrolled"))
+        shifted = b.load(values, [i * unroll + u]) * factor
+        if moved_by is not None:
+            shifted = moved_by + shifted
+        nearest = call_intrinsic("nearest_int8", [shifted], INT32, FLOAT32)
+        b.store(flat, [i * unroll + u], nearest.cast(INT8))
