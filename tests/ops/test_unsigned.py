@@ -11,9 +11,13 @@ from generated_c import run_in_c
 from numpy.typing import NDArray
 from tflite_writer import write_cases
 from unsigned_cases import random_layers, unsigned_cases
+from unsigned_mobilenet import unsigned_mobilenet
 
 from conftest import _ask_together
 from firmwright.conformance.case import ConformanceCase
+from firmwright.flows.compilation import compile_for
+from firmwright.flows.model import load_model
+from firmwright.flows.verification import verify
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.reader import read_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -80,3 +84,21 @@ def test_c_of_random_uint8_layers_equals_litert(draw: Draw, tmp_path: Path, deep
 @pytest.mark.host_c
 def test_c_of_every_operator_of_uint8_equals_litert(draw: Draw, tmp_path: Path) -> None:
     _check_generated_c([case for _, case in unsigned_cases()], draw, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=[pytest.mark.host_c, pytest.mark.deep]),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu),
+        pytest.param("mps3-an547", marks=pytest.mark.qemu),
+    ],
+)
+def test_a_mobilenet_of_uint8_is_bit_exact(board: str, tmp_path: Path) -> None:
+    path = tmp_path / "mobilenet.tflite"
+    path.write_bytes(unsigned_mobilenet())
+    compiled = compile_for(load_model(path), board)
+    found = verify(compiled, samples=3)
+    assert (found.samples, found.mismatches, found.is_float) == (3, 0, False)
+    defaults = {item.kind for item in compiled.summary.operators if item.schedule == "default"}
+    assert not defaults & {"conv2d", "depthwise_conv2d"}

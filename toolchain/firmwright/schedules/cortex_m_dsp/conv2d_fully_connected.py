@@ -11,7 +11,7 @@ from firmwright.ir.tir.schedule import Config
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import alternative_unrolls
@@ -55,10 +55,11 @@ def _space(op: OpCall) -> Sequence[Config]:
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
     kernel = conv2d.weights_of(op)
     layout = Im2colLayout(window_of(op, kernel.shape[1:3]), kernel.shape[3])
-    bias = fold_zero_point_into_bias(op, kernel)
+    bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
-    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block)
+    offset = weight_zero_point(op)
+    gemm = plan_gemm(b, layout, kernel, bias, params, channels, block, offset)
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
@@ -140,7 +141,9 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
     if not rows or not fully_connected.has_int32_multiplier(op):
         return ()
     whole_words = depth % _WORD == 0
-    return ({"rows": rows}, {"rows": rows, "input": "bytes"}) if whole_words else ({"rows": rows},)
+    if not whole_words or has_weight_zero_point(op):
+        return ({"rows": rows},)
+    return ({"rows": rows}, {"rows": rows, "input": "bytes"})
 
 
 def _matrix_space(op: OpCall) -> Sequence[Config]:
@@ -151,9 +154,11 @@ def _matrix_space(op: OpCall) -> Sequence[Config]:
 def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
     matrix = conv2d.weights_of(op)
     outputs, depth = matrix.shape
-    layout, bias = _matrix_layout(depth), fold_zero_point_into_bias(op, matrix)
+    layout = _matrix_layout(depth)
+    bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
-    gemm = plan_gemm(b, layout, kernel, bias, params, int(config["rows"]), 1)
+    rows, offset = int(config["rows"]), weight_zero_point(op)
+    gemm = plan_gemm(b, layout, kernel, bias, params, rows, 1, offset)
     if "steps" in config:
         gemm = replace(gemm, steps=int(config["steps"]))
     with b.for_("n", op.output.elements // outputs) as n:
@@ -173,9 +178,13 @@ def _matrix_layout(depth: int) -> Im2colLayout:
 
 
 SCHEDULES = (
-    dsp_schedule("dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space),
+    dsp_schedule(
+        "dsp.conv2d.im2col", "conv2d", configs=_configs, build=_build, space=_space,
+        takes_weight_zero_point=True,
+    ),
     dsp_schedule(
         "dsp.fully_connected.rows", "fully_connected",
         configs=_matrix_configs, build=_build_matrix, space=_matrix_space,
+        takes_weight_zero_point=True,
     ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
+from firmwright.ops.conv2d import bias_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
@@ -44,7 +44,7 @@ class _DepthwiseConstants:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
+    kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(-1, kernel.shape[3]).T.astype(np.int64)
     zero_point = per_tensor_quant(op.input(0)).zero_point
@@ -131,5 +131,11 @@ def _border(
 
 
 SCHEDULES = (
-    dsp_schedule("dsp.depthwise.channel", "depthwise_conv2d", configs=_configs, build=_build),
+    dsp_schedule(
+        "dsp.depthwise.channel",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
+    ),
 )

@@ -11,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ir.tir.schedule import Config
-from firmwright.ops.conv2d import requantization_of, weights_of
+from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
@@ -192,7 +192,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     vertical, horizontal = _axes(op)
     is_vertical = config["along"] == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
-    taps = weights_of(op)[0].astype(np.int64)  # [y, x, channel]
+    taps = weight_offsets(op)[0].astype(np.int64)  # [y, x, channel]
     flat = taps.reshape(-1, taps.shape[2]).T
     zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = fold_zero_point_into_bias(op, flat)
@@ -403,6 +403,10 @@ def _with_zero_points(
 
 SCHEDULES = (
     dsp_schedule(
-        "dsp.depthwise.sliding_window", "depthwise_conv2d", configs=_configs, build=_build
+        "dsp.depthwise.sliding_window",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
     ),
 )

@@ -38,6 +38,7 @@ from firmwright.schedules.epilogue import FinishElement, accumulator_bounds, mak
 _ACCUMULATORS = 8
 _UNROLL = 4
 _PAIRED_LIMIT = 1 << 23
+_ONES = 0x00010001
 
 
 class ChannelEpilogue(Protocol):
@@ -69,11 +70,27 @@ class GemmKernel:
     constant_channels: ConstantChannels
     epilogue: ChannelEpilogue
     steps: int | None = None
+    zero_point: int = 0
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         self.constant_channels.emit_stores(b, at, self.pixels)
+        corrections = self._corrections(b, columns) if self.zero_point else None
         with b.for_("channel_block", self.blocks) as index:
-            self._store(b, self._multiply(b, columns, index), at, index)
+            self._store(b, self._multiply(b, columns, index, corrections), at, index)
+
+    def _corrections(self, b: Kernel, columns: tir.Buffer) -> tir.Buffer:
+        """Return -(weight zero point) times the sum of each column, modulo 2^32."""
+        sums = b.reg("column_sum", INT32, self.pixels)
+        for pixel in range(self.pixels):
+            b.store(sums, [pixel], 0)
+        ones = ArithExpr(immediate(_ONES, UINT32))
+        with b.for_("j", self.words) as j:
+            for pixel in range(self.pixels):
+                operands = [b.load(columns, [j, pixel]), ones, b.load(sums, [pixel])]
+                b.store(sums, [pixel], call_intrinsic("smlad", operands, INT32))
+        for pixel in range(self.pixels):
+            b.store(sums, [pixel], b.load(sums, [pixel]) * -self.zero_point)
+        return sums
 
     def emit_from_bytes(self, b: Kernel, x: tir.Buffer, at: ArithExpr) -> None:
         """Compute all channels of pixel `at` from its int8 column; tiles must have one pixel."""
@@ -82,14 +99,18 @@ class GemmKernel:
             self._store(b, self._multiply(b, x, index, is_bytes=True), at, index)
 
     def _multiply(
-        self, b: Kernel, columns: tir.Buffer, index: ArithExpr, *, is_bytes: bool = False
-    ) -> tir.Buffer:
+        self, b: Kernel, columns: tir.Buffer, index: ArithExpr,
+        corrections: tir.Buffer | None = None, *, is_bytes: bool = False,
+    ) -> tir.Buffer:  # fmt: skip
         """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias included."""
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
             with b.let(f"start{channel}", self._start(b, index * self.block + channel)) as start:
                 for pixel in range(self.pixels):
-                    b.store(acc, [channel * self.pixels + pixel], start)
+                    total = start
+                    if corrections is not None:
+                        total = self._corrected(start, b.load(corrections, [pixel]), channel)
+                    b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
             self._multiply_byte_blocks(b, acc, columns, index)
         elif is_bytes:
@@ -104,6 +125,13 @@ class GemmKernel:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
                     b.store(acc, [place], call_intrinsic("extract_odd_sum", sums, INT32))
         return acc
+
+    def _corrected(self, start: ArithExpr, correction: ArithExpr, channel: int) -> ArithExpr:
+        """Add a correction modulo 2^32; a mixed sum is 256 odd + even."""
+        term = correction.cast(UINT32)
+        if self.is_paired and channel % 2:
+            term = term * 257
+        return (start.cast(UINT32) + term).cast(INT32)
 
     def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
         return ArithExpr(immediate(0, INT32)) if self.bias is None else b.load(self.bias, [row])
@@ -201,16 +229,20 @@ class GemmKernel:
 
 def plan_gemm(
     b: Kernel, layout: Im2colLayout, kernel: Array, bias: Array, params: Requantization, block: int,
-    pixels: int,
+    pixels: int, zero_point: int = 0,
 ) -> GemmKernel:  # fmt: skip
-    """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`."""
+    """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`.
+
+    The weights are relative to `zero_point`, and so is the zero point's share of the bias.
+    """
     outputs = len(kernel)
-    constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, kernel))
+    offsets = kernel.astype(np.int16) - zero_point
+    constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, offsets))
     order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
     flat = kernel[rows].reshape(len(rows), -1)
     start = bias[rows]
-    low, high = accumulator_bounds(start, flat)
+    low, high = accumulator_bounds(start, offsets[rows])
     is_paired = block * pixels == _ACCUMULATORS and _can_pair_channels(flat, low, high)
     if is_paired:
         mixed = 256 * start[1::2] + start[0::2]
@@ -221,7 +253,7 @@ def plan_gemm(
     epilogue = make_epilogue(b, params, (low, high), INT8, len(rows), is_paired=is_paired)
     return GemmKernel(
         outputs, len(rows) // block, block, pixels, is_paired, layout.words,
-        weights, biases, order, constant_channels, epilogue,
+        weights, biases, order, constant_channels, epilogue, zero_point=zero_point,
     )  # fmt: skip
 
 

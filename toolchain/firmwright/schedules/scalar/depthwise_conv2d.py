@@ -10,7 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.opdef import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.schedule import Config, Schedule
-from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
+from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.schedules.constant_channels import (
@@ -68,7 +68,7 @@ class _ScalarChannel:
 
 
 def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    kernel = weights_of(op)
+    kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
     batch, height, width, _ = op.output.shape
@@ -77,7 +77,8 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     chosen = list(order.rows)
     params = select_channels(requantization_of(op), chosen) if op.input(0).dtype == INT8 else None
     layer = plan_scalar_layer(b, op, flat, params, chosen, may_bake=True)
-    kind = INT16 if layer.dtype == INT8 and layer.factors.max() > 1 else layer.dtype
+    is_wide = layer.factors.max() > 1 or flat.dtype == INT16.np
+    kind = INT16 if layer.dtype == INT8 and is_wide else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
     constant_channels.emit_stores(b, 0, batch * height * width)
     with Nest() as enter:
@@ -220,5 +221,12 @@ def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExp
 
 
 SCHEDULES = (
-    Schedule("scalar.depthwise.channel", "depthwise_conv2d", frozenset(), _configs, _build),
+    Schedule(
+        "scalar.depthwise.channel",
+        "depthwise_conv2d",
+        frozenset(),
+        _configs,
+        _build,
+        takes_weight_zero_point=True,
+    ),
 )
